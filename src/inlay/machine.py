@@ -1,19 +1,19 @@
 """The machine model: effective capacity and bandwidth of each memory level, measured for this process.
 
-Operating systems report the caches of a socket. A virtual machine, a container or a busy host has a part of them, and
-the part is unknown: a last-level cache reported as 480 MB can hold 30 MB of one process. So the model is computed from
-timed copies of growing footprints, on one thread and on all threads of the process:
+Operating systems report the caches of a socket. A process in a virtual machine, in a container or on a busy host gets
+an unknown part of them: a last-level cache that is reported as 480 MB may hold 30 MB of one process. The model is
+therefore computed from timed copies of growing footprints, on one thread and on all threads of the process:
 
 - *L2*: the largest footprint that one thread copies at the bandwidth of its private cache.
 - *last level*: the largest footprint for which ordinary (cached) stores are at least as fast as streaming
   (non-temporal) stores when every copy reads what the copy before wrote.
-- *streaming from*: the smallest footprint from which streaming stores win when nothing reads what was written. Between
-  this footprint and the last level the better store depends on the program, so a paired trial decides.
+- *streaming from*: the smallest footprint from which streaming stores are faster when nothing reads the result. Between
+  this footprint and the last level the better store depends on the program, and a paired trial decides.
 
 A footprint is source plus destination, in bytes. Bandwidths are bytes read plus bytes written per ns and thread.
 
-The copies are passed in, so this module knows no kernels. The method is that of cache-capacity microbenchmarks
-(lmbench's `bw_mem`, McVoy and Staelin 1996), with the store instruction as a second variable.
+The copies are parameters, so this module does not depend on kernels. The method is that of microbenchmarks of cache
+capacity (lmbench's `bw_mem`, McVoy and Staelin 1996), with the store instruction as a second variable.
 
 >>> estimate_model([CopySample(f << 20, 2, *rates) for f, rates in ((4, (40, 30, 60, 20)), (8, (20, 30, 20, 30)))], 2)
 MemoryModel(l2=1048576, last_level=4194304, streaming_from=8388608, threads=2, l2_bandwidth=20.0, \
@@ -34,8 +34,8 @@ _SYSTEM = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _ASSUMED_L2, _ASSUMED_LAST = 1 << 20, 32 << 20
 _LARGEST_L2 = 16 << 20
-_KNEE = 1.3  # a private cache shows in the bandwidths only if it is this much faster than what follows
-_CLEARLY = 1.05  # streaming stores must win by this much where nothing reads the result
+_KNEE = 1.3  # a private cache is recognized only if it is faster than the next level by this factor
+_MIN_STREAMING_GAIN = 1.05  # streaming stores must be faster by this factor where nothing reads the result
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +43,17 @@ class ReportedCache:
     """A cache of the first processor, as the operating system reports it."""
 
     level: int
-    """1 is the nearest."""
+    """Level of the cache; 1 is nearest to the processor."""
     kind: str
     """`Data`, `Instruction` or `Unified`."""
     nbytes: int
     """Capacity in bytes."""
     shared_by: tuple[int, ...]
-    """Numbers of the processors that share it."""
+    """Numbers of the processors that share the cache."""
 
     @property
     def holds_data(self) -> bool:
-        """Whether it is a data or a unified cache."""
+        """True for a data cache and a unified cache."""
         return self.kind != "Instruction"
 
 
@@ -66,22 +66,22 @@ class MemoryModel:
     last_level: int
     """Footprint in bytes that all threads together keep in the caches."""
     streaming_from: int
-    """Footprint in bytes from which streaming stores win where nothing reads the result; at most `last_level`, or the
-    next larger footprint that was measured."""
+    """Footprint in bytes from which streaming stores are faster if nothing reads the result; at most `last_level`, or
+    the next larger footprint that was measured."""
     threads: int = 1
     """Threads that shared the copies."""
     l2_bandwidth: float = 80.0
     """Bytes per ns and thread, read plus written, of footprints up to `l2` on each thread."""
     l3_bandwidth: float = 55.0
-    """The same of footprints up to `last_level`."""
+    """Bytes per ns and thread, read plus written, of footprints up to `last_level`."""
     memory_bandwidth: float = 22.0
-    """The same of larger footprints."""
+    """Bytes per ns and thread, read plus written, of larger footprints."""
     source: str = "assumed"
-    """`measured`, `assumed` where nothing was measured yet, or the path of the file that holds the model."""
+    """Origin of the model: `measured`, `assumed` before any measurement, or the path of the file that contains it."""
 
 
 def assume_model(reported: Sequence[ReportedCache], threads: int = 1) -> MemoryModel:
-    """Return a cautious model for the time before anything is measured: no last level above 32 MB is believed.
+    """Return the model that is used before any measurement, with a last level of at most 32 MB.
 
     >>> assume_model([ReportedCache(3, "Unified", 480 << 20, (0, 1))]).last_level
     33554432
@@ -93,11 +93,12 @@ def assume_model(reported: Sequence[ReportedCache], threads: int = 1) -> MemoryM
 
 
 def estimate_model(samples: Iterable[CopySample], threads: int) -> MemoryModel:
-    """Return the model that the bandwidths of some copies show.
+    """Return the model that follows from the bandwidths of copies.
 
     Args:
-        samples: copies on one thread, of footprints around that of an L2, and on `threads` threads, of larger ones.
-        threads: threads of the process.
+        samples: copies on one thread, with footprints around the size of an L2, and on `threads` threads, with larger
+            ones.
+        threads: the number of threads of the process.
 
     Raises:
         InvalidArguments: no sample was taken on `threads` threads.
@@ -118,7 +119,7 @@ def estimate_model(samples: Iterable[CopySample], threads: int) -> MemoryModel:
 
 
 def _private_cache(private: Sequence[CopySample], shared: Sequence[CopySample], threads: int) -> tuple[int, float]:
-    """Capacity of the cache that one thread has to itself, in bytes, and its bandwidth."""
+    """Return the capacity in bytes of the private cache of one thread, and its bandwidth."""
     if not private:
         return _ASSUMED_L2, shared[0].cached / threads
     near, far = max(sample.cached for sample in private[:2]), private[-1].cached
@@ -133,10 +134,10 @@ def _private_cache(private: Sequence[CopySample], shared: Sequence[CopySample], 
 
 
 def _first_streamed(shared: Sequence[CopySample]) -> int:
-    """The smallest footprint from which streaming stores win in all samples; twice the largest if they never do."""
+    """Return the footprint from which on streaming stores are faster; twice the largest one if there is none."""
     first = 2 * shared[-1].footprint
     for sample in reversed(shared):
-        if sample.streamed < _CLEARLY * sample.cached:
+        if sample.streamed < _MIN_STREAMING_GAIN * sample.cached:
             break
         first = sample.footprint
     return first
@@ -146,7 +147,7 @@ def _first_streamed(shared: Sequence[CopySample]) -> int:
 
 
 def model_to_json(model: MemoryModel, reported: Sequence[ReportedCache] = ()) -> str:
-    """Return the model as JSON text, with what the operating system reports beside it.
+    """Return the model as JSON text, together with the caches that the operating system reports.
 
     >>> parse_model(model_to_json(MemoryModel(1 << 20, 32 << 20, 8 << 20)), "machine.json").l2
     1048576
@@ -155,16 +156,16 @@ def model_to_json(model: MemoryModel, reported: Sequence[ReportedCache] = ()) ->
 
 
 def model_document(model: MemoryModel, reported: Sequence[ReportedCache] = ()) -> dict[str, Any]:
-    """Return the model as JSON holds it, with what the operating system reports beside it."""
+    """Return the model as a JSON object, together with the caches that the operating system reports."""
     caches = [asdict(cache) for cache in reported]
     return {"version": 1, "memory": asdict(model), "reported": caches}
 
 
 def parse_model(text: str, name: str) -> MemoryModel:
-    """Return the model that `model_to_json` wrote; its `source` is `name`.
+    """Return the model from the text that `model_to_json` returned; its `source` is `name`.
 
     Raises:
-        InvalidArguments: the text is no such JSON, or a number is not positive.
+        InvalidArguments: the text is not such JSON, or a number is not positive.
     """
     try:
         document: Any = json.loads(text)
@@ -174,10 +175,10 @@ def parse_model(text: str, name: str) -> MemoryModel:
 
 
 def read_model(document: Any, name: str) -> MemoryModel:
-    """Return the model that `model_document` holds; its `source` is `name`.
+    """Return the model from an object that `model_document` returned; its `source` is `name`.
 
     Raises:
-        InvalidArguments: it is no such document, or a number is not positive.
+        InvalidArguments: the object has another form, or a number is not positive.
     """
     try:
         numbers = dict(document["memory"])
@@ -188,12 +189,13 @@ def read_model(document: Any, name: str) -> MemoryModel:
         is_sound, model = False, None
     if model is None or not is_sound or model.l2 > model.last_level:
         raise InvalidArguments(
-            f"{name} holds no machine model: write one with `inlay bench --machine --json`, or unset INLAY_MACHINE"
+            f"{name} contains no machine model: write one with `inlay bench --machine --json`, or unset INLAY_MACHINE"
         )
     return model
 
 
 def _is_positive(value: object) -> bool:
+    """Return whether a value from a file is a positive number of plausible size."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1 << 60
 
 
@@ -201,17 +203,19 @@ def _is_positive(value: object) -> bool:
 
 
 def reported_caches(folder: Path = _SYSTEM) -> tuple[ReportedCache, ...]:
-    """Return the caches that the system describes in `folder`, the nearest first; none where it does not.
+    """Return the data and instruction caches that the system describes in `folder`, the nearest first.
+
+    The result is empty if the folder does not exist.
 
     >>> reported_caches(Path("nowhere"))
     ()
     """
-    found = [_read_cache(index) for index in folder.glob("index*")]
-    return tuple(sorted((cache for cache in found if cache is not None), key=lambda cache: (cache.level, cache.kind)))
+    caches = [_read_cache(index) for index in folder.glob("index*")]
+    return tuple(sorted((cache for cache in caches if cache is not None), key=lambda cache: (cache.level, cache.kind)))
 
 
 def cache_hierarchy(caches: Sequence[ReportedCache]) -> str:
-    """Return the levels and sizes of the caches that hold data as text: the same for a machine at each of its starts.
+    """Return the levels and sizes of the data caches as text; a machine has the same text after each start.
 
     >>> cache_hierarchy([ReportedCache(1, "Data", 32768, (0,)), ReportedCache(3, "Unified", 32 << 20, (0, 1))])
     'L1 32768, L3 33554432'
@@ -221,7 +225,7 @@ def cache_hierarchy(caches: Sequence[ReportedCache]) -> str:
 
 
 def _read_cache(index: Path) -> ReportedCache | None:
-    """Return one cache, or None where its files cannot be read."""
+    """Return the cache that a folder describes; None if its files cannot be read."""
     try:
         names = ("level", "type", "size", "shared_cpu_list")
         level, kind, size, shared_by = ((index / name).read_text().strip() for name in names)
@@ -231,10 +235,10 @@ def _read_cache(index: Path) -> ReportedCache | None:
 
 
 def parse_processor_list(text: str) -> tuple[int, ...]:
-    """Return the processors that a list of the operating system names.
+    """Return the processor numbers in a list of the operating system.
 
     Raises:
-        ValueError: it is no list of numbers.
+        ValueError: the text is not a list of numbers and ranges.
 
     >>> parse_processor_list("0-2,8")
     (0, 1, 2, 8)

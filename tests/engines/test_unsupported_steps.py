@@ -1,4 +1,4 @@
-"""Steps that an engine declines: the reference engine computes them, and the session says so."""
+"""Steps that the engine of a session does not support: the reference engine computes them, and the session says so."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The machine model: what the system reports is read as far as it can be, and what is measured decides."""
+"""The machine model: reading of reported caches, calibration from copies, and the saved model."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -322,7 +322,7 @@ def test_a_spoiled_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(InvalidArguments) as error:
         memory_levels.memory_model()
     assert str(error.value) == (
-        f"{path} holds no machine model: write one with `inlay bench --machine --json`, or unset INLAY_MACHINE"
+        f"{path} contains no machine model: write one with `inlay bench --machine --json`, or unset INLAY_MACHINE"
     )
 
 

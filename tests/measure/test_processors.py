@@ -1,4 +1,4 @@
-"""Processors that really run threads: quotas of control groups in folders of the tests, and shares by arithmetic."""
+"""Processors: quotas of control groups from files of the tests, and shares from simulated clocks."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from inlay.measure.processors import Processors, cpu_quota, mean_of, measure_processors, recent_processors, shares_of
+from inlay.measure.processors import (
+    Processors,
+    average_processors,
+    compute_shares,
+    cpu_quota,
+    measure_processors,
+    recent_processors,
+)
 from inlay.reordering.threads import ThreadLimit, apply_thread_limit, get_num_threads, set_num_threads
 
 
@@ -100,7 +107,7 @@ def test_processors_say_how_many_are_free() -> None:
 def test_a_share_is_the_fastest_execution_over_what_they_took(
     executions: list[list[float]], alone: float, shares: tuple[float, ...]
 ) -> None:
-    assert shares_of(executions, alone) == pytest.approx(shares)
+    assert compute_shares(executions, alone) == pytest.approx(shares)
 
 
 class Machine:
@@ -155,7 +162,7 @@ def test_processors_that_are_not_clearly_free_are_measured_three_times_and_a_res
     assert recent_processors(1e9, measuring()).shares == pytest.approx((1.0, 0.8))
     assert recent_processors(-1.0, measuring(free)).shares == (1.0, 1.0)
     assert recent_processors(-1.0, measuring(unclear, busy, busy)).is_busy
-    assert mean_of([free]) == free
+    assert average_processors([free]) == free
 
 
 def test_a_limit_of_a_thread_is_its_own_and_the_lower_one_counts() -> None:

@@ -157,7 +157,7 @@ def test_a_handle_of_onednn_can_be_had() -> None:
         assert library.dnnl_memory_desc_equal(ctypes.c_void_p(handle.value), ctypes.c_void_p(handle.value)) == 1
         assert MemoryDesc.from_onednn(handle.value, library) == desc
     free = MemoryDesc((256, 8), "u8", pattern="(m m4 m32) (k k4) -> m k m32 m4 k4")
-    assert refusal(Unimplemented, free.to_onednn).startswith("oneDNN cannot say the digit order of")
+    assert refusal(Unimplemented, free.to_onednn).startswith("oneDNN cannot represent the digit order of")
 
 
 def test_a_tag_is_compared_by_any_of_its_names() -> None:

@@ -1,8 +1,8 @@
-"""Calibration in slices: copies of growing footprints are timed, a little with each call.
+"""`Calibration`: bandwidths of copies of increasing footprint, measured in slices of bounded time.
 
-A process must not stop for a fifth of a second because it moves its first large tensor. So `Calibration.advance` works
-for a bounded time and goes on where it stopped. Bytes of fresh memory are touched in small pieces, since a virtual
-machine may need a millisecond for each of them.
+A process should not stop for 0.2 s when it moves its first large tensor. `Calibration.advance` therefore works for a
+bounded time, and the next call continues where it stopped. New memory is touched in small pieces, because a virtual
+machine may need a millisecond for each.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ PRIVATE = tuple(int(size * (1 << 20)) for size in (0.25, 0.5, 1, 1.5, 2, 3, 4, 8
 """Footprints copied by one thread, in bytes."""
 SHARED = tuple(size << 20 for size in (4, 8, 16, 32, 64))
 """Footprints copied by all threads, in bytes."""
-_PIECE = 1 << 20  # bytes that are touched at once
+_PIECE = 1 << 20  # bytes that are touched in one step
 _ROUNDS = 3
 _SHORTEST = 1e-4  # seconds of a timed block
 
@@ -32,55 +32,65 @@ class CopySample:
     """Bandwidths of copies of one footprint, in bytes read plus written per nanosecond, all threads together."""
 
     footprint: int
-    """Source plus destination, in bytes."""
+    """Bytes of source plus destination."""
     threads: int
     """Threads that shared each copy."""
     cached: float
-    """The same copy again and again, with ordinary stores."""
+    """Bandwidth of repeating the same copy with ordinary stores."""
     streamed: float
-    """The same copy again and again, with streaming stores."""
+    """Bandwidth of repeating the same copy with streaming stores."""
     cached_reread: float
-    """Back and forth, so that each copy reads what the copy before wrote; ordinary stores."""
+    """Bandwidth of copying back and forth with ordinary stores; each copy reads what the one before wrote."""
     streamed_reread: float
-    """Back and forth; streaming stores."""
+    """Bandwidth of copying back and forth with streaming stores."""
 
 
-class Copy(Protocol):
-    """A copy of bytes in machine code."""
+class CopyKernel(Protocol):
+    """A function in machine code that copies bytes."""
 
     def __call__(self, src: int, dst: int, nbytes: int, *, streams: bool, threads: int) -> None:
         """Copy `nbytes` from the address `src` to `dst`, with streaming or with ordinary stores."""
 
 
 class Calibration:
-    """Samples of copies, taken bit by bit."""
+    """A measurement of `CopySample`s that is divided into slices."""
 
     def __init__(
         self,
-        copy: Copy,
+        copy: CopyKernel,
         allocate: Callable[[int], Buffer],
         threads: int,
         clock: Clock = clock,
         private: Sequence[int] = PRIVATE,
         shared: Sequence[int] = SHARED,
     ) -> None:
-        """Prepare to time `copy` on one and on `threads` threads; nothing is allocated yet."""
+        """Prepare the measurement; nothing is allocated yet.
+
+        Args:
+            copy: the function that is timed.
+            allocate: returns a buffer of the given number of bytes.
+            threads: the number of threads that copy the footprints of `shared`.
+            clock: returns the time in seconds.
+            private: footprints that one thread copies, in bytes.
+            shared: footprints that all threads copy, in bytes.
+        """
         self._copy, self._allocate, self._clock = copy, allocate, clock
-        self._wanted = [*((size, 1) for size in private), *((size, threads) for size in shared)]
+        self._footprints = [*((size, 1) for size in private), *((size, threads) for size in shared)]
         self.samples: list[CopySample] = []
-        """The samples that are complete, in the order of the footprints."""
-        self._work = self._measure()
+        """Complete samples, in the order of the footprints."""
+        self._steps = self._measure()
 
     def advance(self, seconds: float) -> bool:
-        """Work for about `seconds`; return whether all samples are taken. One copy is never interrupted."""
+        """Measure for about `seconds`, or until a started copy ends; return True when all samples are complete."""
         deadline = self._clock() + seconds
-        return all(self._clock() < deadline for _ in self._work)
+        return all(self._clock() < deadline for _ in self._steps)
 
     def _measure(self) -> Iterator[None]:
-        largest = max(size for size, _ in self._wanted) // 2
+        """Take all samples; yield after each step, so that the caller can pause."""
+        largest = max(size for size, _ in self._footprints) // 2
         buffers = self._allocate(largest), self._allocate(largest)
         touched = 0
-        for size, threads in self._wanted:
+        for size, threads in self._footprints:
             while touched < size // 2:
                 for buffer in buffers:
                     buffer[touched : touched + _PIECE] = 1
@@ -89,7 +99,7 @@ class Calibration:
             yield from self._take_sample(buffers, size, threads)
 
     def _take_sample(self, buffers: tuple[Buffer, Buffer], size: int, threads: int) -> Iterator[None]:
-        """Time the four kinds of copies in turns and append their medians."""
+        """Time the four kinds of copies in alternation, and append the bandwidths of their medians."""
         one, other = (int(buffer.ctypes.data) for buffer in buffers)
         kinds = [(streams, rereads) for rereads in (False, True) for streams in (False, True)]
         times: dict[tuple[bool, bool], list[float]] = {kind: [] for kind in kinds}
@@ -101,11 +111,18 @@ class Calibration:
         self.samples.append(CopySample(size, threads, *rates))
 
     def _time(self, ends: list[tuple[int, int]], nbytes: int, streams: bool, threads: int) -> float:
-        """Return the seconds of one copy, the mean of a block, after one that is not timed."""
-        places = cycle(ends)
+        """Return the mean seconds of a copy in a block, after one untimed copy.
+
+        Args:
+            ends: addresses of source and destination, used in turn.
+            nbytes: bytes of one copy.
+            streams: whether stores are streaming stores.
+            threads: the number of threads that share a copy.
+        """
+        addresses = cycle(ends)
 
         def copy() -> None:
-            self._copy(*next(places), nbytes, streams=streams, threads=threads)
+            self._copy(*next(addresses), nbytes, streams=streams, threads=threads)
 
         copy()
         return mean_of_calls(copy, _SHORTEST, clock=self._clock)

@@ -1,11 +1,11 @@
-"""Disturbance of a measurement: other threads and other processes that compute while something is timed.
+"""Disturbances of a measurement: other threads and processes that compute while calls are timed.
 
-    IdleWait().wait()           before a turn, until the threads that the turn before woke sleep again
-    thread_wait_seconds()       how long threads of this process waited for a processor that another process had
-    OtherLoad().share()         what other processes took of all processors
+    IdleWait().wait()           waits until the threads that the previous turn woke sleep again
+    thread_wait_seconds()       time that threads of this process spent waiting for a processor
+    OtherLoad().share()         share of all processors that other processes used
 
-Linux counts for each thread the time in which it could have run and did not. A kernel of two threads that is timed
-while that grows is not what is timed: each of its barriers waits for the thread that waits.
+Linux counts for each thread how long it was ready to run but did not run. If this time grows while a kernel of two
+threads is timed, the measurement is invalid: at each barrier one thread waits for the other to get a processor.
 
 >>> before = thread_wait_seconds()
 >>> thread_wait_seconds() >= before
@@ -22,46 +22,46 @@ from pathlib import Path
 
 _TASKS = Path("/proc/self/task")
 _STATISTICS = Path("/proc/stat")
-_LOST = 0.03  # of the time of a round, waited for a processor by all threads together, beyond which it does not count
-_WAKING = 50e-6  # seconds that threads which sleep may wait until they run, on a machine that has nothing else to do
+_MAX_WAIT_SHARE = 0.03  # a round is invalid if its threads together waited longer than this part of its time
+_WAKE_UP = 50e-6  # seconds that waking threads may wait for a processor on an idle machine
 
 
 @dataclass(frozen=True, slots=True)
 class IdleWait:
     """A wait until all threads of this process sleep.
 
-    Threads of OpenMP spin for some milliseconds after each call, those of ONNX Runtime for tens, on a processor that
-    the next call then lacks. On processors that others use as well a thread that spins may not run for some
-    milliseconds: a single look at an idle process does not suffice.
+    After a call, threads of OpenMP spin for some milliseconds and those of ONNX Runtime for tens of milliseconds. They
+    use processors that the next call needs. On a busy machine a spinning thread may not run for some milliseconds, so
+    the process must appear idle in several observations in a row.
     """
 
     sleep: float = 12e-3
-    """Seconds to sleep before the first look."""
+    """Seconds to sleep before the first observation."""
     look: float = 2e-3
-    """Seconds of one look."""
+    """Seconds of one observation."""
     share: float = 0.25
-    """Part of a processor below which the process uses nothing: all threads sleep."""
+    """Fraction of a processor below which the process counts as idle."""
     looks: int = 8
-    """Looks in a row at which all threads sleep."""
+    """Number of idle observations in a row that end the wait."""
     most: int = 100
-    """Looks after which the wait ends, whatever spins."""
+    """Maximum number of observations; the wait ends then even if threads spin."""
 
     def wait(self) -> None:
-        """Wait."""
+        """Wait until the process is idle, or for the maximum number of observations."""
         time.sleep(self.sleep)
-        asleep = 0
+        idle_looks = 0
         for _ in range(self.most):
             began, used = time.perf_counter(), time.process_time()
             time.sleep(self.look)
-            is_asleep = time.process_time() - used < self.share * (time.perf_counter() - began)
-            asleep = asleep + 1 if is_asleep else 0
-            if asleep >= self.looks:
+            is_idle = time.process_time() - used < self.share * (time.perf_counter() - began)
+            idle_looks = idle_looks + 1 if is_idle else 0
+            if idle_looks >= self.looks:
                 return
 
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Keep Python's garbage collector out of what is timed in this block."""
+    """Disable Python's garbage collector for the duration of the block."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -72,7 +72,7 @@ def without_garbage_collection() -> Iterator[None]:
 
 
 def thread_wait_seconds() -> float:
-    """Return the seconds that the threads which live now have waited for a processor; 0.0 where no system tells."""
+    """Return the seconds that the running threads of this process have waited for a processor; 0.0 if unknown."""
     try:
         tasks = list(_TASKS.iterdir())
     except OSError:
@@ -81,34 +81,34 @@ def thread_wait_seconds() -> float:
 
 
 def _wait_nanoseconds(task: Path) -> int:
-    """Return the nanoseconds of one thread; 0 for one that has ended."""
-    # A line of three numbers: time on a processor, time waiting for one, and how often it got one.
+    """Return the nanoseconds that one thread waited for a processor; 0 if it has ended."""
+    # schedstat has three numbers: time on a processor, time waiting for one, number of time slices.
     with suppress(OSError, ValueError, IndexError):
         return int((task / "schedstat").read_bytes().split()[1])
     return 0
 
 
 def is_disturbed(waited: float, seconds: float) -> bool:
-    """Return whether threads waited for a processor for too long a part of these seconds for them to count.
+    """Return whether threads waited for a processor too long for a measurement of `seconds` to be valid.
 
     >>> is_disturbed(waited=1e-3, seconds=0.1), is_disturbed(waited=4e-3, seconds=0.1)
     (False, True)
     """
-    return waited > _LOST * seconds + _WAKING
+    return waited > _MAX_WAIT_SHARE * seconds + _WAKE_UP
 
 
 class OtherLoad:
-    """What other processes take of the processors: figures taken beside them are not to be quoted."""
+    """The load of other processes since the creation of this object; figures taken under load must not be quoted."""
 
     def __init__(self) -> None:
-        """Begin to watch."""
+        """Record the counters of the system."""
         self._before = _busy_seconds(), _own_seconds(), time.monotonic()
 
     def share(self) -> float | None:
-        """Return their share of all processors since the beginning; None where the system does not tell.
+        """Return the share of all processors that other processes used; None if the system does not report it.
 
-        Of a second it is known to some hundredths only, since the system counts in hundredths of a second: that of an
-        idle machine lies around 0, on both sides.
+        The system counts in hundredths of a second, so the error over one second is some hundredths. On an idle machine
+        the result is near 0 and may be negative.
         """
         busy, own, now = _busy_seconds(), _own_seconds(), time.monotonic()
         if busy is None or self._before[0] is None:
@@ -118,7 +118,7 @@ class OtherLoad:
 
 
 def _busy_seconds() -> float | None:
-    """Return the seconds that all processors together have worked since the machine started, for whatever process."""
+    """Return the busy seconds of all processors together since the machine started; None if unknown."""
     if not _STATISTICS.exists():
         return None
     user, nice, system, _, _, irq, softirq, steal = map(int, _STATISTICS.read_text().split()[1:9])
@@ -126,5 +126,5 @@ def _busy_seconds() -> float | None:
 
 
 def _own_seconds() -> float:
-    """Return the processor seconds of this process and of those that it started and waited for."""
+    """Return the processor seconds of this process and of its ended children."""
     return sum(os.times()[:4])

@@ -1,14 +1,13 @@
-"""Interleaved timing: calls take turns round after round, and neighbors in time are compared (see `statistics`).
+"""Interleaved timing: several calls are timed in alternation, so that measurements adjacent in time can be compared.
 
     times = measure_interleaved({"one": one, "other": other}, rounds=9)
-    paired_ratio(times["one"], times["other"])
+    paired_ratio(times["one"], times["other"])          see `statistics`
 
-In one round each call does one block, timed as a whole. Before its block a call waits until the threads that another
-call woke sleep again (`disturbance.IdleWait`). Then it runs untimed, until its own threads are awake and what fits a
-cache is there.
+In each round every call gets one turn. A turn waits until the threads that another call woke sleep again
+(`disturbance.IdleWait`), runs the call untimed until its own threads are awake and its data is in the caches, and times
+one block of calls as a whole.
 
-Not every call needs all rounds. After the first rounds those leave that are slow, and those of whom a judge says that
-their times say enough. All times that were taken are kept, so that a reader sees how many they are.
+Slow calls, and calls that a judge names, take part in the first rounds only. All measured times are returned.
 
     >>> from functools import partial
     >>> [name for name in interleave(partial(rotate, "abc"), 3)]
@@ -25,17 +24,17 @@ from typing import TypeAlias, TypeVar
 from inlay.measure.disturbance import IdleWait, without_garbage_collection
 
 Clock: TypeAlias = Callable[[], float]
-"""Returns the time in seconds; only differences mean something."""
+"""A function that returns the time in seconds; only differences are meaningful."""
 Call: TypeAlias = Callable[[], object]
-"""What is timed."""
+"""A function that is timed."""
 Judge: TypeAlias = Callable[[Mapping[str, Sequence[float]]], Collection[str]]
-"""Returns the names of the calls of which the times of the first rounds say enough."""
+"""A function that returns the names of the calls that need no more rounds, given the times of the first rounds."""
 _T = TypeVar("_T")
 
 clock: Clock = time.perf_counter
 """The clock of every measurement."""
 PATIENCE = 50e-3
-"""Seconds of one call from which on it takes part in the first rounds only."""
+"""Default for the seconds per call from which a call takes part in the first rounds only."""
 
 
 def time_call(call: Callable[[], _T], clock: Clock = clock) -> tuple[float, _T]:
@@ -46,7 +45,7 @@ def time_call(call: Callable[[], _T], clock: Clock = clock) -> tuple[float, _T]:
 
 
 def seconds_per_call(call: Call, count: int, clock: Clock = clock) -> float:
-    """Return the time of `count` calls in a row, divided by their number."""
+    """Return the mean seconds per call of `count` calls in a row."""
     repeats = range(count)
     started = clock()
     for _ in repeats:
@@ -55,9 +54,9 @@ def seconds_per_call(call: Call, count: int, clock: Clock = clock) -> float:
 
 
 def mean_of_calls(call: Call, least: float, count: int = 1, most: float = inf, clock: Clock = clock) -> float:
-    """Return the seconds of one call, the mean of calls in a row.
+    """Return the mean seconds per call of calls in a row.
 
-    The calls end when there were `count` of them that took `least` seconds together, or when they took `most`.
+    The calls end after at least `count` calls and `least` seconds together, or after `most` seconds.
     """
     started, calls, spent = clock(), 0, 0.0
     while not calls or (spent < most and (calls < count or spent < least)):
@@ -68,7 +67,7 @@ def mean_of_calls(call: Call, least: float, count: int = 1, most: float = inf, c
 
 
 def fastest_call(call: Call, deadline: float, count: float = inf, clock: Clock = clock) -> float:
-    """Return the seconds of the fastest of `count` calls, or of those that begin before `deadline`; at least one."""
+    """Return the seconds of the fastest of at most `count` calls that start before `deadline`; at least one is made."""
     best, calls = time_call(call, clock)[0], 1
     while calls < count and clock() < deadline:
         best = min(best, time_call(call, clock)[0])
@@ -77,12 +76,12 @@ def fastest_call(call: Call, deadline: float, count: float = inf, clock: Clock =
 
 
 def interleave(order: Callable[[int], Iterable[_T]], rounds: int) -> Iterator[_T]:
-    """Iterate over whose turn it is: in each round over `order(round)`, which is called when the round begins."""
+    """Iterate over the turns of all rounds; `order(round)`, called when a round begins, returns its turns."""
     return chain.from_iterable(map(order, range(rounds)))
 
 
 def rotate(names: Sequence[_T], round_: int) -> list[_T]:
-    """Return the order of a round: another name is the first in each.
+    """Return the order of a round, in which the first name changes from round to round.
 
     >>> rotate(["a", "b", "c"], 4)
     ['b', 'c', 'a']
@@ -93,22 +92,22 @@ def rotate(names: Sequence[_T], round_: int) -> list[_T]:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """How one turn of a call is taken: a wait, untimed calls, a timed block."""
+    """The parameters of a turn: a wait, untimed calls, a timed block of calls."""
 
     block: float = 2e-3
-    """Seconds of the timed block, about: a shorter call is repeated."""
+    """Approximate seconds of the timed block; a shorter call is repeated."""
     warm: float = 3e-3
-    """Seconds of the untimed calls, at least."""
+    """Minimum seconds of the untimed calls."""
     warm_calls: int = 1
-    """Number of the untimed calls, at least."""
+    """Minimum number of the untimed calls."""
     warm_enough: float = inf
-    """Seconds of untimed calls that are enough, however few; a call that takes as long needs none, and with 0 none
-    does."""
+    """Maximum seconds of the untimed calls, even if they are fewer than the minimum. A call that takes this long has no
+    untimed calls; 0 disables them."""
     idle: IdleWait = field(default_factory=IdleWait)
-    """The wait before."""
+    """Wait before the untimed calls."""
 
     def take(self, call: Call, seconds: float, clock: Clock = clock) -> float:
-        """Return the seconds of one call in a block, where a call takes about `seconds`."""
+        """Take a turn and return the mean seconds per call; one call takes about `seconds`."""
         self.idle.wait()
         if seconds < self.warm_enough:
             seconds = min(seconds, mean_of_calls(call, self.warm, self.warm_calls, self.warm_enough, clock))
@@ -126,39 +125,40 @@ def measure_interleaved(
     judge: Judge | None = None,
     clock: Clock = clock,
 ) -> dict[str, list[float]]:
-    """Return the seconds per call of each, one entry per round; fewer of one that is slow or that `judge` names.
+    """Time calls in alternation; return the seconds per call by name, one entry for each turn.
 
     Args:
-        calls: what takes turns, by name. Each round begins with another.
-        rounds: how many turns a call takes.
-        turn: how a turn is taken. Calls that wake several threads many times need long ones: after a sleep of 12 ms
-            processors are slow for some tens of ms.
-        first: rounds in which every call takes part; a third of all if None.
-        once: seconds of one call from which on it is timed once, before the rounds.
-        patience: seconds of one call from which on it takes part in the first rounds only.
-        judge: names those that leave after the first rounds.
+        calls: the calls by name. The first call of a round changes from round to round.
+        rounds: the number of rounds.
+        turn: the parameters of a turn. Calls that wake several threads often need long turns: after a sleep of 12 ms
+            processors are slow for tens of milliseconds.
+        first: the number of rounds in which every call takes part; a third of all rounds if None.
+        once: seconds per call from which a call is timed only once, before the rounds.
+        patience: seconds per call from which a call takes part in the first rounds only.
+        judge: returns the names of other calls that take part in the first rounds only.
         clock: returns the time in seconds.
     """
     turn, first = turn or Turn(), ceil(rounds / 3) if first is None else first
     shortest = {name: _shortest(call, turn.block, clock) for name, call in calls.items()}
     times = {name: [seconds] if seconds >= once else [] for name, seconds in shortest.items()}
-    order = [name for name, taken in times.items() if not taken]
+    order = [name for name, measured in times.items() if not measured]
 
-    def in_round(i: int) -> list[str]:
+    def names_of_round(i: int) -> list[str]:
+        """Return the order of round `i`; slow and finished calls leave after the first rounds."""
         if i == first:
             slow = {name for name in order if shortest[name] >= patience}
-            left = slow.union(judge(times) if judge is not None else ())
-            order[:] = [name for name in order if name not in left]
+            finished = slow.union(judge(times) if judge is not None else ())
+            order[:] = [name for name in order if name not in finished]
         return rotate(order, i)
 
     with without_garbage_collection():
-        for name in interleave(in_round, rounds):
+        for name in interleave(names_of_round, rounds):
             times[name].append(turn.take(calls[name], shortest[name], clock))
     return times
 
 
 def _shortest(call: Call, block: float, clock: Clock) -> float:
-    """Return the seconds of one call: the least of three, or of one that is longer than any block."""
+    """Return the seconds of the fastest of three calls, or of the first call if it is longer than three blocks."""
     seconds = seconds_per_call(call, 1, clock)
     if seconds > 3 * block > 0:
         return seconds

@@ -1,24 +1,25 @@
-"""The processors that really run threads of this process now: affinity, quotas of control groups, and a short trial.
+"""The processors that run threads of this process: affinity, quotas of control groups, and a short measurement.
 
-    found = measure_processors()
-    found.shares      (0.98, 0.51): on one processor a thread ran nearly all the time, on the other half of it
-    found.threads     1: a team of two would wait at every barrier for the thread that does not run
-    found.is_busy     True
+    measured = measure_processors()
+    measured.shares      (0.98, 0.51): a thread ran nearly all the time on one processor, half of the time on the other
+    measured.threads     1: a team of two threads would wait at every barrier for the thread that does not run
+    measured.is_busy     True
 
-**Control groups** limit the processors of this process, to a number that may be fractional, and its memory:
+**Control groups** limit the processors (possibly to a fraction) and the memory of a process:
 
     cgroup v2    cpu.max                                "150000 100000": 1.5 processors; "max 100000": no quota
                  memory.max                             bytes, or "max"
     cgroup v1    cpu.cfs_quota_us, cpu.cfs_period_us    -1: no quota
-                 memory.limit_in_bytes                  bytes; a number near 2^63 where there is no limit
+                 memory.limit_in_bytes                  bytes; a number near 2^63 means no limit
 
-A quota of any group on the path from the process to the root counts; the least one holds. In a container the root is
-the container's own group, whose path the file /proc/self/cgroup may name from outside: folders that do not exist are
-skipped, and the root is read in any case.
+The smallest quota of all groups on the path from the process to the root applies. Inside a container the root is the
+container's own group, but /proc/self/cgroup may contain its path on the host. Folders that do not exist are therefore
+skipped, and the root is always read.
 
-**Shares.** The system's count of processors says little: another program may compute on them, a hypervisor may run two
-of them in turns, and no file says so. So on each processor one thread computes for some milliseconds, all at once; what
-it gets done, compared with the fastest execution of the same work, is the share of the processor that it has.
+**Shares.** The number of processors does not tell how much of them a process gets: other programs may use them, and a
+hypervisor may run two virtual processors in turns on one, which no file reports. So one thread computes on each
+processor for some milliseconds, all at the same time. The amount of work that a thread completes, relative to the
+fastest execution of the same work, is its share of the processor.
 
 Source: Documentation/admin-guide/cgroup-v2.rst, Documentation/admin-guide/cgroup-v1/memory.rst and
 Documentation/scheduler/sched-bwc.rst of Linux.
@@ -39,26 +40,26 @@ from inlay.forks import ForkResetLock, at_fork
 from inlay.measure.interleaved import Clock, clock
 
 MEMBERSHIP = Path("/proc/self/cgroup")
-"""The groups of this process, one line for each hierarchy."""
+"""File that lists the control groups of this process, one line for each hierarchy."""
 ROOTS = Path("/sys/fs/cgroup")
-"""Where hierarchies are mounted."""
-_NO_LIMIT = 1 << 60
+"""Folder in which the hierarchies of control groups are mounted."""
+_NO_LIMIT = 1 << 60  # bytes; cgroup v1 reports a number above this if there is no limit
 
 
 def cpu_quota(membership: Path = MEMBERSHIP, roots: Path = ROOTS) -> float | None:
-    """The least quota of all groups that the process is in, in processors; None where none has a quota."""
+    """Return the smallest quota of the control groups of this process, in processors; None without a quota."""
     folders = _folders("cpu", membership, roots)
     return min((quota for folder in folders if (quota := _quota_of(folder)) is not None), default=None)
 
 
 def memory_limit(membership: Path = MEMBERSHIP, roots: Path = ROOTS) -> int | None:
-    """The least memory limit of all groups that the process is in, in bytes; None where none has a limit."""
+    """Return the smallest memory limit of the control groups of this process, in bytes; None without a limit."""
     folders = _folders("memory", membership, roots)
     return min((limit for folder in folders if (limit := _limit_of(folder)) is not None), default=None)
 
 
 def _folders(controller: str, membership: Path, roots: Path) -> Iterator[Path]:
-    """The folder of each group that `controller` may limit, and of every group above it."""
+    """Iterate over the folders of the groups of this process for a controller, and of all groups above them."""
     try:
         lines = membership.read_text().splitlines()
     except (OSError, ValueError):
@@ -79,7 +80,7 @@ def _folders(controller: str, membership: Path, roots: Path) -> Iterator[Path]:
 
 
 def _quota_of(folder: Path) -> float | None:
-    """The quota of one group; None where there is none, or nothing sensible stands there."""
+    """Return the quota of one group in processors; None without a quota or if its files are invalid."""
     with suppress(OSError, ValueError):
         quota, _, period = (folder / "cpu.max").read_text().strip().partition(" ")
         return _ratio(quota, period)
@@ -89,19 +90,19 @@ def _quota_of(folder: Path) -> float | None:
 
 
 def _limit_of(folder: Path) -> int | None:
-    """The memory limit of one group; None where there is none, or nothing sensible stands there."""
+    """Return the memory limit of one group in bytes; None without a limit or if its file is invalid."""
     for name in ("memory.max", "memory.limit_in_bytes"):
         with suppress(OSError, ValueError):
-            limit = int((folder / name).read_text())  # "max" is no number
+            limit = int((folder / name).read_text())  # "max" raises ValueError
             return limit if 0 <= limit < _NO_LIMIT else None
     return None
 
 
 def _ratio(quota: str, period: str) -> float | None:
-    """The processors that a quota in a period amounts to.
+    """Return the number of processors of a quota, both texts in microseconds; None without a quota.
 
     Raises:
-        ValueError: these are no numbers.
+        ValueError: a text is not a number.
     """
     if quota.strip() == "max":
         return None
@@ -112,13 +113,13 @@ def _ratio(quota: str, period: str) -> float | None:
 # Shares of processors
 
 
-_FREE = 0.75  # the share of a processor from which on it counts as free
-_WORTH = 0.2  # of what one more thread gains at best, the part that it must gain
+_FREE = 0.75  # minimum share of a free processor
+_MIN_GAIN = 0.2  # a larger team must gain at least this part of the ideal gain
 
 
 @dataclass(frozen=True, slots=True)
 class Processors:
-    """What threads of this process get of each processor that they may run on.
+    """The shares of the processors that threads of this process get, and the quota of its control groups.
 
     >>> Processors((1.0, 0.5)).threads, Processors((1.0, 0.98)).threads, Processors((1.0, 1.0), 1.2).threads
     (1, 2, 1)
@@ -127,48 +128,49 @@ class Processors:
     """
 
     shares: tuple[float, ...]
-    """For each processor the share of its time that a thread had, from 0 to 1, the freest processor first."""
+    """Share of each allowed processor, from 0 to 1; the largest share first."""
     quota: float | None = None
-    """Processors that control groups allow; None for as many as there are."""
+    """Quota of the control groups in processors; None without a quota."""
 
     @property
     def count(self) -> int:
-        """How many processors the affinity allows."""
+        """Number of processors that the affinity of this process allows."""
         return len(self.shares)
 
     @property
     def effective(self) -> float:
-        """How many processors the shares add up to, and no more than the quota."""
-        whole = sum(self.shares)
-        return whole if self.quota is None else min(whole, self.quota)
+        """Sum of the shares, at most the quota."""
+        total = sum(self.shares)
+        return total if self.quota is None else min(total, self.quota)
 
     @property
     def threads(self) -> int:
-        """The size of the team that computes fastest if it meets at barriers; at least 1, and the least of equals.
+        """Number of threads of the fastest team that synchronizes at barriers; at least 1.
 
-        A team proceeds while all of its threads run. These are the shares' product of the time.
+        A team makes progress only while all its threads run: for the product of their shares of the time. A larger team
+        is chosen only if its speed, the number of threads times this product, is clearly higher.
         """
         most = self.count if self.quota is None else max(1, min(self.count, round(self.quota)))
         best, speed = 1, self.shares[0] if self.shares else 1.0
         for threads in range(2, most + 1):
-            other = threads * prod(self.shares[:threads])
-            if other > (1 + _WORTH / best) * speed:
-                best, speed = threads, other
+            candidate = threads * prod(self.shares[:threads])
+            if candidate > (1 + _MIN_GAIN / best) * speed:
+                best, speed = threads, candidate
         return best
 
     @property
     def is_busy(self) -> bool:
-        """Whether something else computes on one of the processors; a quota is no such thing."""
+        """True if other programs use one of the processors; a quota does not count."""
         return any(share < _FREE for share in self.shares)
 
     def __str__(self) -> str:
-        """How many are free, in words."""
+        """Return the number of free processors as text."""
         quota = "" if self.quota is None else f", and the quota is {self.quota:g}"
         return f"{min(sum(self.shares), self.count):.1f} of {self.count} processors are free{quota}"
 
 
 def allowed_processors() -> tuple[int, ...]:
-    """The numbers of the processors that this thread may run on; counted from 0 where the system does not tell."""
+    """Return the numbers of the processors that this thread may run on; all, from 0, if the system has no affinity."""
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
@@ -176,16 +178,16 @@ def allowed_processors() -> tuple[int, ...]:
 
 Spin = Callable[[], object]
 WINDOW = 12e-3
-"""Seconds for which all threads compute at once."""
-_ALONE = 2e-3  # seconds for which one thread computes before, for the fastest execution
-_CHUNK = 1e-4  # seconds of one execution, for each thread: between two executions threads need Python's lock
-_MOST_CHUNK = 4e-3
-_WORK = bytes(1 << 16)
+"""Seconds for which all threads compute at the same time."""
+_ALONE = 2e-3  # seconds for which one thread computes alone first, to find the fastest execution
+_CHUNK = 1e-4  # seconds of one execution per thread; the threads contend for the GIL between executions
+_MAX_CHUNK = 4e-3
+_DATA = bytes(1 << 16)
 
 
 def _hash() -> object:
-    """Some 50 us of arithmetic, each step of which waits for the one before, without Python's lock."""
-    return hashlib.sha256(_WORK).digest()
+    """Compute for about 50 us without the GIL; each step depends on the one before."""
+    return hashlib.sha256(_DATA).digest()
 
 
 def measure_processors(
@@ -196,50 +198,50 @@ def measure_processors(
     window: float = WINDOW,
     clock: Clock = clock,
 ) -> Processors:
-    """Measure what threads of this process get of each processor; takes about `window` and 3 ms more.
+    """Measure the share of each processor that threads of this process get; takes about `window` plus 3 ms.
 
     Args:
-        spin: some arithmetic that takes well below a millisecond and runs without Python's lock.
+        spin: a computation of well below a millisecond that releases the GIL.
         processors: the numbers of the processors; those that this thread may run on if None.
-        quota: what tells how many processors control groups allow.
+        quota: returns the quota of the control groups.
         window: seconds for which all threads compute.
-        clock: what tells the time in seconds.
+        clock: returns the time in seconds.
     """
-    places = allowed_processors() if processors is None else tuple(processors)
-    alone = _executions(spin, 1, clock() + _ALONE, clock)
-    repeats = max(1, round(min(_CHUNK * len(places), _MOST_CHUNK) / min(alone)))
-    found: list[list[float]] = [[] for _ in places]
+    numbers = allowed_processors() if processors is None else tuple(processors)
+    alone = _time_executions(spin, 1, clock() + _ALONE, clock)
+    repeats = max(1, round(min(_CHUNK * len(numbers), _MAX_CHUNK) / min(alone)))
+    executions: list[list[float]] = [[] for _ in numbers]
     end = clock() + window
 
     def compute(i: int) -> None:
-        _stay_on(places[i])
-        found[i] = _executions(spin, repeats, end, clock)
+        _pin_thread(numbers[i])
+        executions[i] = _time_executions(spin, repeats, end, clock)
 
-    threads = [threading.Thread(target=compute, args=(i,), name="inlay-spin", daemon=True) for i in range(len(places))]
+    threads = [threading.Thread(target=compute, args=(i,), name="inlay-spin", daemon=True) for i in range(len(numbers))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return Processors(shares_of(found, repeats * min(alone)), quota())
+    return Processors(compute_shares(executions, repeats * min(alone)), quota())
 
 
-_SHARED = 0.55  # of the time that an execution takes beside others, if it takes that alone, they share a processor
+_SHARED = 0.55  # two virtual processors share one if an execution alone takes less than this part of its time
 
 
-def shares_of(executions: Sequence[Sequence[float]], alone: float) -> tuple[float, ...]:
-    """The share that each thread had of its processor, greatest first.
+def compute_shares(executions: Sequence[Sequence[float]], alone: float) -> tuple[float, ...]:
+    """Return the share of its processor that each thread had, the largest first.
 
-    An execution counts as undisturbed if it was the fastest of all threads: with one thread alone the clock of a
-    processor may be higher. Only where each took nearly twice what it takes alone, `alone` counts: two processors then
-    take turns more often than anyone sees.
+    The fastest execution of all threads counts as undisturbed. The fastest one of a single thread, `alone`, is not
+    used, because the processor may have a higher clock then. The exception: if every execution took nearly twice as
+    long as `alone`, the virtual processors run in turns on one processor, and `alone` counts as undisturbed.
 
     Args:
-        executions: by thread, seconds from the end of each execution to that of the next.
-        alone: seconds of the fastest execution while no other thread of this process computed.
+        executions: for each thread, seconds from the end of each execution to the end of the next.
+        alone: seconds of the fastest execution of a single thread.
 
-    >>> shares_of([[1.0, 1.0, 1.0], [1.0, 3.0]], 1.0)
+    >>> compute_shares([[1.0, 1.0, 1.0], [1.0, 3.0]], 1.0)
     (1.0, 0.5)
-    >>> shares_of([[2.0, 2.0], [2.0, 2.0]], 1.0)
+    >>> compute_shares([[2.0, 2.0], [2.0, 2.0]], 1.0)
     (0.5, 0.5)
     """
     best = min((each for one in executions for each in one), default=alone)
@@ -248,8 +250,8 @@ def shares_of(executions: Sequence[Sequence[float]], alone: float) -> tuple[floa
     return tuple(sorted((min(1.0, best * len(one) / sum(one)) if one else 0.0 for one in executions), reverse=True))
 
 
-def _executions(spin: Spin, repeats: int, end: float, clock: Clock) -> list[float]:
-    """Seconds from the end of each execution of `repeats` spins to that of the next, until `end`; at least one."""
+def _time_executions(spin: Spin, repeats: int, end: float, clock: Clock) -> list[float]:
+    """Execute `repeats` spins again and again until `end`, at least once; return the seconds of each execution."""
     seconds: list[float] = []
     before = clock()
     while before < end or not seconds:
@@ -261,21 +263,21 @@ def _executions(spin: Spin, repeats: int, end: float, clock: Clock) -> list[floa
     return seconds
 
 
-def _stay_on(processor: int) -> None:
-    """Let the calling thread, which is about to end, run on one processor only, where the system can do that."""
+def _pin_thread(processor: int) -> None:
+    """Pin the calling thread, which ends soon, to one processor if the system supports it."""
     if hasattr(os, "sched_setaffinity"):
         with suppress(OSError):
             os.sched_setaffinity(0, {processor})
 
 
-_RECENT = 1.0  # seconds for which a result is used again
-_CLEARLY_FREE = 0.9  # and from which on one measurement suffices
+_RECENT = 1.0  # seconds for which a result is reused
+_CLEARLY_FREE = 0.9  # if all shares are at least this, one measurement suffices
 _measuring = ForkResetLock()
 _last: tuple[float, Processors] | None = None
 
 
 def _forget() -> None:
-    """A forked child may run elsewhere, and has none of its parent's threads."""
+    """Discard the last result in a forked child, which may run on other processors."""
     global _last
     _last = None
 
@@ -284,25 +286,25 @@ at_fork(after_in_child=_forget)
 
 
 def recent_processors(seconds: float = _RECENT, measure: Callable[[], Processors] = measure_processors) -> Processors:
-    """The last result in this process, if it is at most so many seconds old, or a new one; quotas are always read.
+    """Return the last measurement if it is at most `seconds` old, else a new one; the quota is always read anew.
 
-    Where one of the processors is not clearly free, the mean of three measurements counts: a single one may meet a
-    short disturbance, or threads that the system favors since they are new.
+    If a processor is not clearly free, the result is the mean of three measurements. A single one may coincide with a
+    short disturbance, or with new threads that the scheduler favors.
     """
     global _last
     with _measuring:
         if _last is None or time.monotonic() - _last[0] > seconds or _last[1].count != len(allowed_processors()):
-            found = measure()
-            if any(share < _CLEARLY_FREE for share in found.shares):
-                found = mean_of([found, measure(), measure()])
-            _last = time.monotonic(), found
+            measured = measure()
+            if any(share < _CLEARLY_FREE for share in measured.shares):
+                measured = average_processors([measured, measure(), measure()])
+            _last = time.monotonic(), measured
         return replace(_last[1], quota=cpu_quota())
 
 
-def mean_of(measured: Sequence[Processors]) -> Processors:
-    """What several measurements of the same processors found on average, with the quota of the last.
+def average_processors(measured: Sequence[Processors]) -> Processors:
+    """Return the mean shares of several measurements of the same processors, with the quota of the last one.
 
-    >>> mean_of([Processors((1.0, 0.5)), Processors((0.5, 0.5))]).shares
+    >>> average_processors([Processors((1.0, 0.5)), Processors((0.5, 0.5))]).shares
     (0.75, 0.5)
     """
     shares = zip(*(one.shares for one in measured), strict=True)

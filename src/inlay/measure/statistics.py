@@ -1,7 +1,7 @@
-"""Figures from repeated measurements: the median, the range of the middle half, ratios of neighbors in time.
+"""Statistics of repeated measurements: the median, the interquartile range, and ratios of adjacent measurements.
 
-What slows the machine down for a second slows both sides of a ratio that is formed within one round. The figure is the
-median of these ratios, and the spread is the range of the middle half of the rounds.
+A disturbance of about a second slows down both calls of a round. The ratio of two calls is therefore formed within each
+round; the result is the median of these ratios, and the spread is their interquartile range.
 
     >>> paired_ratio([2.0, 2.0, 6.0], [1.0, 2.0, 2.0])
     Spread(median=2.0, low=1.5, high=2.5)
@@ -14,17 +14,17 @@ from statistics import quantiles
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A figure that was measured several times."""
+    """Median and quartiles of repeated measurements."""
 
     median: float
-    """The figure."""
+    """Median of the measurements."""
     low: float
-    """A quarter of the rounds gave less."""
+    """First quartile: a quarter of the measurements are smaller."""
     high: float
-    """A quarter of the rounds gave more."""
+    """Third quartile: a quarter of the measurements are larger."""
 
     def times(self, factor: float) -> "Spread":
-        """Return the same figure in another unit, in which it is `factor` times as large.
+        """Return the spread with all values multiplied by `factor`, as for another unit.
 
         >>> Spread(2.0, 1.0, 3.0).times(100)
         Spread(median=200.0, low=100.0, high=300.0)
@@ -33,7 +33,7 @@ class Spread:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Return the median and the quartiles of some measurements, at least one."""
+    """Return the median and the quartiles of at least one measurement."""
     if len(values) == 1:
         return Spread(values[0], values[0], values[0])
     low, middle, high = quantiles(values, n=4, method="inclusive")
@@ -41,8 +41,8 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def paired_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Spread:
-    """Return the ratio of two calls: formed in each round in which both took a turn, then taken together.
+    """Return the spread of the ratios of two calls, formed in each round in which both took a turn.
 
-    Both took a turn in the first round; a call that is slow has fewer.
+    The lists start with the same round; the list of a slow call may be shorter.
     """
     return spread([a / b for a, b in zip(numerators, denominators, strict=False)])

@@ -26,7 +26,7 @@ from inlay.machine import (
     read_model,
     reported_caches,
 )
-from inlay.measure.calibration import Buffer, Calibration, Copy
+from inlay.measure.calibration import Buffer, Calibration, CopyKernel
 from inlay.measure.timing_database import TimingTable
 from inlay.reordering.conversion import LINE
 from inlay.reordering.target import host_target
@@ -63,7 +63,7 @@ def memory_model() -> MemoryModel:
     return model
 
 
-def measure_slice(moved_bytes: int, copy: Copy, seconds: float = SLICE) -> None:
+def measure_slice(moved_bytes: int, copy: CopyKernel, seconds: float = SLICE) -> None:
     """Continue an incomplete measurement for about `seconds`, if a tensor of `moved_bytes` needs the model.
 
     Args:
@@ -79,7 +79,7 @@ def measure_slice(moved_bytes: int, copy: Copy, seconds: float = SLICE) -> None:
         _measuring.release()
 
 
-def measure_all(copy: Copy) -> MemoryModel:
+def measure_all(copy: CopyKernel) -> MemoryModel:
     """Measure the model completely, even if one is stored or specified, and store it.
 
     Raises:
@@ -93,7 +93,7 @@ def measure_all(copy: Copy) -> MemoryModel:
     return _models[threads]
 
 
-def _advance(threads: int, copy: Copy, seconds: float) -> bool:
+def _advance(threads: int, copy: CopyKernel, seconds: float) -> bool:
     """Measure one slice; return whether that completed the model, which is then stored.
 
     Raises:

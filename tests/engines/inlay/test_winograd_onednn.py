@@ -14,7 +14,7 @@ from inlay.engines import reference
 from inlay.engines.inlay import InlayEngine
 from inlay.engines.inlay import engine as inlay_engine
 from inlay.engines.onednn import make_engine
-from inlay.engines.onednn.execution import thread_team
+from inlay.engines.onednn.execution import find_thread_team
 from inlay.errors import Unimplemented
 from inlay.memory import Memory, pack, reorder
 from inlay.primitives import Convolution, Reorder, set_engine
@@ -247,8 +247,8 @@ def test_transformed_weights_cannot_be_reordered_back(engine: InlayEngine) -> No
     with pytest.raises(Unimplemented) as caught:
         create_with_companions(host, Operation("reorder", "forward_inference", {"src": desc, "dst": plain}))
     assert str(caught.value) == (
-        f"the opaque format {name} of dims {desc.dims} is none that this {host.library.name} chose: only the engine "
-        "that made it can read it, in the process in which it did"
+        f"the opaque format {name} of dims {desc.dims} was not created by this {host.library.name}: only the engine "
+        "that created it can read it, in the same process"
     )
 
 
@@ -301,10 +301,10 @@ def test_training_and_other_runtimes_raise_the_error_of_the_library() -> None:
 
 def test_only_gnu_openmp_has_a_thread_team() -> None:
     library: Any = make_engine().library
-    assert thread_team(library) is not None
+    assert find_thread_team(library) is not None
     for other in (SimpleNamespace(runtime="sycl", cdll=library.cdll), SimpleNamespace(runtime="omp", cdll=object())):
         without: Any = other
-        assert thread_team(without) is None
+        assert find_thread_team(without) is None
 
 
 @pytest.mark.parametrize(("name", "is_fast"), [("x86-64-v2", False), ("x86-64-v3", True), ("aarch64", True)])

@@ -1,4 +1,4 @@
-"""Primitives that are executed together compute what they do one by one, from any thread, and fail as they do."""
+"""Batches: primitives that one call executes give the same results and errors as separate calls, from any thread."""
 
 import threading
 from typing import Any
@@ -101,7 +101,7 @@ def test_one_thread_after_another_uses_its_own_stream_and_scratchpad() -> None:
 
 
 def test_numbers_of_threads_divide_what_is_together() -> None:
-    if not ENGINE.team.wanted:
+    if not ENGINE.team.num_threads:
         pytest.skip("OpenMP does not decide")
     before = inlay.get_num_threads()
     try:

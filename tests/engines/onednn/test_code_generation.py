@@ -1,10 +1,8 @@
-"""A code generator that fails once, and keeps its error for the whole thread: nothing else is lost with it."""
+"""Errors of the code generator: one failed creation does not affect other primitives of the thread."""
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +13,13 @@ import pytest
 from inlay import primitives as p
 from inlay.descriptor import MemoryDesc
 from inlay.engines.onednn import Library, OnednnEngine, load_library, make_engine
-from inlay.engines.onednn.defects import defect_of
-from inlay.engines.onednn.library import CodeGeneration, RuntimeFailure, is_prone, run_on_new_thread
+from inlay.engines.onednn.defects import find_defect
+from inlay.engines.onednn.library import CodeGeneration, RuntimeFailure, is_prone_to_failure, run_on_new_thread
 from inlay.errors import InvalidArguments, OutOfMemory, Unimplemented
 from inlay.primitives.engine import Operation
 from tests.oracles import onednn as oracle
 from tests.support.paths import SUPPORT
+from tests.support.processes import run_python
 
 LIVE = oracle.why_unavailable() is None
 needs_library = pytest.mark.skipif(not LIVE, reason=str(oracle.why_unavailable()))
@@ -75,7 +74,7 @@ def test_what_is_prone_to_fail_leaves_the_thread_alone() -> None:
     assert generator.threads == [threading.get_ident()]
 
 
-def test_an_error_that_another_user_left_in_the_thread_is_survived() -> None:
+def test_an_error_that_another_user_left_in_the_thread_is_run_sticky_program() -> None:
     generator, generation = Generator(), CodeGeneration()
     generator.state.has_error = True
     assert generation.run(generator.create("a"), nothing) == "a"
@@ -131,7 +130,7 @@ def test_a_system_without_threads_is_out_of_memory(monkeypatch: pytest.MonkeyPat
     ids=str,
 )
 def test_long_axes_and_emulated_types_are_prone(desc: MemoryDesc, expected: bool) -> None:
-    assert is_prone([desc]) is is_prone([MemoryDesc((2,), "f32"), desc]) is expected
+    assert is_prone_to_failure([desc]) is is_prone_to_failure([MemoryDesc((2,), "f32"), desc]) is expected
 
 
 # What is not asked for at all
@@ -155,15 +154,15 @@ AMX, FP16 = 0xFEF, 0x1EF
         ((3, 13, 2), copied("f8_e5m2"), FP16, None),
         ((3, 13, 2), copied("f8_e4m3"), AMX, None),
         ((3, 13, 2), copied("f32"), AMX, None),
-        ((3, 13, 2), copied("bf16", other="s4"), FP16, "right reorder from bf16 to s4 of the same layout"),
-        ((3, 13, 2), copied("f16", other="e8m0"), 0x1, "right reorder from f16 to e8m0 of the same layout"),
+        ((3, 13, 2), copied("bf16", other="s4"), FP16, "correct reorder from bf16 to s4 of the same layout"),
+        ((3, 13, 2), copied("f16", other="e8m0"), 0x1, "correct reorder from f16 to e8m0 of the same layout"),
         ((3, 13, 2), copied("bf16", "nchw", "s4"), FP16, None),
         ((3, 13, 2), copied("f32", other="s4"), FP16, None),
         ((3, 2, 0), copied("bf16", other="s8"), AMX, None),
     ],
 )
 def test_defects_of_reorders(version: Any, operation: Operation, isa: int, text: str | None) -> None:
-    assert defect_of(version, operation, isa) == text
+    assert find_defect(version, operation, isa) == text
 
 
 @needs_library
@@ -235,29 +234,18 @@ def sticky(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def printed(stub: Path, program: list[str], kind: str, impl: str, **others: str) -> str:
+def run_with_stub(stub: Path, program: list[str], kind: str, impl: str, **others: str) -> str:
     """What a program prints that uses the stub, which fails at implementations of these names."""
-    settings = {
-        **os.environ,
-        "INLAY_ONEDNN": str(stub),
-        "STICKY_REAL": load_library().path,
-        "STICKY_KIND": kind,
-        "STICKY_IMPL": impl,
-        **others,
-    }
-    done = subprocess.run(
-        [sys.executable, *program], env=settings, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+    settings = {"INLAY_ONEDNN": str(stub), "STICKY_REAL": load_library().path, "STICKY_KIND": kind}
+    return run_python(*program, timeout=120, **settings, STICKY_IMPL=impl, **others).stdout
 
 
-def survived(stub: Path, kind: str, impl: str, **others: str) -> Any:
-    return json.loads(printed(stub, ["-m", "tests.support.sticky_onednn"], kind, impl, **others))
+def run_sticky_program(stub: Path, kind: str, impl: str, **others: str) -> Any:
+    return json.loads(run_with_stub(stub, ["-m", "tests.support.sticky_onednn"], kind, impl, **others))
 
 
 def test_the_next_implementation_computes(sticky: Path) -> None:
-    found = survived(sticky, ELTWISE, "jit")
+    found = run_sticky_program(sticky, ELTWISE, "jit")
     assert found["named"] == found["default"] == {"engine": "onednn", "impl": "ref:any", "is_right": True}
     assert all(one["engine"] == "onednn" and one["is_right"] for one in (*found["later"], *found["threads"]))
     assert found["session"]["declined"] == ["relu"]
@@ -268,13 +256,13 @@ def test_the_next_implementation_computes(sticky: Path) -> None:
 
 
 def test_another_engine_computes_where_no_implementation_is_left(sticky: Path) -> None:
-    found = survived(sticky, ELTWISE, "")
+    found = run_sticky_program(sticky, ELTWISE, "")
     name = f"oneDNN {'.'.join(map(str, load_library().version))}"
     desc = "f32::blocked:abcd::f0 2x16x5x7"
     assert found["named"] == {
         "error": f"Unimplemented: {name} fails with status 5 at eltwise forward_inference, src {desc}, dst "
         "f32::any:any::f0 2x16x5x7, algorithm='relu', alpha=0.5, beta=0.0: its code generator fails, and none of its "
-        "other implementations takes the same formats"
+        "other implementations has the same formats"
     }
     assert found["default"] == {"engine": "reference", "impl": found["default"]["impl"], "is_right": True}
     assert all(one["is_right"] for one in found["later"])
@@ -284,16 +272,16 @@ def test_another_engine_computes_where_no_implementation_is_left(sticky: Path) -
 
 
 def test_a_failure_that_does_not_come_back_changes_nothing(sticky: Path) -> None:
-    found = survived(sticky, ELTWISE, "", STICKY_ONCE="1")
+    found = run_sticky_program(sticky, ELTWISE, "", STICKY_ONCE="1")
     every = [found["named"], found["default"], *found["later"], *found["threads"]]
     assert all(one["engine"] == "onednn" and one["is_right"] for one in every)
     assert (found["session"]["declined"], found["session"]["note"]) == ([], "")
 
 
 def test_the_oracle_goes_on_after_an_error(sticky: Path) -> None:
-    found = survived(sticky, REORDER, "", STICKY_ONCE="1")
+    found = run_sticky_program(sticky, REORDER, "", STICKY_ONCE="1")
     assert found["oracle"] == ["right"] * 3
-    assert survived(sticky, REORDER, "")["oracle"] == ["status 5"] * 3
+    assert run_sticky_program(sticky, REORDER, "")["oracle"] == ["status 5"] * 3
 
 
 WITHOUT_CARE = """
@@ -317,4 +305,4 @@ for tag in ("ab", "ba", "ab"):
 
 def test_without_care_one_failure_is_the_end_of_the_thread(sticky: Path) -> None:
     """What the tests above survive is real."""
-    assert printed(sticky, ["-c", WITHOUT_CARE], REORDER, "", STICKY_ONCE="1") == "status 5\n" * 3
+    assert run_with_stub(sticky, ["-c", WITHOUT_CARE], REORDER, "", STICKY_ONCE="1") == "status 5\n" * 3

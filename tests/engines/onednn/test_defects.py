@@ -1,11 +1,8 @@
-"""What oneDNN computes wrongly, or outside of the memory that it was given, is declined; what is not stays inside.
+"""Known defects of oneDNN: defective operations are refused; all others stay inside their memory and are correct.
 
-Each memory here has a border of known bytes, and each result is compared with the reference engine's.
+Each memory has a border of known bytes, and each result is compared with that of the reference engine.
 """
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -19,12 +16,13 @@ import pytest
 from inlay import primitives as p
 from inlay.descriptor import MemoryDesc
 from inlay.engines.onednn import make_engine
-from inlay.engines.onednn.defects import defect_of
+from inlay.engines.onednn.defects import find_defect
 from inlay.layout import Layout
 from inlay.memory import Memory, pack
 from inlay.primitives.attributes import PReLUPostOp
 from inlay.reordering.attributes import Scales
 from tests.oracles import onednn as oracle
+from tests.support.processes import run_python
 
 needs_onednn = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
 
@@ -142,11 +140,11 @@ F64 = MemoryDesc(DIMS, "f64")
 DECLINED: Mapping[str, tuple[Callable[[], p.Primitive], str]] = {
     "layer": (
         lambda: FORWARD["layer"](PLAIN, dst=TURNED),
-        "right layer_normalization between different formats",
+        "correct layer_normalization between different formats",
     ),
     "softmax": (
         lambda: back("softmax", "nchw", "nchw", "nChw16c", "reference"),
-        "right softmax between different formats",
+        "correct softmax between different formats",
     ),
     "fused": (
         lambda: FORWARD["fused"](GAPS, prop_kind="forward_training"),
@@ -154,7 +152,7 @@ DECLINED: Mapping[str, tuple[Callable[[], p.Primitive], str]] = {
     ),
     "rows": (
         lambda: FORWARD["layer"](FORMATS["rows"]),
-        "right layer_normalization of a view with gaps",
+        "correct layer_normalization of a view with gaps",
     ),
     "halves": (
         lambda: p.Binary(bf16("nChw4c"), bf16("nChw4c"), algorithm="add"),
@@ -185,7 +183,7 @@ def test_what_is_wrong_is_declined_in_these_words(name: str) -> None:
         operation = make().operation
     finally:
         p.set_engine(None)
-    assert defect_of((3, 2, 0), replace(operation, hint=None)) == text
+    assert find_defect((3, 2, 0), replace(operation, hint=None)) == text
 
 
 @needs_onednn
@@ -199,7 +197,7 @@ def test_what_is_declined_is_computed_by_the_reference(name: str) -> None:
 AFTER_A_FAILURE = """
 from inlay.descriptor import MemoryDesc
 from inlay.engines.onednn import OnednnImplementation, make_engine
-from inlay.engines.onednn.creation import primitive_desc
+from inlay.engines.onednn.creation import create_primitive_desc
 from inlay.errors import OutOfMemory
 from inlay.memory import Memory
 from inlay.primitives import Resampling
@@ -209,12 +207,13 @@ engine = make_engine()
 for i in range(1, 9):
     src = MemoryDesc((2, 16, 8, 7 + i), "f64")
     operation = Resampling(src, factors=2.0, engine="reference").operation
-    made = OnednnImplementation(engine, operation, operation, primitive_desc(engine, operation, engine._plain, None), 0)
+    desc = create_primitive_desc(engine, operation, engine._plain_attributes, None)
+    made = OnednnImplementation(engine, operation, operation, desc, 0)
     try:
         made.bind({name: Memory(made.descs[name]) for name in ("src", "dst")})
     except OutOfMemory:
         print("failed")
-    del made, operation
+    del made, desc, operation
 for i in range(1, 99):
     src = Memory(MemoryDesc((3, i), "f32"))
     Eltwise(src.desc, algorithm="relu", engine=engine)(src=src)
@@ -225,10 +224,8 @@ print("fine")
 @needs_onednn
 @pytest.mark.skipif(oracle.version() >= (3, 3), reason="later releases refuse f64 when the descriptor is made")
 def test_the_library_forgets_primitives_that_it_could_not_make() -> None:
-    settings = {**os.environ, "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "20", "MALLOC_PERTURB_": "165"}
-    command = [sys.executable, "-c", AFTER_A_FAILURE]
-    done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
+    settings = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "20", "MALLOC_PERTURB_": "165"}
+    done = run_python("-c", AFTER_A_FAILURE, timeout=60, **settings)
     assert done.stdout.split() == ["failed"] * 8 + ["fine"]
 
 
@@ -237,7 +234,7 @@ def test_an_engine_keeps_nothing_of_primitives_that_were_made() -> None:
     engine = make_engine()
     src = Memory(PLAIN)
     p.Eltwise(src.desc, algorithm="relu", engine=engine)(src=src)
-    assert engine.unmade == []
+    assert engine.failed_descriptors == []
 
 
 AVX2, AVX2_VNNI, AVX512 = 0x7, 0xF, 0x27
@@ -249,9 +246,9 @@ def test_later_releases_are_not_asked_for_products_of_integer_pixels_on_avx2(dat
     def defect(dims: tuple[int, ...], tag: str, isa: int, version: tuple[int, int, int] = (3, 13, 2)) -> str | None:
         weights = MemoryDesc((5, *dims[1:]), "s8", "any")
         made = p.InnerProduct(MemoryDesc(dims, data_type, tag), weights, engine="reference")
-        return defect_of(version, made.operation, isa)
+        return find_defect(version, made.operation, isa)
 
-    text = "right inner product of integers in channels last on AVX2"
+    text = "correct inner product of integers in channels last on AVX2"
     assert defect((1, 3, 5, 4), "any", AVX2) == text
     assert defect((2, 3, 5, 4), "nhwc", AVX2) == text
     assert defect((2, 3, 5, 4), "nchw", AVX2) is None
@@ -285,10 +282,7 @@ for dims in ((1, 3, 5, 4), (2, 8, 7), (3, 17, 2, 3), (2, 4, 2, 3, 4), (2, 16), (
 @pytest.mark.parametrize("isa", ["SSE41", "AVX2", "AVX2_VNNI", "AVX512_CORE", "ALL"])
 def test_products_of_integer_pixels_are_right_on_every_instruction_set(isa: str) -> None:
     # Small numbers, of which no product is rounded or saturated before VNNI.
-    settings = {**os.environ, "ONEDNN_MAX_CPU_ISA": isa}
-    command = [sys.executable, "-W", "ignore", "-c", PIXELS]
-    done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
+    run_python("-W", "ignore", "-c", PIXELS, timeout=100, ONEDNN_MAX_CPU_ISA=isa)
 
 
 HEADS = (1, 4, 16, 16)
@@ -299,9 +293,9 @@ HEADS = (1, 4, 16, 16)
 def test_later_releases_are_not_asked_for_heads_between_rows_and_columns(tags: tuple[str, str]) -> None:
     heads = [MemoryDesc(HEADS, "f32", tag) for tag in tags]
     operation = p.MatMul(heads[0], heads[1], engine="reference").operation
-    text = "right matmul of matrices between whose rows and columns another axis lies"
-    assert defect_of((3, 13, 2), operation) == text
-    assert defect_of((3, 2, 0), operation) is None
+    text = "correct matmul of matrices with another axis between their rows and columns in memory"
+    assert find_defect((3, 13, 2), operation) == text
+    assert find_defect((3, 2, 0), operation) is None
 
 
 @needs_onednn

@@ -1,4 +1,4 @@
-"""Descriptors across the border to oneDNN and back: whatever it can say comes back as it was, the rest is refused."""
+"""Conversion of descriptors to oneDNN and back: they are unchanged, or refused if oneDNN cannot represent them."""
 
 from collections import Counter
 
@@ -6,7 +6,7 @@ import pytest
 
 from inlay.descriptor import Extras, MemoryDesc, Opaque
 from inlay.engines.onednn import load_library
-from inlay.engines.onednn.descs import Descriptors
+from inlay.engines.onednn.descs import DescriptorTable
 from inlay.errors import Unimplemented
 from inlay.layout import RUNTIME
 from inlay.notation.format_tag import ENUMERATED, FormatTag
@@ -19,25 +19,25 @@ pytestmark = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str
 
 
 @pytest.fixture(scope="module")
-def descriptors() -> Descriptors:
-    return Descriptors(load_library())
+def descriptors() -> DescriptorTable:
+    return DescriptorTable(load_library())
 
 
-def there_and_back(descriptors: Descriptors, desc: MemoryDesc) -> MemoryDesc:
+def round_trip(descriptors: DescriptorTable, desc: MemoryDesc) -> MemoryDesc:
     handle = descriptors.handle(desc)  # it lives as long as this name
     return descriptors.read(handle.value)
 
 
-def test_every_tag_comes_back(descriptors: Descriptors) -> None:
+def test_every_tag_comes_back(descriptors: DescriptorTable) -> None:
     for text in ENUMERATED:
         dims = (17, 3, 5, 2, 2, 3, 2, 2, 2, 2, 2, 2)[: FormatTag.parse(text).ndims]
         desc = MemoryDesc(dims, "f32", text)
-        back = there_and_back(descriptors, desc)
+        back = round_trip(descriptors, desc)
         assert back == desc
         assert back.layout == desc.layout
 
 
-def test_what_is_handed_over_is_what_the_library_makes_itself(descriptors: Descriptors) -> None:
+def test_converted_descriptors_equal_those_that_the_library_creates(descriptors: DescriptorTable) -> None:
     equal = load_library().functions["memory_desc_equal"]
     count = 0
     for text in ENUMERATED:
@@ -48,27 +48,27 @@ def test_what_is_handed_over_is_what_the_library_makes_itself(descriptors: Descr
     assert count == len(ENUMERATED)
 
 
-def refusal(descriptors: Descriptors, desc: MemoryDesc) -> str | None:
-    """Why the library cannot be told, as the start of a text."""
+def refusal(descriptors: DescriptorTable, desc: MemoryDesc) -> str | None:
+    """Return the beginning of the error for a descriptor that the library cannot represent; None if it can."""
     name = load_library().name
     if desc.data_type is not None and desc.data_type.name not in descriptors.data_types:
         return f"{name} has no data type {desc.data_type}: "
     if desc.kind == "digits":
-        return f"oneDNN cannot say the digit order of {desc!r}: reorder to a format that it can, such as a tag"
+        return f"oneDNN cannot represent the digit order of {desc!r}: reorder to a format with a tag first"
     if isinstance(desc.layout, Opaque):
         return (
-            f"the opaque format {desc.layout.name} of dims {desc.dims} is none that this {name} chose: only the engine "
-            "that made it can read it, in the process in which it did"
+            f"the opaque format {desc.layout.name} of dims {desc.dims} was not created by this {name}: only the engine "
+            "that created it can read it, in the same process"
         )
     if desc.extras.flags & 32:
-        return f"{name} cannot be told {desc.extras!r}: it keeps such weights for itself"
+        return f"{name} has no descriptors with {desc.extras!r} that other code can create"
     came_later = desc.kind == "host_scalar" or (desc.kind == "sparse" and desc.sparse_encoding != "csr")
     if came_later and oracle.version() < (3, 13):
-        return f"{name} has no descriptors such as {desc!r}: a later one has"
+        return f"{name} has no descriptors such as {desc!r}: a later release has"
     return None
 
 
-def test_descriptors_at_random_come_back_or_cannot_be_said(descriptors: Descriptors) -> None:
+def test_random_descriptors_are_unchanged_or_refused(descriptors: DescriptorTable) -> None:
     choose, seen = Seeded(41), Counter[str]()
     for _ in range(3000):
         desc = draw_any_descriptor(choose)
@@ -80,7 +80,7 @@ def test_descriptors_at_random_come_back_or_cannot_be_said(descriptors: Descript
             seen["refused"] += 1
         elif desc.kind != "sparse" or desc.sparse_encoding != "csr" or desc.ndims == 2:
             # The type of pointers to no rows cannot be asked.
-            back = there_and_back(descriptors, desc)
+            back = round_trip(descriptors, desc)
             assert back == desc
             assert back.layout == desc.layout
             assert str(back) == str(desc)
@@ -89,26 +89,26 @@ def test_descriptors_at_random_come_back_or_cannot_be_said(descriptors: Descript
     assert seen["blocked"] > 700
 
 
-def test_extras_come_back(descriptors: Descriptors) -> None:
+def test_extras_come_back(descriptors: DescriptorTable) -> None:
     choose, seen = Seeded(42), Counter[int]()
     for _ in range(600):
         desc = draw_flagged(choose)
         if desc.kind != "blocked" or str(desc.data_type) not in descriptors.data_types or desc.extras.flags & 32:
             continue
-        assert there_and_back(descriptors, desc) == desc
+        assert round_trip(descriptors, desc) == desc
         seen[desc.extras.flags] += 1
     assert set(seen) > {1, 2, 4, 8, 9}
 
 
-def test_extras_are_where_the_library_looks_for_them(descriptors: Descriptors) -> None:
+def test_extras_are_where_the_library_looks_for_them(descriptors: DescriptorTable) -> None:
     equal = load_library().functions["memory_desc_equal"]
     for extras in (Extras(1, 0b1), Extras(9, 0b11, asymmetric_mask=0b11), Extras(3, 0b1, 0.5)):
         desc = MemoryDesc((32, 16, 3, 3), "s8", "ABcd4b16a4b", extras=extras)
         its = poked.flagged(oracle.mirror(desc), extras)
-        assert equal(descriptors.given(desc).pointer, its.handle)
+        assert equal(descriptors.convert(desc).pointer, its.handle)
 
 
-def test_parts_of_tensors_come_back(descriptors: Descriptors) -> None:
+def test_parts_of_tensors_come_back(descriptors: DescriptorTable) -> None:
     for tag, box, offsets in (
         ("nChw8c", (2, 9, 3, 2), (0, 8, 1, 1)),
         ("nchw", (1, 5, 3, 4), (1, 3, 1, 0)),
@@ -116,44 +116,44 @@ def test_parts_of_tensors_come_back(descriptors: Descriptors) -> None:
     ):
         part = MemoryDesc((2, 17, 5, 4), "f32", tag).submemory(box, offsets)
         assert part.offset0 > 0
-        back = there_and_back(descriptors, part)
+        back = round_trip(descriptors, part)
         assert (back, back.offset0, back.padded_dims) == (part, part.offset0, part.padded_dims)
 
 
-def test_an_argument_leaves_its_offset_to_the_address(descriptors: Descriptors) -> None:
+def test_an_argument_leaves_its_offset_to_the_address(descriptors: DescriptorTable) -> None:
     whole = MemoryDesc((2, 17, 5, 4), "f32", "nChw8c")
     part = whole.submemory((2, 9, 5, 4), (0, 8, 0, 0))
-    given = descriptors.given(part)
+    given = descriptors.convert(part)
     assert given.shift == 4 * part.offset0
     assert descriptors.read(given.pointer).offset0 == 0
-    assert descriptors.given(part) is given
-    assert descriptors.given(whole).shift == 0
+    assert descriptors.convert(part) is given
+    assert descriptors.convert(whole).shift == 0
 
 
-def test_half_a_byte_has_no_address(descriptors: Descriptors) -> None:
+def test_half_a_byte_has_no_address(descriptors: DescriptorTable) -> None:
     if "s4" not in descriptors.data_types:
         pytest.skip("this oneDNN has no 4-bit types")
     part = MemoryDesc((4, 6), "s4").submemory((4, 4), (0, 2))
-    given = descriptors.given(part)
+    given = descriptors.convert(part)
     assert (given.shift, descriptors.read(given.pointer).offset0) == (0, 2)
 
 
-def test_each_type_of_the_library_comes_back(descriptors: Descriptors) -> None:
+def test_each_type_of_the_library_comes_back(descriptors: DescriptorTable) -> None:
     assert {"f32", "f16", "bf16", "s32", "s8", "u8", "f64"} <= descriptors.data_types
     assert ("f8_e4m3" in descriptors.data_types) == (oracle.version() >= (3, 13))
     for name in descriptors.data_types:
-        assert str(there_and_back(descriptors, MemoryDesc((4, 6), name)).data_type) == name
+        assert str(round_trip(descriptors, MemoryDesc((4, 6), name)).data_type) == name
 
 
-def test_runtime_dims_come_back_and_no_primitive_takes_them(descriptors: Descriptors) -> None:
+def test_runtime_dims_come_back_and_no_primitive_takes_them(descriptors: DescriptorTable) -> None:
     desc = MemoryDesc((RUNTIME, 6), "f32", strides=(RUNTIME, 1))
-    assert there_and_back(descriptors, desc) == desc
+    assert round_trip(descriptors, desc) == desc
     with pytest.raises(Unimplemented) as caught:
-        descriptors.given(desc)
+        descriptors.convert(desc)
     assert str(caught.value) == f"primitives are made for known dims and strides: bind the RUNTIME ones of {desc!r}"
 
 
-def test_what_was_chosen_before_is_the_same_object(descriptors: Descriptors) -> None:
+def test_what_was_chosen_before_is_the_same_object(descriptors: DescriptorTable) -> None:
     asked = MemoryDesc((2, 17, 5, 4), "f32", "any")
     for tag in ("nChw8c", "nhwc", "nChw8c"):
         handle = descriptors.handle(MemoryDesc(asked.dims, "f32", tag))
@@ -163,9 +163,9 @@ def test_what_was_chosen_before_is_the_same_object(descriptors: Descriptors) -> 
 
 
 def test_thousands_of_descriptors_are_not_all_kept() -> None:
-    descriptors = Descriptors(load_library())
+    descriptors = DescriptorTable(load_library())
     for i in range(1, 10_000):
-        descriptors.given(MemoryDesc((i,), "f32"))
-        descriptors.read(descriptors.given(MemoryDesc((i,), "f32")).pointer, MemoryDesc((i,), "f32", "any"))
-    assert len(descriptors._given) <= 4096
+        descriptors.convert(MemoryDesc((i,), "f32"))
+        descriptors.read(descriptors.convert(MemoryDesc((i,), "f32")).pointer, MemoryDesc((i,), "f32", "any"))
+    assert len(descriptors._converted) <= 4096
     assert len(descriptors._chosen) <= 4096

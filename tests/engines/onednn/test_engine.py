@@ -1,4 +1,4 @@
-"""The engine of oneDNN: what it chooses and computes, beside NumPy and the reference engine."""
+"""The oneDNN engine: formats and results, compared with NumPy and the reference engine."""
 
 import threading
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ import pytest
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.extras import S8S8, SCALE_ADJUST
 from inlay.engines import reference
-from inlay.engines.onednn import Bound, OnednnEngine, make_engine
+from inlay.engines.onednn import BoundPrimitive, OnednnEngine, make_engine
 from inlay.errors import Unimplemented
 from inlay.memory import Memory, check_padding, pack, reorder
 from inlay.primitives.attributes import (
@@ -58,7 +58,7 @@ def values(name: str, desc: MemoryDesc) -> npt.NDArray[Any]:
     return array.astype(desc.data_type.dtype)
 
 
-def computed(implementation: Implementation, given: Arrays | None = None) -> dict[str, Memory]:
+def execute(implementation: Implementation, given: Arrays | None = None) -> dict[str, Memory]:
     """All memories of one execution: what is read drawn by its name, or as given."""
     known = given or {}
     memories = {}
@@ -81,7 +81,7 @@ def assert_same(engine: OnednnEngine, operation: Operation, *, tolerance: float 
     results = []
     for one in (engine, REFERENCE):
         implementation = one.create(operation)
-        memories = computed(implementation)
+        memories = execute(implementation)
         results.append(written(implementation, memories))
         for name in results[-1]:
             assert check_padding(memories[name]).is_clean, name
@@ -120,7 +120,7 @@ def test_backward_is_what_the_reference_computes(engine: OnednnEngine, kind: str
     ends = []
     for one in (engine, REFERENCE):
         hint = one.create(forward(kind))
-        kept = computed(hint)
+        kept = execute(hint)
         found: dict[tuple[str, str], npt.NDArray[Any]] = {}
         for direction in directions(kind):
             implementation = one.create(backward(hint, direction))
@@ -140,7 +140,7 @@ def test_backward_is_what_the_reference_computes(engine: OnednnEngine, kind: str
         np.testing.assert_allclose(array, ends[1][key], rtol=1e-3, atol=1e-4, err_msg=str(key))
 
 
-def test_a_primitive_is_run_again_on_what_its_memories_hold_then(engine: OnednnEngine) -> None:
+def test_a_bound_primitive_reads_the_current_content_of_its_memories(engine: OnednnEngine) -> None:
     src = MemoryDesc((2, 17, 5, 4), "f32", "nChw8c")
     relu: dict[str, Parameter] = {"algorithm": "relu", "alpha": 0.0, "beta": 0.0}
     operation = Operation("eltwise", "forward_inference", {"src": src, "dst": any_of(*src.dims)}, relu)
@@ -154,7 +154,7 @@ def test_a_primitive_is_run_again_on_what_its_memories_hold_then(engine: OnednnE
         assert np.array_equal(memories["dst"].unpack(), np.maximum(memories["src"].unpack(), 0))
 
 
-def test_memories_of_before_are_not_written_again(engine: OnednnEngine) -> None:
+def test_a_new_binding_does_not_write_earlier_memories(engine: OnednnEngine) -> None:
     """The library's memory objects are used again, with other addresses."""
     implementation = engine.create(forward("softmax"))
     first, second = (
@@ -170,7 +170,7 @@ def test_memories_of_before_are_not_written_again(engine: OnednnEngine) -> None:
 # Formats
 
 
-def test_parts_of_tensors_are_read_and_written_where_they_lie(engine: OnednnEngine) -> None:
+def test_submemories_are_read_and_written_in_place(engine: OnednnEngine) -> None:
     whole = pack(values("src", MemoryDesc((2, 24, 8, 7), "f32")), "nChw8c")
     for tag in ("nChw8c", "nchw", "nhwc"):
         there = reorder(whole, tag)
@@ -186,7 +186,7 @@ def test_parts_of_tensors_are_read_and_written_where_they_lie(engine: OnednnEngi
         assert (target.buffer.view(np.float32)[: part.offset0] == 0).all()
 
 
-def test_where_nothing_is_to_be_chosen_the_given_descriptor_is_answered(engine: OnednnEngine) -> None:
+def test_descriptors_with_formats_are_returned_unchanged(engine: OnednnEngine) -> None:
     descs = {name: MemoryDesc(desc.dims, "f32") for name, desc in forward("convolution").descs.items()}
     implementation = assert_same(engine, replace(forward("convolution"), descs=descs))
     for name, desc in descs.items():
@@ -205,8 +205,8 @@ def test_int8_weights_get_extras(engine: OnednnEngine) -> None:
     # The weights are packed by Inlay's own reorder, their sums behind them; without VNNI, at half of their size.
     numbers = values("weights", weights)
     stored = np.rint(numbers * extras.scale_adjust) / extras.scale_adjust
-    found = written(implementation, computed(implementation, {"weights": numbers}))["dst"]
-    expected = written(REFERENCE.create(operation), computed(REFERENCE.create(operation), {"weights": stored}))["dst"]
+    found = written(implementation, execute(implementation, {"weights": numbers}))["dst"]
+    expected = written(REFERENCE.create(operation), execute(REFERENCE.create(operation), {"weights": stored}))["dst"]
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
@@ -295,8 +295,8 @@ def test_the_scratchpad_is_the_callers_or_the_engines(engine: OnednnEngine) -> N
     given = engine.create(replace(operation, attributes=PrimitiveAttributes(scratchpad_mode="user")))
     assert given.descs["scratchpad"].size > 0
     assert given.descs["scratchpad"].data_type is not None
-    memories = computed(given)
-    np.testing.assert_array_equal(memories["dst"].unpack(), computed(own)["dst"].unpack())
+    memories = execute(given)
+    np.testing.assert_array_equal(memories["dst"].unpack(), execute(own)["dst"].unpack())
 
 
 def test_a_sum_after_normalization_is_fused_in_training(engine: OnednnEngine) -> None:
@@ -312,9 +312,9 @@ def test_a_sum_after_normalization_is_fused_in_training(engine: OnednnEngine) ->
 # Threads
 
 
-def test_what_is_bound_once_is_called_by_eight_threads(engine: OnednnEngine) -> None:
+def test_one_bound_primitive_is_called_by_eight_threads(engine: OnednnEngine) -> None:
     implementation = engine.create(forward("convolution"))
-    expected = computed(implementation)["dst"].unpack()
+    expected = execute(implementation)["dst"].unpack()
     memories = {name: pack(values(name, desc), desc) for name, desc in implementation.descs.items()}
     shared = implementation.bind(memories)
     faults: list[str] = []
@@ -325,7 +325,7 @@ def test_what_is_bound_once_is_called_by_eight_threads(engine: OnednnEngine) -> 
         for k in range(40):
             if i % 2:
                 shared()
-            own = computed(engine.create(forward("convolution")) if k % 10 == 0 else implementation)
+            own = execute(engine.create(forward("convolution")) if k % 10 == 0 else implementation)
             if not np.array_equal(own["dst"].unpack(), expected):
                 faults.append(f"thread {i}, round {k}")
 
@@ -340,13 +340,13 @@ def test_what_is_bound_once_is_called_by_eight_threads(engine: OnednnEngine) -> 
 
 def test_every_kind_is_created_and_run_by_eight_threads_at_once(engine: OnednnEngine) -> None:
     kinds = [kind for kind in KINDS if kind not in lacking(engine, "forward_training")]
-    expected = {kind: written(i := engine.create(forward(kind)), computed(i)) for kind in kinds}
+    expected = {kind: written(i := engine.create(forward(kind)), execute(i)) for kind in kinds}
     faults: list[str] = []
 
     def work(offset: int) -> None:
         for kind in kinds[offset:] + kinds[:offset]:
             implementation = engine.create(forward(kind))
-            for name, array in written(implementation, computed(implementation)).items():
+            for name, array in written(implementation, execute(implementation)).items():
                 if not np.allclose(array, expected[kind][name], atol=1e-5):
                     faults.append(f"{kind} {name}")
 
@@ -358,16 +358,16 @@ def test_every_kind_is_created_and_run_by_eight_threads_at_once(engine: OnednnEn
     assert faults == []
 
 
-def test_the_lane_of_a_thread_that_ended_is_the_next_ones() -> None:
+def test_the_context_of_an_ended_thread_is_reused() -> None:
     engine = make_engine()
     operation, smaller = forward("lstm"), forward("eltwise")
     seen: list[tuple[int, int, int]] = []
 
     def work(one: Operation) -> None:
-        lane = engine.lanes.lane
-        assert lane.threads == -1
-        computed(engine.create(one))
-        seen.append((lane.stream, lane.size, lane.threads))
+        context = engine.thread_contexts.current
+        assert context.threads == -1
+        execute(engine.create(one))
+        seen.append((context.stream, context.size, context.threads))
 
     for one in (operation, smaller, operation):
         thread = threading.Thread(target=work, args=(one,))
@@ -378,7 +378,7 @@ def test_the_lane_of_a_thread_that_ended_is_the_next_ones() -> None:
 
 
 def test_a_limit_of_threads_is_that_of_primitives_made_under_it(engine: OnednnEngine) -> None:
-    if engine.team.most == 0:
+    if engine.team.max_threads == 0:
         pytest.skip("this oneDNN starts threads of its own accord")
     try:
         set_num_threads(1)
@@ -386,23 +386,27 @@ def test_a_limit_of_threads_is_that_of_primitives_made_under_it(engine: OnednnEn
         set_num_threads(None)
         several = engine.create(forward("convolution"))
         results = []
-        for implementation, threads in ((several, engine.team.wanted), (single, 1), (several, engine.team.wanted)):
-            results.append(computed(implementation)["dst"].unpack())
-            assert engine.lanes.lane.threads == threads
+        for implementation, threads in (
+            (several, engine.team.num_threads),
+            (single, 1),
+            (several, engine.team.num_threads),
+        ):
+            results.append(execute(implementation)["dst"].unpack())
+            assert engine.thread_contexts.current.threads == threads
         np.testing.assert_allclose(results[0], results[1], atol=1e-5)
         np.testing.assert_array_equal(results[0], results[2])
     finally:
         set_num_threads(None)
 
 
-def test_what_is_begun_is_done_after_a_wait(engine: OnednnEngine) -> None:
+def test_submitted_executions_are_complete_after_a_wait(engine: OnednnEngine) -> None:
     implementation = engine.create(forward("convolution"))
-    expected = computed(implementation)["dst"].unpack()
+    expected = execute(implementation)["dst"].unpack()
     memories = {name: pack(values(name, desc), desc) for name, desc in implementation.descs.items()}
     bound = []
     for _ in range(5):
         one = implementation.bind({**memories, "dst": Memory(implementation.descs["dst"])})
-        assert isinstance(one, Bound)
+        assert isinstance(one, BoundPrimitive)
         bound.append(one)
     for one in bound:
         one.submit()

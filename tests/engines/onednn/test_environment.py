@@ -1,16 +1,15 @@
-"""Wrong values of the environment are named with what to do, and none ends the process."""
+"""Invalid environment variables: the error names the variable and the remedy, and the process does not end."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from inlay.engines.onednn import load_library
-from inlay.engines.onednn.execution import MOST_PER_PROCESSOR, bounded
+from inlay.engines.onednn.execution import MOST_PER_PROCESSOR, limit_openmp_threads
 from inlay.errors import MissingExtra, PerformanceWarning
 from tests.oracles import onednn as oracle
+from tests.support.processes import run_python
 
 needs_onednn = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
 
@@ -22,7 +21,7 @@ needs_onednn = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=s
         ("/", ", which has no libdnnl.so.3"),
         ("x" * 5000, ", which cannot be read (File name too long)"),
         ("/dev/null", ": /dev/null cannot be loaded (/dev/null: file too short)"),
-        ("LIBM", ": LIBM is no oneDNN, it has no dnnl_version"),
+        ("LIBM", ": LIBM is not oneDNN, it has no dnnl_version"),
     ],
 )
 def test_a_wrong_value_of_the_environment_is_named_with_what_to_do(
@@ -52,22 +51,21 @@ print(conv.engine.num_threads)
 
 @needs_onednn
 @pytest.mark.parametrize("asked", ["40000", "100000", "99999999999"])
-def test_more_threads_than_openmp_survives_are_bounded_and_told(asked: str) -> None:
+def test_too_many_openmp_threads_are_limited_with_a_warning(asked: str) -> None:
     if load_library().runtime != "omp":
         pytest.skip("the threads of this library are not OpenMP's")
-    environment = {**os.environ, "OMP_NUM_THREADS": asked}
-    done = subprocess.run([sys.executable, "-c", USE], capture_output=True, text=True, check=False, env=environment)
+    done = run_python("-c", USE, OMP_NUM_THREADS=asked)
     most = MOST_PER_PROCESSOR * (os.cpu_count() or 1)
-    assert (done.returncode, done.stdout) == (0, f"{most}\n"), done.stderr
+    assert done.stdout == f"{most}\n"
     assert "PerformanceWarning: OpenMP is set to " in done.stderr
     assert f"oneDNN uses {most}; set OMP_NUM_THREADS to the number of processors, or unset it" in done.stderr
 
 
-def test_a_bound_of_threads_is_told_in_these_words() -> None:
-    assert bounded(16 * 4, 4) == 64
-    with pytest.warns(PerformanceWarning) as told:
-        assert bounded(65, 4) == 64
-    assert [str(one.message) for one in told] == [
+def test_the_warning_about_too_many_threads() -> None:
+    assert limit_openmp_threads(16 * 4, 4) == 64
+    with pytest.warns(PerformanceWarning) as caught:
+        assert limit_openmp_threads(65, 4) == 64
+    assert [str(one.message) for one in caught] == [
         "OpenMP is set to 65 threads, and this machine has 4 processors: oneDNN uses 64; set OMP_NUM_THREADS to the "
         "number of processors, or unset it"
     ]

@@ -1,9 +1,7 @@
-"""Equal descriptors give equal primitives, whatever a process did before and however unit axes are spelled."""
+"""Equal descriptors give equal primitives, independent of earlier calls and of the strides of unit axes."""
 
 import json
 import os
-import subprocess
-import sys
 from itertools import permutations
 from typing import Any
 
@@ -12,14 +10,15 @@ import pytest
 from inlay import primitives as p
 from inlay.descriptor import MemoryDesc
 from inlay.engines.onednn import load_library
-from inlay.engines.onednn.creation import canonical, kernel_rank
-from inlay.engines.onednn.descs import Descriptors
+from inlay.engines.onednn.creation import canonical_descs, kernel_rank
+from inlay.engines.onednn.descs import DescriptorTable
 from inlay.graph.costs.kernel_models import channel_layout
 from inlay.graph.costs.timing_records import desc_text
 from inlay.layout import Layout
 from inlay.testing import draw_any_descriptor
 from inlay.testing.choices import Seeded
 from tests.oracles import onednn as oracle
+from tests.support.processes import run_python
 
 needs_onednn = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
 
@@ -29,10 +28,8 @@ LETTERS = "abcde"
 
 def histories(count: int, seed: int) -> list[dict[str, Any]]:
     """What so many shuffled histories give, each in a process that has used no primitive before."""
-    command = [sys.executable, "-m", PROGRAM, str(count), str(seed)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900, env=environment)
-    assert done.returncode == 0, done.stderr
+    settings = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    done = run_python("-m", PROGRAM, str(count), str(seed), timeout=900, **settings)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -67,7 +64,7 @@ def images(dims: tuple[int, ...]) -> list[MemoryDesc]:
 @needs_onednn
 @pytest.mark.parametrize("dims", [(1, 1, 28, 28), (4, 64, 1, 1), (2, 1, 8, 8), (1, 17, 1, 1)])
 @pytest.mark.parametrize("tag", ["nchw", "nhwc", "nChw16c"])
-def test_every_spelling_gets_the_kernel_of_the_best_one(dims: tuple[int, ...], tag: str) -> None:
+def test_every_stride_variant_gets_the_best_kernel(dims: tuple[int, ...], tag: str) -> None:
     weights = MemoryDesc((16, dims[1], 1, 1), "f32", "any")
     dst = MemoryDesc((dims[0], 16, *dims[2:]), "f32", tag)
     names = {p.Convolution(src, weights, dst=dst, engine="onednn").impl for src in images(dims)}
@@ -77,7 +74,7 @@ def test_every_spelling_gets_the_kernel_of_the_best_one(dims: tuple[int, ...], t
 
 
 def _alone(dims: tuple[int, ...], src: str | None, dst: str) -> str:
-    """The kernel that the library has for exactly this spelling."""
+    """The kernel that the library chooses for exactly these strides."""
     from inlay.engines.onednn import make_engine
     from inlay.engines.onednn.creation import implementation_name
 
@@ -85,7 +82,7 @@ def _alone(dims: tuple[int, ...], src: str | None, dst: str) -> str:
     source, weights = MemoryDesc(dims, "f32", src), MemoryDesc((16, dims[1], 1, 1), "f32", "any")
     result = MemoryDesc((dims[0], 16, *dims[2:]), "f32", dst)
     operation = p.Convolution(source, weights, dst=result, engine="reference").operation
-    return implementation_name(engine.library, engine.primitive_desc(operation, None))
+    return implementation_name(engine.library, engine.create_primitive_desc(operation, None))
 
 
 @pytest.mark.parametrize(
@@ -98,23 +95,23 @@ def _alone(dims: tuple[int, ...], src: str | None, dst: str) -> str:
         ((5, 1), "ba", (1, 1), (1, 1)),
     ],
 )
-def test_both_spellings_have_the_strides_of_tags(
+def test_both_stride_variants_have_the_strides_of_tags(
     dims: tuple[int, ...], tag: str, row_major: tuple[int, ...], channels_last: tuple[int, ...]
 ) -> None:
-    both = canonical(MemoryDesc(dims, "f32", tag))
+    both = canonical_descs(MemoryDesc(dims, "f32", tag))
     assert both is not None
     assert [desc.strides for desc in both] == [row_major, channels_last]
 
 
-def test_a_spelling_is_equal_and_depends_on_nothing_but_equality() -> None:
+def test_stride_variants_are_equal_and_depend_on_equality_alone() -> None:
     choose, changed = Seeded(14), 0
     for _ in range(2000):
         desc = draw_any_descriptor(choose)
-        both = canonical.__wrapped__(desc)
+        both = canonical_descs.__wrapped__(desc)
         if both is None:
             continue
         other = _with_other_unit_strides(desc)
-        again = canonical.__wrapped__(other)
+        again = canonical_descs.__wrapped__(other)
         assert again is not None
         assert both[0] == both[1] == desc == other
         assert [one.strides for one in both] == [one.strides for one in again]
@@ -135,10 +132,10 @@ def _with_other_unit_strides(desc: MemoryDesc) -> MemoryDesc:
 
 @needs_onednn
 def test_handles_have_the_strides_of_their_descriptor() -> None:
-    descriptors = Descriptors(load_library())
+    descriptors = DescriptorTable(load_library())
     for tag in ("nchw", "nhwc", "nchw"):
         desc = MemoryDesc((2, 1, 4, 4), "f32", tag)
-        assert descriptors.read(descriptors.given(desc).pointer).strides == desc.strides
+        assert descriptors.read(descriptors.convert(desc).pointer).strides == desc.strides
     for tag in ("nchw", "nhwc", "nchw"):
         desc = MemoryDesc((2, 1, 4, 4), "f32", tag)
         handle = descriptors.handle(desc)

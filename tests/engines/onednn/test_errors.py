@@ -1,8 +1,6 @@
-"""What oneDNN's engine refuses: each with a text that says what is wrong, and none of it reaches the library."""
+"""Operations that the oneDNN engine refuses: the text names the error, and the library is not called."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -21,6 +19,7 @@ from inlay.primitives.rules import KINDS
 from inlay.reordering.attributes import Scales
 from tests.oracles import onednn as oracle
 from tests.support.onednn_cases import backward, directions, forward
+from tests.support.processes import run_python
 
 pytestmark = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
 
@@ -36,11 +35,11 @@ def refusal(engine: OnednnEngine, operation: Operation, kind: type[InlayError] =
     return str(caught.value)
 
 
-def told(operation: Operation, **parameters: Any) -> Operation:
+def with_parameters(operation: Operation, **parameters: Any) -> Operation:
     return replace(operation, parameters={**operation.parameters, **parameters})
 
 
-def described(operation: Operation, **descs: MemoryDesc | None) -> Operation:
+def with_descs(operation: Operation, **descs: MemoryDesc | None) -> Operation:
     merged: Mapping[str, MemoryDesc | None] = {**operation.descs, **descs}
     return replace(operation, descs={name: desc for name, desc in merged.items() if desc is not None})
 
@@ -55,71 +54,78 @@ NO_LIMIT = 2**31 - 1
     ("operation", "text"),
     [
         (
-            told(CONVOLUTION, strides=(0, 1)),
+            with_parameters(CONVOLUTION, strides=(0, 1)),
             f"strides of convolution is (0, 1): give whole numbers from 1 to {NO_LIMIT}",
         ),
-        (told(CONVOLUTION, strides=(1,)), "strides of convolution is (1,): give 2 numbers, one for each spatial axis"),
         (
-            told(CONVOLUTION, strides=2),
+            with_parameters(CONVOLUTION, strides=(1,)),
+            "strides of convolution is (1,): give 2 numbers, one for each spatial axis",
+        ),
+        (
+            with_parameters(CONVOLUTION, strides=2),
             "strides of convolution is 2: give a tuple of numbers, one for each spatial axis",
         ),
         (
-            told(CONVOLUTION, dilations=(0, -1)),
+            with_parameters(CONVOLUTION, dilations=(0, -1)),
             f"dilations of convolution is (0, -1): give whole numbers from 0 to {NO_LIMIT}",
         ),
         (
-            told(CONVOLUTION, padding_l=(2**31, 0)),
+            with_parameters(CONVOLUTION, padding_l=(2**31, 0)),
             f"padding_l of convolution is (2147483648, 0): give whole numbers from -{NO_LIMIT} to {NO_LIMIT}",
         ),
         (
-            told(CONVOLUTION, algorithm="fft"),
+            with_parameters(CONVOLUTION, algorithm="fft"),
             "convolution has no algorithm 'fft': it has direct, winograd, auto",
         ),
         (
             replace(CONVOLUTION, parameters={"algorithm": "direct"}),
-            "convolution lacks the parameter strides: it is told algorithm, strides, dilations, padding_l, padding_r",
+            "convolution lacks the parameter strides: its parameters are algorithm, strides, dilations, padding_l, "
+            "padding_r",
         ),
         (
-            described(CONVOLUTION, weights=None),
+            with_descs(CONVOLUTION, weights=None),
             "convolution forward_training lacks weights: describe it, by a format or any",
         ),
         (
-            described(CONVOLUTION, bias=MemoryDesc()),
+            with_descs(CONVOLUTION, bias=MemoryDesc()),
             "bias of convolution is the zero descriptor: describe it, or leave it out",
         ),
         (
-            told(forward("pooling"), kernel=(3, 0)),
+            with_parameters(forward("pooling"), kernel=(3, 0)),
             f"kernel of pooling is (3, 0): give whole numbers from 1 to {NO_LIMIT}",
         ),
         (
-            told(forward("shuffle"), group_size=0),
+            with_parameters(forward("shuffle"), group_size=0),
             f"group_size of shuffle is 0: give a whole number from 1 to {NO_LIMIT}",
         ),
-        (told(forward("concat"), axis=4), "axis of concat is 4: give a whole number from 0 to 3"),
-        (told(SOFTMAX, axis=-1), "axis of softmax is -1: give a whole number from 0 to 3"),
-        (told(forward("eltwise"), alpha="1"), "alpha of eltwise is '1': give a number"),
-        (told(forward("sum"), scales=(1.0,)), "scales of sum is (1.0,): give 2 numbers"),
-        (told(forward("resampling"), factors=(1.0, "2")), "factors of resampling is (1.0, '2'): give numbers"),
+        (with_parameters(forward("concat"), axis=4), "axis of concat is 4: give a whole number from 0 to 3"),
+        (with_parameters(SOFTMAX, axis=-1), "axis of softmax is -1: give a whole number from 0 to 3"),
+        (with_parameters(forward("eltwise"), alpha="1"), "alpha of eltwise is '1': give a number"),
+        (with_parameters(forward("sum"), scales=(1.0,)), "scales of sum is (1.0,): give 2 numbers"),
         (
-            told(forward("batch_normalization"), flags=frozenset({"fast"})),
+            with_parameters(forward("resampling"), factors=(1.0, "2")),
+            "factors of resampling is (1.0, '2'): give numbers",
+        ),
+        (
+            with_parameters(forward("batch_normalization"), flags=frozenset({"fast"})),
             "flags of batch_normalization is frozenset({'fast'}): give a frozenset of use_global_stats, use_scale, "
             "use_shift, fuse_norm_relu, fuse_norm_add_relu, rms_norm",
         ),
         (
-            told(forward("lstm"), direction="up"),
+            with_parameters(forward("lstm"), direction="up"),
             "direction has no algorithm 'up': it has left2right, right2left, concat, sum",
         ),
         (
-            described(SOFTMAX, dst=MemoryDesc((2, 18, 8, 6), "f32", "acdb")),
+            with_descs(SOFTMAX, dst=MemoryDesc((2, 18, 8, 6), "f32", "acdb")),
             "dst of softmax has dims (2, 18, 8, 6), src (2, 18, 8, 7): give both the same",
         ),
         (
-            described(SOFTMAX, src=MemoryDesc((2, 18, 8, 7), "f32", "any")),
+            with_descs(SOFTMAX, src=MemoryDesc((2, 18, 8, 7), "f32", "any")),
             "{name} refuses the arguments of softmax forward_training, src f32::any:any::f0 2x18x8x7, dst "
             "f32::any:any::f0 2x18x8x7, algorithm='accurate', axis=1",
         ),
         (
-            described(forward("batch_normalization"), mean=MemoryDesc((17,), "f32")),
+            with_descs(forward("batch_normalization"), mean=MemoryDesc((17,), "f32")),
             "mean of batch_normalization forward_training is MemoryDesc((17,), 'f32', 'a'), but the primitive takes "
             "MemoryDesc((18,), 'f32', 'a'): describe it so, or leave it out",
         ),
@@ -132,13 +138,13 @@ def test_what_the_library_would_trip_over_is_refused_before(
 
 
 def test_what_the_library_lacks_is_said(engine: OnednnEngine) -> None:
-    operation = told(CONVOLUTION, algorithm="winograd")
+    operation = with_parameters(CONVOLUTION, algorithm="winograd")
     text = refusal(engine, operation, Unimplemented)
     assert text.startswith(f"{engine.library.name} has no implementation of convolution forward_training, src f32::any")
     free = MemoryDesc((256, 8), "f32", pattern="(m m4 m32) (k k4) -> m k m32 m4 k4")
     operation = Operation("softmax", "forward_inference", {"src": free, "dst": free}, {"algorithm": "log", "axis": 1})
     assert refusal(engine, operation, Unimplemented) == (
-        f"oneDNN cannot say the digit order of {free!r}: reorder to a format that it can, such as a tag"
+        f"oneDNN cannot represent the digit order of {free!r}: reorder to a format with a tag first"
     )
 
 
@@ -147,22 +153,20 @@ def test_what_the_library_lacks_is_said(engine: OnednnEngine) -> None:
 )
 def test_what_came_later_is_said(engine: OnednnEngine) -> None:
     assert refusal(engine, forward("group_normalization"), Unimplemented) == "oneDNN 3.2.0 has no group normalization"
-    binary = described(forward("binary"), src_2=MemoryDesc((2, 18, 8, 7), "s8"))
+    binary = with_descs(forward("binary"), src_2=MemoryDesc((2, 18, 8, 7), "s8"))
     assert refusal(engine, binary, Unimplemented) == "oneDNN 3.2.0 has no binary algorithm select"
     grouped = PrimitiveAttributes(scales={"weights": Scales(mask=0b11, groups=(17, 1))})
     assert refusal(engine, replace(forward("matmul"), attributes=grouped), Unimplemented) == (
         "oneDNN 3.2.0 has no scales of weights in groups"
     )
-    rms = told(forward("layer_normalization"), flags=frozenset({"rms_norm"}))
+    rms = with_parameters(forward("layer_normalization"), flags=frozenset({"rms_norm"}))
     assert refusal(engine, rms, Unimplemented) == "oneDNN 3.2.0 has no root mean square normalization"
 
 
 def test_what_no_version_does_right_is_said(engine: OnednnEngine) -> None:
     name = engine.library.name
-    assert refusal(engine, forward("augru"), Unimplemented) == (
-        f"{name} has no gradients of augru that are those of its outputs"
-    )
-    assert refusal(engine, told(forward("lrn"), local_size=1), Unimplemented) == (
+    assert refusal(engine, forward("augru"), Unimplemented) == (f"{name} has no correct gradients of augru")
+    assert refusal(engine, with_parameters(forward("lrn"), local_size=1), Unimplemented) == (
         f"{name} has no safe gradient of LRN with a local_size of 1"
     )
     empty = {desc: MemoryDesc(d.dims, "f32") for desc, d in forward("prelu").descs.items()}
@@ -196,11 +200,11 @@ def test_a_hint_is_of_the_same_kind_and_dims(engine: OnednnEngine) -> None:
         "the hint of pooling backward is lrn forward_training: give the forward primitive of the same kind"
     )
     smaller = MemoryDesc((2, 18, 8, 6), "f32", "any")
-    assert refusal(engine, described(operation, diff_src=smaller)) == (
+    assert refusal(engine, with_descs(operation, diff_src=smaller)) == (
         "diff_src of pooling backward has dims (2, 18, 8, 6), its forward primitive was created for (2, 18, 8, 7): a "
         "gradient has the dims of what it belongs to"
     )
-    assert refusal(engine, described(operation, diff_dst=None)) == (
+    assert refusal(engine, with_descs(operation, diff_dst=None)) == (
         "pooling backward lacks diff_dst: describe it, by a format or any"
     )
     inference = engine.create(forward("pooling", "forward_inference"))
@@ -249,29 +253,24 @@ def test_an_opaque_format_of_another_engine_is_named(engine: OnednnEngine) -> No
     opaque = MemoryDesc.from_json(
         '{"inlay":"memory_desc","version":1,"kind":"opaque","dims":[2,18,8,7],"data_type":"f32","name":"x","nbytes":9}'
     )
-    assert refusal(engine, described(SOFTMAX, src=opaque), Unimplemented) == (
-        f"the opaque format x of dims (2, 18, 8, 7) is none that this {engine.library.name} chose: only the engine "
-        "that made it can read it, in the process in which it did"
+    assert refusal(engine, with_descs(SOFTMAX, src=opaque), Unimplemented) == (
+        f"the opaque format x of dims (2, 18, 8, 7) was not created by this {engine.library.name}: only the engine "
+        "that created it can read it, in the same process"
     )
 
 
 # Operations at random, in a process of their own, which must live
 
 
-def spoiled(seed: int, count: int) -> Mapping[str, int]:
-    program = "tests.support.spoiled_operations"
-    done = subprocess.run(
-        [sys.executable, "-m", program, str(seed), str(count)],
-        capture_output=True,
-        text=True,
+def run_spoiled(seed: int, count: int) -> Mapping[str, int]:
+    seen: Mapping[str, int] = json.loads(
+        run_python("-m", "tests.support.spoiled_operations", str(seed), str(count)).stdout
     )
-    assert done.returncode == 0, done.stderr[-2000:]
-    seen: Mapping[str, int] = json.loads(done.stdout)
     return seen
 
 
 def test_spoiled_operations_crash_nothing() -> None:
-    seen = spoiled(1, 1500)
+    seen = run_spoiled(1, 1500)
     assert set(seen) <= {"computed", "large", "InvalidArguments", "Unimplemented", "InlayError", "OutOfMemory"}
     assert seen["computed"] > 100
     assert seen["InvalidArguments"] > 300
@@ -281,7 +280,7 @@ def test_spoiled_operations_crash_nothing() -> None:
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(2, 10))
 def test_many_spoiled_operations_crash_nothing(seed: int) -> None:
-    assert spoiled(seed, 10_000)["computed"] > 500
+    assert run_spoiled(seed, 10_000)["computed"] > 500
 
 
 def test_nothing_above_is_written_to_the_memories_of_others(engine: OnednnEngine) -> None:

@@ -1,4 +1,4 @@
-"""Finding and loading oneDNN, what is declared of it, and that nothing of it is kept longer than it is used."""
+"""The shared library of oneDNN: search and loading, declared functions, and memory leaks."""
 
 import ctypes
 import gc
@@ -7,7 +7,6 @@ import json
 import os
 import re
 import site
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,13 +16,14 @@ import pytest
 
 from inlay.descriptor import MemoryDesc
 from inlay.engines.onednn import Library, OnednnEngine, library, load_library, make_engine
-from inlay.engines.onednn.library import candidates, install_command
+from inlay.engines.onednn.library import candidate_paths, install_command
 from inlay.errors import MissingExtra, Unimplemented
 from inlay.memory import Memory
 from inlay.onednn_abi import CREATORS, FUNCTIONS, Version
 from inlay.primitives.rules import KINDS, SIGNATURES
 from tests.oracles import onednn as oracle
 from tests.support.onednn_cases import backward, directions, forward
+from tests.support.processes import run_python
 
 needs_library = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
 
@@ -31,7 +31,7 @@ INSTALL = install_command()
 
 
 @pytest.fixture
-def nobodys_prefix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def empty_prefix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A Python in whose folders nothing is installed."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "python"))
     monkeypatch.setattr(site, "getuserbase", lambda: str(tmp_path / "user"))
@@ -45,28 +45,28 @@ def test_the_environment_names_a_file_or_a_folder(tmp_path: Path) -> None:
     file = tmp_path / "libdnnl.so.3"
     file.touch()
     for named in (file, tmp_path):
-        assert list(candidates({"INLAY_ONEDNN": str(named)})) == [str(file)]
+        assert list(candidate_paths({"INLAY_ONEDNN": str(named)})) == [str(file)]
 
 
 def test_what_the_environment_names_must_exist(tmp_path: Path) -> None:
     with pytest.raises(MissingExtra) as caught:
-        list(candidates({"INLAY_ONEDNN": str(tmp_path / "nowhere.so")}))
+        list(candidate_paths({"INLAY_ONEDNN": str(tmp_path / "nowhere.so")}))
     assert str(caught.value) == (
         f"INLAY_ONEDNN is '{tmp_path}/nowhere.so', which does not exist: give a libdnnl.so of version 3, or unset "
         "INLAY_ONEDNN"
     )
 
 
-def test_wheels_come_before_the_system(nobodys_prefix: Path) -> None:
-    assert list(candidates({})) == ["libdnnl.so.3"]
-    files = [nobodys_prefix / name / "lib" / "libdnnl.so.3" for name in ("python", "user")]
+def test_wheels_come_before_the_system(empty_prefix: Path) -> None:
+    assert list(candidate_paths({})) == ["libdnnl.so.3"]
+    files = [empty_prefix / name / "lib" / "libdnnl.so.3" for name in ("python", "user")]
     for file in files:
         file.parent.mkdir(parents=True)
         file.touch()
-    assert list(candidates({"INLAY_ONEDNN": ""})) == [*map(str, files), "libdnnl.so.3"]
+    assert list(candidate_paths({"INLAY_ONEDNN": ""})) == [*map(str, files), "libdnnl.so.3"]
 
 
-def test_where_nothing_is_installed_the_extra_is_named(nobodys_prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_is_installed_the_extra_is_named(empty_prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("INLAY_ONEDNN", raising=False)
     monkeypatch.setattr(library, "_FILE", "libdnnl-of-nobody.so.3")
     with pytest.raises(MissingExtra) as caught:
@@ -74,10 +74,10 @@ def test_where_nothing_is_installed_the_extra_is_named(nobodys_prefix: Path, mon
     assert str(caught.value) == f"no oneDNN is installed: {INSTALL}"
 
 
-def test_a_wheel_that_cannot_be_loaded_says_why(nobodys_prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wheel_that_cannot_be_loaded_says_why(empty_prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("INLAY_ONEDNN", raising=False)
     monkeypatch.setattr(library, "_FILE", "libdnnl-of-nobody.so.3")
-    file = nobodys_prefix / "python" / "lib" / "libdnnl-of-nobody.so.3"
+    file = empty_prefix / "python" / "lib" / "libdnnl-of-nobody.so.3"
     file.parent.mkdir(parents=True)
     file.write_text("no library")
     with pytest.raises(MissingExtra) as caught:
@@ -112,27 +112,27 @@ def test_without_openmp_the_systems_package_is_named(tmp_path: Path, monkeypatch
 def test_another_library_is_no_onednn() -> None:
     with pytest.raises(MissingExtra) as caught:
         Library("libm.so.6")
-    assert str(caught.value) == f"libm.so.6 is no oneDNN, it has no dnnl_version: {INSTALL}"
+    assert str(caught.value) == f"libm.so.6 is not oneDNN, it has no dnnl_version: {INSTALL}"
 
 
-def pretended(monkeypatch: pytest.MonkeyPatch, version: Version, count: int) -> None:
+def fake_library(monkeypatch: pytest.MonkeyPatch, version: Version, count: int) -> None:
     functions: Mapping[str, Callable[..., Any]] = {
         "version": lambda: ctypes.addressof(version),
         "engine_get_count": lambda kind: count,
     }
-    monkeypatch.setattr(library, "_loaded", lambda path, remedy: None)
-    monkeypatch.setattr(library, "_bound", lambda cdll, path: functions)
+    monkeypatch.setattr(library, "_load_with_dependencies", lambda path, remedy: None)
+    monkeypatch.setattr(library, "_bind_functions", lambda cdll, path: functions)
 
 
 def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    pretended(monkeypatch, Version(2, 7, 3), 1)
+    fake_library(monkeypatch, Version(2, 7, 3), 1)
     with pytest.raises(Unimplemented) as caught:
         Library("/here/libdnnl.so.2")
-    assert str(caught.value) == f"/here/libdnnl.so.2 is oneDNN 2.7, and the engine speaks to version 3: {INSTALL}"
+    assert str(caught.value) == f"/here/libdnnl.so.2 is oneDNN 2.7, but the engine needs version 3: {INSTALL}"
 
 
 def test_a_library_without_a_processor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    pretended(monkeypatch, Version(3, 13, 2, b"", 512, 512), 0)
+    fake_library(monkeypatch, Version(3, 13, 2, b"", 512, 512), 0)
     with pytest.raises(MissingExtra) as caught:
         Library("/here/libdnnl.so.3")
     assert str(caught.value) == (
@@ -173,7 +173,7 @@ def test_every_primitive_has_its_creators() -> None:
 
 
 @needs_library
-def test_what_a_library_lacks_is_known() -> None:
+def test_missing_functions_are_known() -> None:
     lacking = {name for name in FUNCTIONS if name.removeprefix("dnnl_") not in load_library().functions}
     if oracle.version() >= (3, 13):
         assert lacking == set()
@@ -239,7 +239,7 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def grown(work: Callable[[int], None], warm: int, count: int, limit: int) -> int:
+def measure_growth(work: Callable[[int], None], warm: int, count: int, limit: int) -> int:
     """Bytes that `work` adds when it is done `count` times, after it was done `warm` times.
 
     Threads of libraries take memory when they like, but a leak is in each of three attempts: the first that stays
@@ -313,7 +313,7 @@ LIMIT = 1 << 20
 def test_a_hundred_thousand_handles_leave_nothing(name: str, count: int) -> None:
     # One leaked memory_desc of 3.2 in each cycle would be over 600 bytes: 1.2 MB at the least.
     work = cycles(make_engine())[name]
-    assert grown(work, max(500, count // 4), count, LIMIT) < LIMIT
+    assert measure_growth(work, max(500, count // 4), count, LIMIT) < LIMIT
 
 
 @pytest.fixture
@@ -337,7 +337,7 @@ def test_engines_and_primitives_leave_nothing() -> None:
         implementation = engine.create(forward("eltwise", "forward_inference"))
         implementation.bind({name: Memory(desc) for name, desc in implementation.descs.items()})()
 
-    assert grown(work, 50, 300, LIMIT) < LIMIT
+    assert measure_growth(work, 50, 300, LIMIT) < LIMIT
 
 
 @needs_library
@@ -349,7 +349,7 @@ def test_engines_and_primitives_leave_nothing() -> None:
 )
 def test_a_million_handles_leave_nothing(name: str, count: int) -> None:
     work = cycles(make_engine())[name]
-    assert grown(work, 20_000, count, 4 * LIMIT) < 4 * LIMIT
+    assert measure_growth(work, 20_000, count, 4 * LIMIT) < 4 * LIMIT
 
 
 @needs_library
@@ -366,7 +366,7 @@ def test_every_kind_leaves_nothing() -> None:
         for direction in directions(kind):
             engine.create(backward(implementation, direction))
 
-    assert grown(work, 20 * len(kinds), 200 * len(kinds), 8 * LIMIT) < 8 * LIMIT
+    assert measure_growth(work, 20 * len(kinds), 200 * len(kinds), 8 * LIMIT) < 8 * LIMIT
 
 
 # Another opinion of the processor: the library reads it when it is loaded, so in a process of its own
@@ -426,28 +426,21 @@ json.dump({
 """
 
 
-def in_a_process(code: str, isa: str) -> Any:
-    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": isa}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
-
-
 @needs_library
 def test_opaque_weights_are_packed_by_the_engine_and_known_by_name() -> None:
     """Before AVX2 an int8 LSTM packs its weights in a format that no query tells."""
-    found = in_a_process(OPAQUE, "AVX")
+    found = json.loads(run_python("-c", OPAQUE, ONEDNN_MAX_CPU_ISA="AVX").stdout)
     version = ".".join(map(str, load_library().version))
     assert (found["kind"], found["same"], found["name"]) == ("opaque", True, f"onednn-{version}-1")
     assert found["error"] < 0.06
     assert found["refused"].startswith(
-        f"the opaque format onednn-{version}-1 of dims (2, 1, 5, 4, 5) is none that this"
+        f"the opaque format onednn-{version}-1 of dims (2, 1, 5, 4, 5) was not created by this"
     )
 
 
 @needs_library
 def test_packed_weights_with_compensation_are_written_by_the_engine_too() -> None:
-    found = in_a_process(OPAQUE, "DEFAULT")
+    found = json.loads(run_python("-c", OPAQUE, ONEDNN_MAX_CPU_ISA="DEFAULT").stdout)
     assert found["error"] < 0.06
 
 
@@ -465,13 +458,13 @@ def spins_while_loading(path: str, monkeypatch: pytest.MonkeyPatch) -> list[str 
     return [*seen, os.environ.get("GOMP_SPINCOUNT")]
 
 
-def test_idle_threads_of_openmp_look_for_work_for_a_short_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_openmp_threads_spin_for_a_short_time(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
         monkeypatch.delenv(name, raising=False)
     assert spins_while_loading("libdnnl.so", monkeypatch) == ["1000", None]
 
 
-def test_who_sets_how_long_they_look_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spin_settings_of_the_user_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     monkeypatch.setenv("GOMP_SPINCOUNT", "77")
     assert spins_while_loading("libdnnl.so", monkeypatch) == ["77", "77"]

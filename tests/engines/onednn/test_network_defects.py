@@ -89,7 +89,7 @@ def test_what_stands_beside_them_is_computed(right: Any) -> None:
 
 def test_descriptors_that_are_forgotten_live_until_the_library_has_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
     # With room for one descriptor each is forgotten when the next argument is described.
-    monkeypatch.setattr("inlay.engines.onednn.descs._REMEMBERED", 1)
+    monkeypatch.setattr("inlay.engines.onednn.descs._MAX_CACHED", 1)
     for width in range(1, 60):
         sources = [MemoryDesc((2, width), "f32", tag) for tag in ("ab", "ba", "ab")]
         assert p.Sum(sources, engine="onednn").dst_desc.dims == (2, width)

@@ -14,8 +14,8 @@ import inlay
 from inlay import Memory, MemoryDesc
 from inlay.data_type import DATA_TYPES
 from inlay.engines.onednn import OnednnEngine, make_engine
-from inlay.engines.onednn.descs import is_filled, read_packed_desc
-from inlay.engines.onednn.library import Handle, created
+from inlay.engines.onednn.descs import is_packed_order_chosen, read_packed_desc
+from inlay.engines.onednn.library import LibraryHandle, create_handle
 from inlay.errors import Unimplemented
 from inlay.onednn_abi import ExecutionArgument
 from tests.oracles import onednn as oracle
@@ -35,13 +35,13 @@ def engine() -> OnednnEngine:
     return make_engine()
 
 
-def place(engine: OnednnEngine, handle: Handle, what: int) -> int:
+def place(engine: OnednnEngine, handle: LibraryHandle, what: int) -> int:
     answer = c_int64()
     assert engine.library.functions["memory_desc_query"](handle.value, what, byref(answer)) == 0
     return answer.value
 
 
-def filled(engine: OnednnEngine, dims: tuple[int, ...], data_type: str, nnz: int, tag: str) -> Handle:
+def filled(engine: OnednnEngine, dims: tuple[int, ...], data_type: str, nnz: int, tag: str) -> LibraryHandle:
     """A packed descriptor as a primitive leaves it."""
     handle = engine.descriptors.handle(MemoryDesc.packed(dims, data_type, nnz))
     blocked = engine.descriptors.handle(MemoryDesc(dims, data_type, tag))
@@ -52,12 +52,12 @@ def filled(engine: OnednnEngine, dims: tuple[int, ...], data_type: str, nnz: int
     return handle
 
 
-def written_by_onednn(engine: OnednnEngine, src: Memory, handle: Handle, out: Memory) -> None:
+def written_by_onednn(engine: OnednnEngine, src: Memory, handle: LibraryHandle, out: Memory) -> None:
     """Move `src` to packed memory by the library's own reorder."""
     library, place_of = engine.library, engine.engine.value
     call = library.functions
     source = engine.descriptors.handle(src.desc)
-    descriptor = created(
+    descriptor = create_handle(
         library,
         "reorder_primitive_desc_create",
         "primitive_desc",
@@ -67,12 +67,12 @@ def written_by_onednn(engine: OnednnEngine, src: Memory, handle: Handle, out: Me
         place_of,
         None,
     )
-    primitive = created(library, "primitive_create", "primitive", descriptor.value)
-    one = created(library, "memory_create", "memory", source.value, place_of, src.address)
+    primitive = create_handle(library, "primitive_create", "primitive", descriptor.value)
+    one = create_handle(library, "memory_create", "memory", source.value, place_of, src.address)
     buffers = (c_void_p * 3)(*(buffer.ctypes.data for buffer in out.buffers))
-    two = created(library, "memory_create_v2", "memory", handle.value, place_of, 3, buffers)
+    two = create_handle(library, "memory_create_v2", "memory", handle.value, place_of, 3, buffers)
     given = (ExecutionArgument * 2)(ExecutionArgument(1, one.value), ExecutionArgument(17, two.value))
-    assert call["primitive_execute"](primitive.value, engine.lanes.lane.stream, 2, given) == 0
+    assert call["primitive_execute"](primitive.value, engine.thread_contexts.current.stream, 2, given) == 0
     engine.wait()
 
 
@@ -90,7 +90,7 @@ def test_packed_memory_is_what_onednn_writes(engine: OnednnEngine, dims: tuple[i
     array = some(dims)
     nnz = int(np.count_nonzero(array))
     handle = filled(engine, dims, "s8", nnz, tag)
-    assert is_filled(engine.library, handle.value)
+    assert is_packed_order_chosen(engine.library, handle.value)
     desc = read_packed_desc(engine.library, handle.value, dims, DATA_TYPES["s8"])
     assert desc == MemoryDesc.packed(dims, "s8", nnz, tag)
     src = inlay.pack(array.astype(np.int8), row(dims))
@@ -107,7 +107,7 @@ def row(dims: tuple[int, ...]) -> str:
 def test_a_descriptor_that_no_primitive_filled_is_read_as_one(engine: OnednnEngine) -> None:
     desc = MemoryDesc.packed((33, 70), "s8", 12)
     handle = engine.descriptors.handle(desc)
-    assert not is_filled(engine.library, handle.value)
+    assert not is_packed_order_chosen(engine.library, handle.value)
     assert engine.descriptors.read(handle.value, desc) == desc
 
 
@@ -119,7 +119,7 @@ def test_orders_that_the_library_calls_equal_are_told_apart(engine: OnednnEngine
     assert [desc.layout.tag for desc in found] == ["BA16a64b4a", "BA16a32b4a"]  # type: ignore[union-attr]
 
 
-def _count_at(engine: OnednnEngine, handle: Handle) -> int:
+def _count_at(engine: OnednnEngine, handle: LibraryHandle) -> int:
     some_blocked = engine.descriptors.handle(MemoryDesc((4, 4), "s8", "ab"))
     strides = place(engine, some_blocked, STRIDES) - some_blocked.value
     return handle.value + strides + SPARSE_FIELDS + WHOLE
@@ -131,4 +131,6 @@ def test_a_structure_that_is_another_one_is_refused(engine: OnednnEngine, change
     c_int64.from_address(_count_at(engine, handle)).value = change
     with pytest.raises(Unimplemented) as refused:
         read_packed_desc(engine.library, handle.value, (128, 64), DATA_TYPES["s8"])
-    assert str(refused.value) == (f"{engine.library.name} chose a packed order of dims (128, 64) that is no format tag")
+    assert str(refused.value) == (
+        f"{engine.library.name} chose a packed order of dims (128, 64) that has no format tag"
+    )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from inlay.descriptor import MemoryDesc
-from inlay.engines.onednn.defects import defect_of
+from inlay.engines.onednn.defects import find_defect
 from inlay.errors import Unimplemented
 from inlay.memory import pack
 from inlay.primitives.attributes import PLAIN, BinaryPostOp, EltwisePostOp, PostOp, PrimitiveAttributes, SumPostOp
@@ -108,24 +108,24 @@ def test_post_operations_are_the_references_or_declined(tag: str, channels: int)
 
 DECLINED: dict[str, tuple[str, str, tuple[PostOp, ...], str]] = {
     "sum": ("eltwise", "ab", (SumPostOp(),), "eltwise with a post-operation sum"),
-    "axes": ("batch_normalization", "abcdef", (), "right batch_normalization of more than five axes"),
+    "axes": ("batch_normalization", "abcdef", (), "correct batch_normalization of more than five axes"),
     "each": (
         "pooling",
         "abcd",
         (BinaryPostOp("add", MemoryDesc((2, 5, 3, 3), "f32")),),
-        "right pooling with a binary post-operation for each element",
+        "correct pooling with a binary post-operation for each element",
     ),
     "columns": (
         "softmax",
         "ba",
         (BinaryPostOp("add", MemoryDesc((1, 5), "f32")),),
-        "right softmax in this format with a binary post-operation along the last axis",
+        "correct softmax in this format with a binary post-operation along the last axis",
     ),
     "resized": (
         "resampling",
         "acdb",
         (BinaryPostOp("add", MemoryDesc((1, 1, 6, 6), "f32")),),
-        "right resampling with a binary post-operation along other axes than channels",
+        "correct resampling with a binary post-operation along other axes than channels",
     ),
 }
 
@@ -135,4 +135,4 @@ def test_what_is_wrong_is_declined_in_these_words(name: str) -> None:
     kind, tag, chain, text = DECLINED[name]
     descs, parameters = cases(tag, 5)[kind]
     attributes = PrimitiveAttributes(post_ops=chain) if chain else PLAIN
-    assert defect_of((3, 2, 0), Operation(kind, "forward_inference", descs, parameters, attributes)) == text
+    assert find_defect((3, 2, 0), Operation(kind, "forward_inference", descs, parameters, attributes)) == text

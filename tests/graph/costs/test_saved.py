@@ -126,7 +126,7 @@ def test_a_lock_that_another_process_holds_is_not_awaited_for_ever(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fcntl = pytest.importorskip("fcntl", reason="the system locks files in another way")
-    monkeypatch.setattr(timing_database, "_PATIENCE", 0.05)
+    monkeypatch.setattr(timing_database, "_LOCK_TIMEOUT", 0.05)
     records = written_records()
     with lock_file(directory).open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

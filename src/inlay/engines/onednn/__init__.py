@@ -1,39 +1,52 @@
-"""The engine that computes by oneDNN's shared library, through ctypes.
+"""The engine that computes primitives with the shared library of oneDNN, called through ctypes.
 
-    engine = make_engine()                      finds the library
-    implementation = engine.create(operation)   a primitive descriptor
-    implementation.bind(memories)()             an execution
+    engine = make_engine()                      loads the library
+    implementation = engine.create(operation)   creates a primitive descriptor
+    implementation.bind(memories)()             executes the primitive
 
-The modules in the order in which data flows:
+The modules in the order in which data flows through them:
 
-    library      finding and loading the library, handles, code generation
-    descs        descriptors across the border, both ways
-    arguments    attributes, and what the arguments of a primitive are
-    defects      what a library lacks or fails at
-    creation     the spelling of equal descriptors, and primitive descriptors
-    execution    threads, and the execution of one primitive
-    together     the execution of many in one call
-    engine       `OnednnEngine`, which puts these together
+    library      finds and loads the library; owned pointers (`LibraryHandle`); the thread that generates code
+    descs        conversion of descriptors: `MemoryDesc` to `dnnl_memory_desc_t` and back
+    arguments    attributes of a primitive, and the arguments of an execution
+    defects      operations that a release lacks, computes wrongly or crashes on; they are not passed to the library
+    creation     stride variants of equal descriptors, and the calls that create primitive descriptors
+    execution    thread contexts, and the execution of one primitive
+    batches      the execution of many primitives by one call
+    engine       `OnednnEngine` and `OnednnImplementation`, which combine the modules above
 
-**Threads.** oneDNN starts threads of its own. Where they are OpenMP's, `inlay.set_num_threads` says when a primitive is
-created how many it uses; SYCL's and TBB's follow the processors of the process alone.
+Glossary:
 
-**Instruction sets.** The library reads `ONEDNN_MAX_CPU_ISA` itself when it is first used: with `AVX2` it chooses and
-computes as on a processor without AVX-512.
+    primitive descriptor   `dnnl_primitive_desc_t`: an operation with the formats and the kernel that the library chose
+    primitive              `dnnl_primitive_t`: the generated code of a primitive descriptor
+    implementation name    the text of the query `dnnl_query_impl_info_str`, such as `brgconv:avx512_core`
+    implementation         one of the kernels that can compute an operation (`dnnl_primitive_desc_next_impl`)
+    reference kernel       generic code of the library without vector instructions; the name contains `ref`
+    scratchpad             temporary memory of an execution (oneAPI specification, "Scratchpad mode")
+    workspace              data that a forward primitive keeps for its backward primitive
+    post-operation         an operation applied to each result of a primitive (`dnnl_post_ops_t`)
+    hint                   the forward primitive descriptor that a backward one is created with
+    stride variant         one of the equal descriptors that differ in strides of unit axes alone (see `creation`)
+
+**Threads.** oneDNN starts its own threads. With OpenMP, a primitive uses as many threads as `inlay.set_num_threads`
+allowed when it was created. SYCL and TBB use all processors of the process.
+
+**Instruction sets.** The library reads `ONEDNN_MAX_CPU_ISA` when it is first used. With `AVX2` it chooses and computes
+as on a processor without AVX-512.
 """
 
 from inlay.descriptor import MemoryDesc
 from inlay.engines.onednn.defects import Capabilities
 from inlay.engines.onednn.engine import OnednnEngine, OnednnImplementation
-from inlay.engines.onednn.execution import Bound
-from inlay.engines.onednn.library import Handle, Library, load_library
+from inlay.engines.onednn.execution import BoundPrimitive
+from inlay.engines.onednn.library import Library, LibraryHandle, load_library
 from inlay.primitives.engine import get_engine
 
 __all__ = [
-    "Bound",
+    "BoundPrimitive",
     "Capabilities",
-    "Handle",
     "Library",
+    "LibraryHandle",
     "OnednnEngine",
     "OnednnImplementation",
     "export_descriptor",
@@ -42,13 +55,13 @@ __all__ = [
 ]
 
 
-def export_descriptor(desc: MemoryDesc) -> Handle:
-    """A `dnnl_memory_desc_t` of the engine's library, as `MemoryDesc.to_onednn` asks for it.
+def export_descriptor(desc: MemoryDesc) -> LibraryHandle:
+    """Create the `dnnl_memory_desc_t` of a descriptor; `MemoryDesc.to_onednn` calls this function.
 
     Raises:
         MissingExtra: no library can be loaded.
         InvalidArguments: the library refuses the descriptor.
-        Unimplemented: the library, or oneDNN at all, cannot say it.
+        Unimplemented: this release, or any release of oneDNN, cannot represent the descriptor.
     """
     engine = get_engine("onednn")
     assert isinstance(engine, OnednnEngine)
@@ -56,10 +69,10 @@ def export_descriptor(desc: MemoryDesc) -> Handle:
 
 
 def make_engine() -> OnednnEngine:
-    """The engine of the library that is found, as `primitives.engine` asks for it.
+    """Load the library and return its engine; `primitives.engine` calls this function.
 
     Raises:
-        MissingExtra: there is none; the text says what to install.
-        Unimplemented: INLAY_ONEDNN names a library of another version than 3.
+        MissingExtra: no library is found; the text says what to install.
+        Unimplemented: the library that INLAY_ONEDNN names has a major version other than 3.
     """
     return OnednnEngine(load_library())

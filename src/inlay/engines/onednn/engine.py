@@ -1,12 +1,13 @@
-"""`OnednnEngine`: an operation becomes a primitive descriptor, whose answers become an implementation.
+"""`OnednnEngine` and `OnednnImplementation`: from an operation to a primitive that memories are bound to.
 
-    descs        given ones stay; `any` is asked of the primitive descriptor, and so are workspace and scratchpad
-    impl         its `impl_info_str`
-    bind         the primitive is made at the first call, and found in the library's own cache at later ones
+    descs        formats of the caller are kept; those for `any`, workspace and scratchpad are queried from the
+                 primitive descriptor
+    impl         the implementation name, `dnnl_query_impl_info_str`
+    bind         creates the primitive at the first call; later ones find it in the library's cache
 
-The library is told about tensors without `offset0` (`Descriptors.given`), in the spelling that has the preferred kernel
-(`creation.spellings`). Where it cannot generate the code that it prefers, its next implementation of the same formats
-computes; without one `bind` declines (`library.CodeGeneration`).
+The library gets tensors without `offset0` (`DescriptorTable.convert`), in the stride variant that has the preferred
+kernel (`creation.stride_variants`). If the code generation of the preferred implementation fails, the next one with the
+same formats is used; without one, `bind` raises `Unimplemented` (`library.CodeGeneration`).
 """
 
 import threading
@@ -17,21 +18,37 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from inlay.descriptor import MemoryDesc
-from inlay.engines.onednn.arguments import additions, arguments, attributes_handle, chosen, flaw, hidden, size_of
-from inlay.engines.onednn.creation import (
-    implementation_name,
-    kernel_kind,
-    kernel_rank,
-    next_implementation,
-    primitive_desc,
-    said,
-    spellings,
+from inlay.engines.onednn.arguments import (
+    create_attributes,
+    execution_arguments,
+    find_recurrent_defect,
+    implicit_arguments,
+    implicit_descs,
+    query_size,
+    resolve_descs,
 )
-from inlay.engines.onednn.defects import Capabilities, capabilities, lacking
-from inlay.engines.onednn.descs import Descriptors
-from inlay.engines.onednn.execution import Bound, Executable, ExecutionPlan, Lane, Lanes, OpenMPTeam, thread_team
-from inlay.engines.onednn.library import Handle, Library, RuntimeFailure, created, is_prone
-from inlay.engines.onednn.together import PrimitiveBatch, batches
+from inlay.engines.onednn.batches import PrimitiveBatch, make_batches
+from inlay.engines.onednn.creation import (
+    advance_implementation,
+    classify_kernel,
+    create_primitive_desc,
+    describe_operation,
+    implementation_name,
+    kernel_rank,
+    stride_variants,
+)
+from inlay.engines.onednn.defects import Capabilities, detect_capabilities, find_unsupported
+from inlay.engines.onednn.descs import DescriptorTable
+from inlay.engines.onednn.execution import (
+    BoundPrimitive,
+    Executable,
+    ExecutionPlan,
+    OpenMPTeam,
+    ThreadContext,
+    ThreadContexts,
+    find_thread_team,
+)
+from inlay.engines.onednn.library import Library, LibraryHandle, RuntimeFailure, create_handle, is_prone_to_failure
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
 from inlay.forks import hold_across_forks
 from inlay.memory import Memory
@@ -44,105 +61,107 @@ _Result = TypeVar("_Result")
 _MOST_IMPLEMENTATIONS: Final = 64
 
 creation_lock = threading.RLock()
-"""Held while the library creates anything, and across forks: locks of its own would stay locked in the child."""
+"""Lock that is held while the library creates an object, and during forks: the library's own locks would otherwise stay
+locked in the child."""
 hold_across_forks(creation_lock)
 
 
 class OnednnEngine(Engine):
-    """Computes primitives by a loaded oneDNN, from any number of threads."""
+    """The engine of one loaded oneDNN; any number of Python threads may use it."""
 
     propagates_special_values = False
-    """Kernels of the library lose NaN and infinities in a ReLU, a maximum, a softmax: sessions guard against them."""
+    """False: kernels of the library lose NaN and infinities in relu, maximum and softmax, so sessions add guards."""
     thread_team: ThreadTeam | None = None
-    """Its threads, for machine code of other engines; None where that cannot run on them."""
+    """OpenMP threads of the library, for machine code of other engines; None without GNU OpenMP."""
 
     def __init__(self, library: Library) -> None:
-        """Make the library's engine of this processor.
+        """Create the library's engine for this processor.
 
         Raises:
-            InlayError: the library refuses.
+            InlayError: the library fails.
         """
         self.library = library
-        """What computes."""
-        self.descriptors = Descriptors(library)
-        """Its descriptors and ours."""
-        self.capabilities: Capabilities = capabilities(library, self.descriptors.data_types)
-        """What it can do."""
-        self.engine = created(library, "engine_create", "engine", CPU, 0)
-        """The library's own."""
+        """The loaded library."""
+        self.descriptors = DescriptorTable(library)
+        """Conversions of descriptors for this library."""
+        self.capabilities: Capabilities = detect_capabilities(library, self.descriptors.data_types)
+        """Functions, types and settings of the library."""
+        self.engine = create_handle(library, "engine_create", "engine", CPU, 0)
+        """The `dnnl_engine_t` of the processor."""
         self.team = OpenMPTeam(library)
-        """How many threads it starts."""
-        self.thread_team = thread_team(library)
+        """OpenMP threads of the library."""
+        self.thread_team = find_thread_team(library)
         engine, team = self.engine, self.team
-        some_bytes = self.descriptors.handle(MemoryDesc((1,), "u8"))
-        self.lanes = Lanes([], lambda: Lane(library, engine, some_bytes, team))
-        """What each Python thread executes with."""
-        self.unmade: list[Handle] = []
-        """Primitive descriptors that no primitive could be made of, which must stay: see `OnednnImplementation`."""
-        self._plain = attributes_handle(library, self.descriptors, Operation("reorder", "forward_inference", {}))
+        bytes_desc = self.descriptors.handle(MemoryDesc((1,), "u8"))
+        self.thread_contexts = ThreadContexts([], lambda: ThreadContext(library, engine, bytes_desc, team))
+        """Stream and scratchpad of each Python thread."""
+        self.failed_descriptors: list[LibraryHandle] = []
+        """Primitive descriptors whose primitives could not be created; the library's cache points to them."""
+        self._plain_attributes = create_attributes(
+            library, self.descriptors, Operation("reorder", "forward_inference", {})
+        )
 
     @property
     def name(self) -> str:
-        """Its name and version, such as `onednn 3.2.0`."""
+        """Name and version of the engine, such as `onednn 3.2.0`."""
         return f"onednn {'.'.join(map(str, self.library.version))}"
 
     @property
     def num_threads(self) -> int:
-        """How many threads implementations that are created now run on; 0 where the library alone decides."""
-        return self.team.wanted
+        """Number of threads for implementations that are created now; 0 if the library alone decides."""
+        return self.team.num_threads
 
     @property
     def runtime(self) -> str:
-        """What starts the library's threads: sequential, omp, tbb, threadpool, sycl."""
+        """Threading runtime of the library: sequential, omp, tbb, threadpool or sycl."""
         return self.library.runtime
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether an execution is only begun by its call, so that it must be waited for."""
+        """True if a call only starts an execution, so that the engine must wait for it."""
         return self.capabilities.is_asynchronous
 
     def supports(self, operation: Operation) -> bool:
-        """Whether the library is known to lack nothing of an operation."""
-        return self._lack_of(operation) is None
+        """Return whether no reason is known for which the library would not support an operation."""
+        return self._find_unsupported(operation) is None
 
-    def _lack_of(self, operation: Operation) -> str | None:
-        """What the library lacks of an operation, as the end of a sentence."""
-        return lacking(self.capabilities, operation) or flaw(self.library.version, operation)
+    def _find_unsupported(self, operation: Operation) -> str | None:
+        """Return why the library does not support an operation, as the end of `oneDNN has no ...`; None if unknown."""
+        return find_unsupported(self.capabilities, operation) or find_recurrent_defect(self.library.version, operation)
 
     def create(self, operation: Operation) -> "OnednnImplementation":
-        """Choose the formats that are `any`, and how to compute: the best of what the library has.
+        """Choose formats for the descriptors that are `any`, and the preferred kernel of the library.
 
         Raises:
-            InvalidArguments: a backward operation has no hint or one of another kind, or the library, or the check
-                before it, refuses the arguments.
-            Unimplemented: the library lacks it (see `defects.lacking`), or the hint is of another engine.
-            OutOfMemory: the library says so.
+            InvalidArguments: the arguments are invalid, or a backward operation has no hint or one of another kind.
+            Unimplemented: the library does not support the operation, or the hint is of another engine.
+            OutOfMemory: the library has no memory for the primitive descriptor.
         """
-        threads = self.team.wanted
-        lane = self.lanes.lane
-        if lane.threads != threads:
-            lane.tell(threads)
-        candidates = spellings(operation)
+        threads = self.team.num_threads
+        context = self.thread_contexts.current
+        if context.threads != threads:
+            context.set_num_threads(threads)
+        candidates = stride_variants(operation)
         with creation_lock:
             if len(candidates) == 1:
-                created = candidates[0], self._spelled_desc(candidates[0], threads)
+                created = candidates[0], self._create_variant(candidates[0], threads)
             else:
-                created = self._best_of(candidates, threads)
+                created = self._create_best_variant(candidates, threads)
             return OnednnImplementation(self, operation, *created, threads)
 
-    def _best_of(self, candidates: Sequence[Operation], threads: int) -> tuple[Operation, Handle]:
-        """The spelling with the preferred kernel, and its primitive descriptor; the first one of equal rank."""
-        best: tuple[int, Operation, Handle] | None = None
+    def _create_best_variant(self, candidates: Sequence[Operation], threads: int) -> tuple[Operation, LibraryHandle]:
+        """Return the stride variant with the preferred kernel (the first of equal rank) and its descriptor."""
+        best: tuple[int, Operation, LibraryHandle] | None = None
         refusal: Unimplemented | None = None
-        for spelled in candidates:
+        for variant in candidates:
             try:
-                descriptor = self._spelled_desc(spelled, threads)
+                descriptor = self._create_variant(variant, threads)
             except Unimplemented as error:
                 refusal = refusal or error
                 continue
             rank = kernel_rank(implementation_name(self.library, descriptor))
             if best is None or rank < best[0]:
-                best = (rank, spelled, descriptor)
+                best = (rank, variant, descriptor)
             if rank == 0:
                 break
         if best is None:
@@ -150,42 +169,45 @@ class OnednnEngine(Engine):
             raise refusal
         return best[1:]
 
-    def _spelled_desc(self, spelled: Operation, threads: int) -> Handle:
-        if (lack := self._lack_of(spelled)) is not None:
-            raise Unimplemented(f"{self.library.name} has no {lack}")
-        hint = self.hint_of(spelled)
+    def _create_variant(self, variant: Operation, threads: int) -> LibraryHandle:
+        """Create the primitive descriptor of one stride variant; the errors are those of `create`."""
+        if (reason := self._find_unsupported(variant)) is not None:
+            raise Unimplemented(f"{self.library.name} has no {reason}")
+        hint = self.find_hint_desc(variant)
         try:
-            return self.on_sound_thread(partial(self.primitive_desc, spelled, hint), threads)
+            return self.create_on_clean_thread(partial(self.create_primitive_desc, variant, hint), threads)
         except RuntimeFailure as failure:
             raise Unimplemented(f"{failure}: its code generator has an error") from failure
 
-    def primitive_desc(self, operation: Operation, hint: Handle | None) -> Handle:
-        """The library's primitive descriptor of an operation; `hint` is that of the forward operation.
+    def create_primitive_desc(self, operation: Operation, hint: LibraryHandle | None) -> LibraryHandle:
+        """Create the primitive descriptor of an operation; `hint` is that of the forward operation.
 
         Raises:
-            InvalidArguments, Unimplemented, OutOfMemory: as `creation.primitive_desc`.
+            InvalidArguments, Unimplemented, OutOfMemory: as `creation.create_primitive_desc`.
         """
         plain = operation.attributes is PLAIN
-        attributes = self._plain if plain else attributes_handle(self.library, self.descriptors, operation)
-        added = additions(operation) if operation.kind in RECURRENT else {}
+        attributes = self._plain_attributes if plain else create_attributes(self.library, self.descriptors, operation)
+        added = implicit_descs(operation) if operation.kind in RECURRENT else {}
         whole = replace(operation, descs={**operation.descs, **added}) if added else operation
-        return primitive_desc(self, whole, attributes, hint)
+        return create_primitive_desc(self, whole, attributes, hint)
 
-    def on_sound_thread(self, create: Callable[[], _Result], threads: int, *, isolate: bool = False) -> _Result:
-        """Return `create()`, which creates something for so many threads, as `CodeGeneration.run`.
+    def create_on_clean_thread(self, create: Callable[[], _Result], threads: int, *, isolate: bool = False) -> _Result:
+        """Return `create()`, run on a thread whose code generator has not failed: see `CodeGeneration.run`.
+
+        `threads` is the number of OpenMP threads for which the object is created.
 
         Raises:
-            RuntimeFailure: the library cannot create it.
+            RuntimeFailure: the library cannot generate the code.
         """
-        prepare = partial(self.team.tell, threads)
+        prepare = partial(self.team.set_num_threads, threads)
         return self.library.code_generation.run(create, prepare, isolate=isolate)
 
-    def hint_of(self, operation: Operation) -> Handle | None:
-        """The primitive descriptor of the forward operation; None for an operation that is one.
+    def find_hint_desc(self, operation: Operation) -> LibraryHandle | None:
+        """Return the primitive descriptor of the forward operation that belongs to a backward one; else None.
 
         Raises:
-            InvalidArguments: the hint is missing, or of another operation.
-            Unimplemented: it is of another engine.
+            InvalidArguments: the hint is missing, or belongs to another operation.
+            Unimplemented: the hint belongs to another engine.
         """
         if operation.prop_kind in ("forward_inference", "forward_training"):
             return None
@@ -216,29 +238,29 @@ class OnednnEngine(Engine):
 
     @property
     def batches_checks(self) -> bool:
-        """Whether `batch` takes checks of memory: a primitive is done when the next one begins."""
+        """True if batches may contain checks, which requires that each primitive ends before the next one starts."""
         return not self.is_asynchronous
 
     def batch(self, calls: Sequence[Callable[[], None] | MemoryCheck]) -> list[PrimitiveBatch]:
-        """Bound primitives of this engine, in order, in as few calls as their numbers of threads allow.
+        """Combine bound primitives of this engine, in order, into one batch for each run of equal thread numbers.
 
-        Checks may stand before and after any of them; there is at least one primitive.
+        There is at least one primitive; checks may come before and after each.
         """
-        return batches(calls)
+        return make_batches(calls)
 
     def wait(self) -> None:
-        """Return when everything that this thread began with `Bound.submit` is done."""
-        self.lanes.lane.wait()
+        """Wait until all executions that this thread started with `submit` are complete."""
+        self.thread_contexts.current.wait()
 
 
 class OnednnImplementation:
-    """A primitive descriptor of the library, and what it answered."""
+    """A primitive descriptor of the library with the formats that it chose."""
 
     __slots__ = (
         "__weakref__",
         "_executable",
-        "_spelled",
         "_threads",
+        "_variant",
         "descs",
         "engine",
         "operation",
@@ -247,152 +269,164 @@ class OnednnImplementation:
     )
 
     operation: Operation
-    """What was asked."""
+    """The operation as the caller described it."""
     engine: OnednnEngine
-    """Who answered."""
-    primitive_desc: Handle
-    """The library's answer."""
+    """The engine that created this implementation."""
+    primitive_desc: LibraryHandle
+    """The `dnnl_primitive_desc_t`."""
     descs: Mapping[str, MemoryDesc]
-    """The descriptor of each argument that is read or written, none `any`."""
+    """Descriptor of each argument that is read or written; none is `any`."""
     is_batched = True
-    """Whether the library executes it with others in one call: see `OnednnEngine.batch`."""
+    """True: bound primitives of this engine can be part of a batch; see `OnednnEngine.batch`."""
     replaced: str
-    """The name of the implementation that the library prefers and cannot generate code for; empty where it can."""
+    """Name of the preferred implementation if the library could not generate its code, else empty."""
 
     def __init__(
-        self, engine: OnednnEngine, operation: Operation, spelled: Operation, descriptor: Handle, threads: int
+        self, engine: OnednnEngine, operation: Operation, variant: Operation, descriptor: LibraryHandle, threads: int
     ) -> None:
-        """Ask the primitive descriptor what it chose.
+        """Query the formats that the library chose.
 
         Args:
-            engine: what created it.
-            operation: what was asked.
-            spelled: the same in the spelling that the primitive descriptor was created for.
+            engine: the engine that created the primitive descriptor.
+            operation: the operation as the caller described it.
+            variant: the stride variant of the operation that the primitive descriptor was created for.
             descriptor: the primitive descriptor.
-            threads: how many threads it was created for.
+            threads: the number of threads that it was created for.
         """
         self.operation, self.engine, self.primitive_desc = operation, engine, descriptor
-        self._spelled, self._threads, self.replaced = spelled, threads, ""
-        self.descs = MappingProxyType(chosen(engine, operation, descriptor))
+        self._variant, self._threads, self.replaced = variant, threads, ""
+        self.descs = MappingProxyType(resolve_descs(engine, operation, descriptor))
         self._executable: Executable | None = None
 
     @property
     def impl(self) -> str:
-        """The library's name for how it computes, such as `brgconv:avx512_core`."""
+        """Implementation name of the library, such as `brgconv:avx512_core`."""
         return implementation_name(self.engine.library, self.primitive_desc)
 
     @property
     def family(self) -> str:
-        """The first part of that name."""
+        """Part of the implementation name before the first colon."""
         return self.impl.partition(":")[0]
 
     @property
     def kernel_kind(self) -> KernelKind:
-        """What sort of code it is."""
-        return kernel_kind(self.impl)
+        """Kind of code of the kernel, by its name."""
+        return classify_kernel(self.impl)
 
     @property
     def is_reference(self) -> bool:
-        """Whether it is one of the library's reference kernels."""
+        """True if the kernel is one of the library's reference kernels."""
         return self.kernel_kind == "reference"
 
-    def bind(self, memories: Mapping[str, Memory]) -> Bound:
-        """What computes once with these memories, each time it is called.
+    def bind(self, memories: Mapping[str, Memory]) -> BoundPrimitive:
+        """Bind memories, by argument name, to the primitive; each call of the result executes it once.
 
         Raises:
-            InvalidArguments: one is missing, or there is one too many.
+            InvalidArguments: an argument is missing, or a name is not an argument.
             Unimplemented: as `create_primitive`.
-            OutOfMemory: the library has no room for the primitive.
+            OutOfMemory: the library has no memory for the primitive.
         """
-        return (self._executable or self._made()).bind(memories)
+        return (self._executable or self._create_executable()).bind(memories)
 
     def create_primitive(self) -> None:
-        """Generate the code now; the first `bind` does it otherwise.
+        """Generate the code now instead of in the first `bind`.
 
         Raises:
-            Unimplemented: the library can describe the operation and not make a primitive of it.
-            OutOfMemory: the library has no room for the primitive.
+            Unimplemented: the library cannot generate code for these formats.
+            OutOfMemory: the library has no memory for the primitive.
         """
         if self._executable is None:
-            self._made()
+            self._create_executable()
 
-    def _made(self) -> Executable:
-        """The primitive, made at the first call."""
+    def _create_executable(self) -> Executable:
+        """Return the executable primitive; the first call creates it."""
         engine = self.engine
         with creation_lock:
             if self._executable is None:
-                self._executable = Executable(engine.library, engine.lanes, engine.engine, self._plan())
+                self._executable = Executable(
+                    engine.library, engine.thread_contexts, engine.engine, self._execution_plan()
+                )
         return self._executable
 
-    def _plan(self) -> ExecutionPlan:
-        primitive = self._primitive()
+    def _execution_plan(self) -> ExecutionPlan:
+        """Create the primitive and collect the data that its executions share."""
+        primitive = self._create_primitive()
         engine, operation, descriptor = self.engine, self.operation, self.primitive_desc
-        used = arguments(engine, operation, descriptor, self.descs, self._spelled)
+        arguments = execution_arguments(engine, operation, descriptor, self.descs, self._variant)
+        owns_scratchpad = operation.attributes.scratchpad_mode == "library"
         return ExecutionPlan(
-            primitive,
-            used,
-            frozenset(self.descs) - {argument.name for argument in used},
-            hidden(engine, operation, descriptor),
-            size_of(engine, descriptor, "scratchpad") if operation.attributes.scratchpad_mode == "library" else 0,
-            self._threads,
-            engine.capabilities.is_asynchronous,
-            f"{operation.kind} {operation.prop_kind}",
+            primitive=primitive,
+            arguments=arguments,
+            ignored=frozenset(self.descs) - {argument.name for argument in arguments},
+            implicit=implicit_arguments(engine, operation, descriptor),
+            scratch=query_size(engine, descriptor, "scratchpad") if owns_scratchpad else 0,
+            threads=self._threads,
+            is_asynchronous=engine.capabilities.is_asynchronous,
+            operation_name=f"{operation.kind} {operation.prop_kind}",
         )
 
-    def _primitive(self) -> Handle:
-        """A primitive of the descriptor, or of the next implementation that the library can generate code for."""
+    def _create_primitive(self) -> LibraryHandle:
+        """Create the primitive of the preferred implementation, or of the next one whose code can be generated.
+
+        Raises:
+            Unimplemented: code generation fails for all implementations with these formats.
+        """
         engine = self.engine
-        engine.lanes.lane.tell(self._threads)
-        create = partial(self._primitive_of, self.primitive_desc)
+        engine.thread_contexts.current.set_num_threads(self._threads)
+        create = partial(self._create_from_desc, self.primitive_desc)
         try:
-            return engine.on_sound_thread(create, self._threads, isolate=is_prone(self.descs.values()))
+            return engine.create_on_clean_thread(
+                create, self._threads, isolate=is_prone_to_failure(self.descs.values())
+            )
         except RuntimeFailure as failure:
-            for created_next in self._next_implementations():
-                self.replaced = self.impl
-                self.primitive_desc, primitive = created_next
+            for descriptor, primitive in self._next_implementations():
+                self.replaced, self.primitive_desc = self.impl, descriptor
                 return primitive
             raise Unimplemented(
-                f"{failure}: its code generator fails, and none of its other implementations takes the same formats"
+                f"{failure}: its code generator fails, and none of its other implementations has the same formats"
             ) from failure
 
-    def _primitive_of(self, descriptor: Handle) -> Handle:
+    def _create_from_desc(self, descriptor: LibraryHandle) -> LibraryHandle:
+        """Create the primitive of a primitive descriptor."""
         engine = self.engine
         try:
-            what = partial(said, self.operation)
-            return created(engine.library, "primitive_create", "primitive", descriptor.value, what=what)
+            describe = partial(describe_operation, self.operation)
+            return create_handle(engine.library, "primitive_create", "primitive", descriptor.value, describe=describe)
         except InlayError:
-            # The library's cache goes on to hold pointers into what it could not make a primitive of, and follows them
-            # when it makes room, 1024 primitives later.
-            engine.unmade.append(descriptor)
+            # The library's cache keeps pointers into the descriptor of a primitive that it could not create. It follows
+            # them when it evicts the entry, 1024 primitives later, so the descriptor must stay alive.
+            engine.failed_descriptors.append(descriptor)
             raise
 
-    def _next_implementations(self) -> Iterator[tuple[Handle, Handle]]:
-        """Primitive descriptors of the same formats, and their primitives, each created on a new thread."""
+    def _next_implementations(self) -> Iterator[tuple[LibraryHandle, LibraryHandle]]:
+        """Iterate over primitive descriptors with the same formats, and their primitives, created on new threads."""
         for number in range(_MOST_IMPLEMENTATIONS):
-            create = partial(self._numbered, number)
+            create = partial(self._create_implementation, number)
             try:
-                made = self.engine.on_sound_thread(create, self._threads, isolate=True)
+                created = self.engine.create_on_clean_thread(create, self._threads, isolate=True)
             except RuntimeFailure:
                 continue
             except Unimplemented:
                 return
-            if made is not None:
-                yield made
+            if created is not None:
+                yield created
 
-    def _numbered(self, number: int) -> tuple[Handle, Handle] | None:
-        """The implementation of this number and its primitive; None where it has other formats.
+    def _create_implementation(self, number: int) -> tuple[LibraryHandle, LibraryHandle] | None:
+        """Create the implementation with this number and its primitive; None if it has other formats.
 
         Raises:
-            Unimplemented: there are fewer.
+            Unimplemented: the operation has no implementation with this number.
             RuntimeFailure: the library cannot generate its code.
         """
-        engine, operation = self.engine, self._spelled
+        engine, operation = self.engine, self._variant
         formats = {name: self.descs[name] if desc.kind == "any" else desc for name, desc in operation.descs.items()}
-        settled = replace(operation, descs=formats)
-        descriptor = engine.primitive_desc(settled, engine.hint_of(settled))
+        resolved = replace(operation, descs=formats)
+        descriptor = engine.create_primitive_desc(resolved, engine.find_hint_desc(resolved))
         for _ in range(number):
-            if not next_implementation(engine.library, descriptor):
-                raise Unimplemented(f"{engine.library.name} has {number} implementations of {said(settled)}")
-        if chosen(engine, settled, descriptor) != dict(self.descs):
+            if not advance_implementation(engine.library, descriptor):
+                raise Unimplemented(
+                    f"{engine.library.name} has {number} implementations of {describe_operation(resolved)}"
+                )
+        if resolve_descs(engine, resolved, descriptor) != dict(self.descs):
             return None
-        return descriptor, self._primitive_of(descriptor)
+        return descriptor, self._create_from_desc(descriptor)

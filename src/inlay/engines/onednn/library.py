@@ -1,37 +1,39 @@
-"""oneDNN's shared library: finding and loading it, creating primitives on a sound thread, owning its handles.
+"""The shared library of oneDNN: loading, owned pointers, and the threads that generate code.
 
-Where it is looked for, in this order:
+The library is searched for in this order:
 
-    INLAY_ONEDNN       a file, or a folder that holds one
-    the prefix         lib/libdnnl.so.3 of this Python or of the user, where the wheels `onednn-cpu-gomp` (3.2) and
-                       `onednn` (3.13) put it
+    INLAY_ONEDNN       a file, or a folder that contains libdnnl.so.3
+    the prefix         lib/libdnnl.so.3 of this Python installation, then of the user; the wheels `onednn-cpu-gomp`
+                       (3.2) and `onednn` (3.13) install it there
     the system         libdnnl.so.3 as the dynamic linker finds it
 
-Idle threads of GNU OpenMP look for the next call for up to 15 ms: on processors that others use as well, their own team
-misses that time. Here they do so for some 50 us, as OpenMP itself has it where threads are more than processors, unless
-OMP_WAIT_POLICY or GOMP_SPINCOUNT is set or something else has loaded that OpenMP before.
+**Spinning threads.** An idle thread of GNU OpenMP spins for up to 15 ms before it sleeps. On processors that other
+programs use too, it takes time from threads of its own team. The engine therefore loads the library with
+GOMP_SPINCOUNT=1000 (about 50 us), the value that OpenMP itself uses when there are more threads than processors. The
+setting has no effect if OMP_WAIT_POLICY or GOMP_SPINCOUNT is set, or if other code has loaded that OpenMP before.
 
-The wheel `onednn` runs on SYCL and says nowhere where the libraries that it needs lie, nor the driver of its processor:
-they lie beside it, so they are loaded first and named in OCL_ICD_FILENAMES.
+**SYCL.** The wheel `onednn` runs on SYCL and does not declare the libraries that it needs. They are files beside it, so
+they are loaded first, and the driver of the processor is named in OCL_ICD_FILENAMES.
 
-`CodeGeneration` creates primitives in spite of errors that the library's code generator keeps. oneDNN generates code
-with Xbyak, which stores an error, such as a displacement of more than 32 bits, in a thread-local variable that oneDNN
-reads and never clears: after one `runtime_error` every creation on that thread fails, and one that reports success
-there may lack a part. A new thread has a new variable. Hence
+**Sticky errors of code generation.** oneDNN generates code with Xbyak. Xbyak stores an error, such as a displacement of
+more than 32 bits, in a thread-local variable that oneDNN reads and never clears. After one `runtime_error`, every
+creation on that thread fails, and a creation that reports success may have generated incomplete code. A new thread has
+a new variable. `CodeGeneration` therefore chooses the thread:
 
-    an ordinary operation       is created by the calling thread
-    one that is prone to fail   is created by a new thread, and the calling thread keeps a clear variable
-    after an error              the creation is repeated by a new thread, and so is every later one of this thread
+    an ordinary operation                the calling thread
+    an operation that is prone to fail   a new thread, so that the variable of the calling thread stays clear
+    after an error                       a new thread for the failed creation and for all later ones of this thread
 
-A new thread costs 0.1 ms, an ordinary creation 0.03 ms and more: so not every creation gets one.
+Starting a thread takes 0.1 ms, an ordinary creation 0.03 ms or more, so not every creation gets its own thread.
 
-A `Handle` is a pointer of the library that belongs to us: it is destroyed once, when nothing refers to it any more.
+**Ownership.** A `LibraryHandle` owns a pointer of the library and destroys it when the handle has no references left.
 
-    handle = Handle(library, "memory_desc", created)        created: what a create function wrote
-    handle.value                                            for calls
+    handle = create_handle(library, "memory_desc_clone", "memory_desc", pointer)
+    handle.value                                            the pointer, for calls
 
-The library's objects are not all counted: a primitive keeps what it needs, but an execution's memory objects must
-outlive it, and the descriptors that a primitive descriptor answers belong to it. So who borrows keeps the owner.
+Not all objects of the library are reference-counted. A primitive keeps what it needs, but memory objects must outlive
+the execution, and descriptors returned by a query belong to the primitive descriptor. Code that uses such a pointer
+keeps a reference to the owner.
 
 Source: `Xbyak::local::GetErrorRef` in xbyak.h, `jit_generator_t::create_kernel` in oneDNN.
 """
@@ -66,7 +68,7 @@ _OPENMP: Final = "install the system's package of GNU OpenMP, such as libgomp1"
 _WAITING: Final = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 _SPINS: Final = "1000"
 
-# Calls that compute or compile let other threads run; the rest take less time than letting go of the lock.
+# These functions compute or compile, so they release the GIL; the others take less time than releasing it does.
 _LONG: Final = (
     "engine_create",
     "stream_wait",
@@ -78,7 +80,7 @@ _LONG: Final = (
 
 
 def install_command(system: str = sys.platform, machine: str | None = None) -> str:
-    """How to install oneDNN on this platform: by the wheel where there is one, else by hand.
+    """Return the instruction to install oneDNN on this platform: with pip if there is a wheel, else by a build.
 
     >>> install_command("linux", "x86_64")
     "pip install 'inlay[engine]', or set INLAY_ONEDNN to a libdnnl.so of version 3"
@@ -94,43 +96,50 @@ def install_command(system: str = sys.platform, machine: str | None = None) -> s
 
 
 class Library:
-    """A loaded oneDNN: its functions are those of `onednn_abi` that it has."""
+    """A loaded oneDNN and its functions: those of `onednn_abi` that this release has."""
 
     def __init__(self, path: str, remedy: str = "") -> None:
-        """Load the file; `remedy` is what to do where it is no oneDNN, by default to install one.
+        """Load the file `path`.
+
+        Args:
+            path: the file, or a name that the dynamic linker resolves.
+            remedy: the remedy in error texts; by default the instruction to install oneDNN.
 
         Raises:
-            MissingExtra: it cannot be loaded, is no oneDNN, or finds no processor that it can compute on.
-            Unimplemented: its version is not 3.
+            MissingExtra: the file cannot be loaded, is not oneDNN, or finds no processor to compute on.
+            Unimplemented: the major version is not 3.
         """
         self._remedy = remedy or install_command()
         self.path = path
-        """The file, as the linker was told."""
-        self.cdll = _loaded(path, self._remedy)
-        """For what needs the library itself."""
-        self.functions: Mapping[str, Callable[..., Any]] = _bound(self.cdll, path)
-        """By name without `dnnl_`; what a version lacks is left out."""
-        self.version, self.runtime = self._asked()
+        """The file, as passed to the dynamic linker."""
+        self.cdll = _load_with_dependencies(path, self._remedy)
+        """The library as ctypes loaded it, for functions that are not part of oneDNN, such as those of OpenMP."""
+        self.functions: Mapping[str, Callable[..., Any]] = _bind_functions(self.cdll, path)
+        """Functions by name without `dnnl_`; functions that this release lacks are missing."""
+        self.version, self.runtime = self._query_version()
         self.code_generation = CodeGeneration()
-        """On which thread primitives are created."""
+        """Chooses the thread on which a primitive is created."""
         self._require_processor()
 
     version: tuple[int, int, int]
-    """Major, minor, patch."""
+    """Version of the library: major, minor, patch."""
     runtime: str
-    """What it starts threads with: sequential, omp, tbb, threadpool, sycl."""
+    """Threading runtime: sequential, omp, tbb, threadpool or sycl."""
 
-    def _asked(self) -> tuple[tuple[int, int, int], str]:
+    def _query_version(self) -> tuple[tuple[int, int, int], str]:
+        """Return the version and the threading runtime of the library."""
         if "version" not in self.functions:
-            raise MissingExtra(f"{self.path} is no oneDNN, it has no dnnl_version: {self._remedy}")
-        found = abi.Version.from_address(self.functions["version"]())
-        if found.major != 3:
+            raise MissingExtra(f"{self.path} is not oneDNN, it has no dnnl_version: {self._remedy}")
+        version = abi.Version.from_address(self.functions["version"]())
+        if version.major != 3:
             raise Unimplemented(
-                f"{self.path} is oneDNN {found.major}.{found.minor}, and the engine speaks to version 3: {self._remedy}"
+                f"{self.path} is oneDNN {version.major}.{version.minor}, but the engine needs version 3: {self._remedy}"
             )
-        return (found.major, found.minor, found.patch), abi.RUNTIMES.get(found.cpu_runtime, f"code {found.cpu_runtime}")
+        runtime = abi.RUNTIMES.get(version.cpu_runtime, f"code {version.cpu_runtime}")
+        return (version.major, version.minor, version.patch), runtime
 
     def _require_processor(self) -> None:
+        """Raise `MissingExtra` if the library finds no processor to compute on."""
         if not self.functions["engine_get_count"](abi.CPU):
             raise MissingExtra(
                 f"{self.path} finds no processor to compute on: set OCL_ICD_FILENAMES to the {_DRIVER} beside it "
@@ -139,28 +148,28 @@ class Library:
 
     @property
     def name(self) -> str:
-        """What messages call it, such as `oneDNN 3.2.0`."""
+        """Name in messages, such as `oneDNN 3.2.0`."""
         return f"oneDNN {'.'.join(map(str, self.version))}"
 
-    def require(self, status: int, what: Callable[[], str]) -> None:
-        """Raise the error of a status; `what` says what was asked, if it comes to that.
+    def require(self, status: int, describe: Callable[[], str]) -> None:
+        """Raise the error of a status that is not success; `describe` returns the text for the failed call.
 
         Raises:
-            InvalidArguments, Unimplemented, OutOfMemory: the statuses of these names.
-            RuntimeFailure: the status `runtime_error`.
-            InlayError: another status.
+            InvalidArguments, Unimplemented, OutOfMemory: for the statuses of these names.
+            RuntimeFailure: for the status `runtime_error`.
+            InlayError: for any other status.
         """
         if status != abi.SUCCESS:
-            raise self.error(status, what())
+            raise self.error(status, describe())
 
-    def error(self, status: int, what: str) -> InlayError:
-        """The error of a status."""
+    def error(self, status: int, description: str) -> InlayError:
+        """Return the exception for a status; `description` is the text for the failed call."""
         kind, problem = _ERRORS.get(status, (InlayError, f"fails with status {status} at"))
-        return kind(f"{self.name} {problem} {what}")
+        return kind(f"{self.name} {problem} {description}")
 
 
 class RuntimeFailure(InlayError):
-    """The status `runtime_error` of the library."""
+    """An error with the status `runtime_error` of the library."""
 
 
 _ERRORS: Final[Mapping[int, tuple[type[InlayError], str]]] = {
@@ -171,13 +180,18 @@ _ERRORS: Final[Mapping[int, tuple[type[InlayError], str]]] = {
 }
 
 
-def _bound(cdll: ctypes.CDLL, path: str) -> dict[str, Callable[..., Any]]:
-    """The functions that the library has: those that take long let other threads run."""
-    long = {name: found for name, found in abi.functions(cdll).items() if any(part in name for part in _LONG)}
-    return abi.functions(ctypes.PyDLL(path)) | long
+def _bind_functions(cdll: ctypes.CDLL, path: str) -> dict[str, Callable[..., Any]]:
+    """Return the functions of the library by name; those of `_LONG` release the GIL while they run."""
+    releasing = {name: call for name, call in abi.functions(cdll).items() if any(part in name for part in _LONG)}
+    return abi.functions(ctypes.PyDLL(path)) | releasing
 
 
-def _loaded(path: str, remedy: str) -> ctypes.CDLL:
+def _load_with_dependencies(path: str, remedy: str) -> ctypes.CDLL:
+    """Load the library after the files beside it that it needs.
+
+    Raises:
+        MissingExtra: the library, or a library that it needs, cannot be loaded.
+    """
     folder = Path(path).parent
     beside = [folder / name for name in (*_NEEDED_BY_SYCL, _DRIVER) if os.sep in path and (folder / name).exists()]
     try:
@@ -196,7 +210,7 @@ def _loaded(path: str, remedy: str) -> ctypes.CDLL:
 
 @contextmanager
 def _short_spins() -> Iterator[None]:
-    """While this lasts the environment has the number of looks after which an idle thread of OpenMP sleeps."""
+    """Set GOMP_SPINCOUNT in the environment for the duration of the block, unless the user has set a wait policy."""
     if any(name in os.environ for name in _WAITING):
         yield
         return
@@ -207,11 +221,11 @@ def _short_spins() -> Iterator[None]:
         del os.environ[_WAITING[-1]]
 
 
-def candidates(environment: Mapping[str, str]) -> Iterator[str]:
-    """The files to try, best first.
+def candidate_paths(environment: Mapping[str, str]) -> Iterator[str]:
+    """Iterate over the files to load, in the order of preference.
 
     Raises:
-        MissingExtra: INLAY_ONEDNN names what does not exist or cannot be looked at, or a folder without the library.
+        MissingExtra: INLAY_ONEDNN names a path that does not exist or cannot be read, or a folder without the library.
     """
     named = environment.get(_ENVIRONMENT, "")
     if named:
@@ -225,7 +239,11 @@ def candidates(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _file_of(named: str) -> str:
-    """The file that INLAY_ONEDNN names."""
+    """Return the file that the value `named` of INLAY_ONEDNN names.
+
+    Raises:
+        MissingExtra: it does not exist, cannot be read, or is a folder without the library.
+    """
     path = Path(named)
     try:
         is_folder = path.is_dir()
@@ -241,15 +259,15 @@ def _file_of(named: str) -> str:
 
 @cache
 def load_library() -> Library:
-    """The library of this process, loaded at the first call.
+    """Return the library of this process; the first call loads it.
 
     Raises:
-        MissingExtra: none can be loaded; the text says what to install.
-        Unimplemented: the one that INLAY_ONEDNN names has another version.
+        MissingExtra: no library can be loaded; the text says what to install.
+        Unimplemented: the library that INLAY_ONEDNN names has a major version other than 3.
     """
     named = os.environ.get(_ENVIRONMENT, "")
     problems = []
-    for path in candidates(os.environ):
+    for path in candidate_paths(os.environ):
         try:
             return Library(path, _NAMED_REMEDY if named else "")
         except (MissingExtra, Unimplemented) as error:
@@ -257,7 +275,7 @@ def load_library() -> Library:
                 raise type(error)(f"{_ENVIRONMENT} is {named!r}: {error}") from error
             problems.append(str(error))
     if len(problems) == 1:
-        # Nothing is installed where wheels go, and what the linker says of the system is no news.
+        # No wheel is installed. The linker's message about the system's library would not help the user.
         raise MissingExtra(f"no oneDNN is installed: {install_command()}")
     raise MissingExtra(problems[0])
 
@@ -266,30 +284,30 @@ _Result = TypeVar("_Result")
 
 
 class _ThreadState(threading.local):
-    """State of one Python thread."""
+    """The state of code generation in one Python thread."""
 
     has_failed = False
-    """Whether the library reported a runtime error to it."""
+    """True after the library reported a `runtime_error` on this thread."""
 
 
 class CodeGeneration:
-    """Chooses the thread that generates code for one library."""
+    """Runs creations on a thread whose code generator has not failed; one object for each library."""
 
     def __init__(self) -> None:
-        """Begin without errors."""
+        """Start with no failed threads."""
         self._state = _ThreadState()
 
     def run(self, create: Callable[[], _Result], prepare: Callable[[], object], *, isolate: bool = False) -> _Result:
         """Return `create()`, called on a thread on which the code generator has not failed.
 
         Args:
-            create: calls the library; a runtime error is raised as `RuntimeFailure`.
-            prepare: called before it on a new thread, to set what the calling thread has set.
-            isolate: a new thread creates, whatever happened before.
+            create: creates an object of the library; raises `RuntimeFailure` for the status `runtime_error`.
+            prepare: called before `create` on a new thread, to copy thread-local settings of the calling thread.
+            isolate: use a new thread even if no creation has failed on the calling thread.
 
         Raises:
             RuntimeFailure: code generation fails on a new thread too.
-            OutOfMemory: the system starts no thread.
+            OutOfMemory: the system cannot start a thread.
         """
         if not (isolate or self._state.has_failed):
             try:
@@ -305,10 +323,10 @@ class CodeGeneration:
 
 
 def run_on_new_thread(call: Callable[[], _Result]) -> _Result:
-    """Return `call()`, or raise its error; a thread is started for it and ends with it.
+    """Return the result of `call()` or raise its exception; a new thread runs it and ends afterwards.
 
     Raises:
-        OutOfMemory: the system starts no thread.
+        OutOfMemory: the system cannot start a thread.
 
     >>> run_on_new_thread(threading.current_thread) is threading.current_thread()
     False
@@ -321,17 +339,17 @@ def run_on_new_thread(call: Callable[[], _Result]) -> _Result:
     return created.result()
 
 
-_FAR: Final = 1 << 28
-"""Elements between the ends of an axis from which on displacements may not fit in 32 bits; for a blocked axis, a bound
-of them. The shortest axis that failed had 3 * 2^28."""
+_LONG_AXIS: Final = 1 << 28
+"""Extent of an axis in elements (dim times stride) from which displacements in generated code may exceed 32 bits. For a
+blocked axis, dim times stride is an upper bound. The shortest axis that failed had 3 * 2^28 elements."""
 _EMULATED: Final = frozenset((DATA_TYPES["f8_e5m2"], DATA_TYPES["f8_e4m3"]))
-"""Types whose conversions are generated, not single instructions: 3.13 fails at one of them with AMX."""
+"""Types whose conversions are emulated by several instructions; 3.13 fails to generate one of them with AMX."""
 
 
-def is_prone(descs: Iterable[MemoryDesc]) -> bool:
-    """Whether code generation for tensors of these descriptors is likely to fail.
+def is_prone_to_failure(descs: Iterable[MemoryDesc]) -> bool:
+    """Return whether code generation for tensors of these descriptors is likely to fail.
 
-    >>> is_prone([MemoryDesc((2, 17), "f32")]), is_prone([MemoryDesc((2, 17), "f8_e5m2")])
+    >>> is_prone_to_failure([MemoryDesc((2, 17), "f32")]), is_prone_to_failure([MemoryDesc((2, 17), "f8_e5m2")])
     (False, True)
     """
     for desc in descs:
@@ -339,23 +357,23 @@ def is_prone(descs: Iterable[MemoryDesc]) -> bool:
             return True
         if isinstance(desc.layout, Layout):
             for dim, axis in zip(desc.dims, desc.layout.axes, strict=True):
-                if dim * axis.stride >= _FAR:
+                if dim * axis.stride >= _LONG_AXIS:
                     return True
-        elif desc.size >= _FAR:
+        elif desc.size >= _LONG_AXIS:
             return True
     return False
 
 
-class Handle:
-    """A pointer of the library and the call that destroys it."""
+class LibraryHandle:
+    """An owned pointer of the library; it is destroyed when the handle has no references left."""
 
     __slots__ = ("__weakref__", "_destroy", "value")
 
     value: int
-    """The pointer."""
+    """The pointer, for calls of the library."""
 
     def __init__(self, destroy: Callable[[int], Any], value: int) -> None:
-        """Own `value`, which `destroy` takes back."""
+        """Take ownership of the pointer `value`; `destroy` is called with it at the end."""
         self._destroy = destroy
         self.value = value
 
@@ -363,25 +381,28 @@ class Handle:
         self._destroy(self.value)
 
 
-def created(library: Library, name: str, kind: str, *arguments: Any, what: Callable[[], str] | None = None) -> Handle:
-    """What the create function `name` writes, which the function `{kind}_destroy` takes back.
+def create_handle(
+    library: Library, name: str, kind: str, *arguments: Any, describe: Callable[[], str] | None = None
+) -> LibraryHandle:
+    """Call the create function `name` and return the created object; `{kind}_destroy` destroys it.
 
     Raises:
-        InvalidArguments, Unimplemented, OutOfMemory, InlayError: the library's status; `what` says at what.
+        InvalidArguments, Unimplemented, OutOfMemory, InlayError: for the status of the library; `describe` returns
+            the text for the failed call, by default `name`.
     """
     out = c_void_p()
     status = library.functions[name](byref(out), *arguments)
     if status or not out.value:
-        raise library.error(status, what() if what is not None else name)
-    return Handle(library.functions[f"{kind}_destroy"], out.value)
+        raise library.error(status, describe() if describe is not None else name)
+    return LibraryHandle(library.functions[f"{kind}_destroy"], out.value)
 
 
-def query(library: Library, pointer: int, what: int) -> int:
-    """The number, or the address of the array, that answers a query of a memory descriptor.
+def query(library: Library, pointer: int, code: int) -> int:
+    """Return the result of the query with number `code` of a memory descriptor: a number, or the address of an array.
 
     Raises:
         InlayError: the library fails.
     """
-    answer = c_int64()
-    library.require(library.functions["memory_desc_query"](pointer, what, byref(answer)), lambda: f"query {what}")
-    return answer.value
+    result = c_int64()
+    library.require(library.functions["memory_desc_query"](pointer, code, byref(result)), lambda: f"query {code}")
+    return result.value
