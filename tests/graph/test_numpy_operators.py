@@ -1,6 +1,7 @@
-"""Nodes that NumPy computes in a network, through `load`, `plan` and `run`: known answers, and refusals with a reason.
+"""Nodes that NumPy computes, through `load`, `plan` and `run`: known results, and errors with a reason.
 
-Answers are written out, or come from NumPy and PyTorch; ONNX Runtime is asked in `test_fallback_operators.py`.
+Expected results are written out, or computed by NumPy and PyTorch; `test_numpy_operator_peers.py` compares with ONNX
+Runtime.
 """
 
 from typing import Any
@@ -34,7 +35,7 @@ def normal(*dims: int) -> Array:
 
 
 def model(operator: str, x: Array, opset: int = 17, names: str = "", outs: str = "y", **rest: Any) -> onnx.ModelProto:
-    """One node on input x; arrays among `rest` are constants in the order of its inputs, the others its attributes."""
+    """Return a model of one node on input x; arrays in `rest` are constants in order, other values are attributes."""
     constants = {name: value for name, value in rest.items() if isinstance(value, np.ndarray)}
     inputs = names.split(",") if names else ["x", *constants]
     attributes = {name: value for name, value in rest.items() if name not in constants}
@@ -45,7 +46,7 @@ def model(operator: str, x: Array, opset: int = 17, names: str = "", outs: str =
 
 
 def run(operator: str, x: Array, opset: int = 17, names: str = "", outs: str = "y", **rest: Any) -> Array:
-    """The first result of a node in a session."""
+    """Return the first result of a node in a session."""
     network = load(model(operator, x, opset, names, outs, **rest).SerializeToString())
     return plan(network, costs="probed").compile().run({"x": x})[outs.split(",")[-1]]
 
@@ -63,10 +64,7 @@ ANSWERS: dict[str, tuple[Any, Any]] = {
         [[0, 2], [5, 3]],
     ),
     "Hardmax over all axes": (lambda: run("Hardmax", f32([[1, 2], [4, 3]]), 11), [[[0, 0], [1, 0]]]),
-    "Softmax over all axes, in f64": (
-        lambda: run("Softmax", np.zeros((1, 2, 2)), 11),
-        np.full((1, 2, 2), 0.25),
-    ),
+    "Softmax over all axes, in f64": (lambda: run("Softmax", np.zeros((1, 2, 2)), 11), np.full((1, 2, 2), 0.25)),
     "LpNormalization by magnitudes": (lambda: run("LpNormalization", f32(3, -4), p=1), f32(3 / 7, -4 / 7)),
     "LRN of more channels than images": (
         lambda: run("LRN", np.ones((1, 4, 1, 1), np.float32), size=2, alpha=2.0, beta=1.0, bias=0.0),

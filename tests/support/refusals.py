@@ -7,7 +7,7 @@ import pytest
 
 
 @contextmanager
-def raises_exactly(error: type[Exception], text: str) -> Iterator[None]:
+def raises_exactly(error: type[Exception] | tuple[type[Exception], ...], text: str) -> Iterator[None]:
     """Require that the body of the `with` statement raises this error with exactly this text."""
     with pytest.raises(error) as caught:
         yield
