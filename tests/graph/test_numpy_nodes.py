@@ -1,4 +1,4 @@
-"""Nodes computed by NumPy: every form of attribute, omitted inputs and outputs, and what is not computed."""
+"""`compute_node`: every form of attribute, omitted inputs and outputs, and errors for unsupported nodes."""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""One-node models for comparing operators: ONNX's backend cases, each at every version of its operator.
+"""Models of one node to compare operators: ONNX's test cases, each at every version of its operator.
 
-Where an older version of an operator has an attribute in place of an input, the constant becomes the attribute.
+If an older version of an operator has an attribute in place of an input, the constant becomes the attribute.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,20 +21,20 @@ NEWEST = defs.onnx_opset_version()
 
 @dataclass(frozen=True)
 class Case:
-    """One node on arrays."""
+    """A node with arrays."""
 
     name: str
-    """Of the backend case, with the opset."""
+    """Name of ONNX's test case, with the opset."""
     node: onnx.NodeProto
     """The node."""
     opset: int
     """Version of ONNX's operators."""
     arrays: Arrays
-    """What it reads, by name."""
+    """Inputs by name."""
     expected: list[Array]
-    """What the case says, in the order of its outputs; at other opsets than the case's it may be otherwise."""
+    """Outputs of the test case, in order; other opsets than the case's may have other results."""
     is_original: bool
-    """Whether the opset means the same version of the operator as that of the case."""
+    """True if the opset has the same version of the operator as the test case."""
 
 
 # Operator to (input, attribute, opset since which it is an input).
@@ -56,18 +56,18 @@ _ATTRIBUTES: Mapping[str, tuple[tuple[int, str, int], ...]] = {
 
 
 def versions(operator: str) -> list[int]:
-    """The opsets at which an operator changed, the first one that is read in place of those before it."""
+    """Return the opsets in which an operator changed; older ones count as the oldest supported opset."""
     found = {s.since_version for s in defs.get_all_schemas_with_history() if (s.name, s.domain) == (operator, "")}
     return sorted({max(version, FIRST) for version in found if defs.has(operator, max(version, FIRST), "")})
 
 
 def since(operator: str, opset: int) -> int:
-    """The version of an operator that an opset has."""
+    """Return the version of an operator in an opset."""
     return int(defs.get_schema(operator, opset, "").since_version)
 
 
 def backend_cases() -> Iterator[Case]:
-    """ONNX's cases of one node of tensors of numbers, at every version of the operator."""
+    """Yield ONNX's test cases of one node on numeric tensors, at every version of the operator."""
     from onnx.backend.test.loader import load_model_tests
 
     for case in load_model_tests(kind="node"):
@@ -105,7 +105,7 @@ def _at_every_version(
 
 
 def _with_attributes(node: onnx.NodeProto, version: int, arrays: Arrays) -> onnx.NodeProto | None:
-    """The node as an older version writes it; None where that has no such attribute."""
+    """Return the node as an older version of its operator writes it; None if that has no such attribute."""
     changed = onnx.NodeProto()
     changed.CopyFrom(node)
     if version >= 13 and node.op_type in ("Dropout",):
@@ -127,7 +127,7 @@ def _with_attributes(node: onnx.NodeProto, version: int, arrays: Arrays) -> onnx
 
 
 def model_of(case: Case) -> onnx.ModelProto:
-    """A case as a model."""
+    """Return a case as a model."""
     reads = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for name, array in case.arrays.items()
@@ -138,7 +138,7 @@ def model_of(case: Case) -> onnx.ModelProto:
 
 
 def by_runtime(case: Case) -> list[Array] | None:
-    """What ONNX Runtime computes; None where it does not take the model or an array."""
+    """Return ONNX Runtime's results; None if it does not support the model or an array."""
     runtime: Any = pytest.importorskip("onnxruntime")
     options = runtime.SessionOptions()
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -152,7 +152,7 @@ def by_runtime(case: Case) -> list[Array] | None:
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """What ONNX Runtime raises; its own errors have no common base."""
+    """Return the exceptions of ONNX Runtime, which have no common base class."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     found = (value for value in vars(state).values() if isinstance(value, type))
@@ -160,7 +160,7 @@ def _errors() -> tuple[type[Exception], ...]:
 
 
 def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
-    """A node's attributes as a network has them."""
+    """Return a node's attributes as in a network."""
     return {one.name: _plain(helper.get_attribute_value(one)) for one in node.attribute}
 
 

@@ -1,7 +1,7 @@
-"""ONNX's own tests of operators: what is lowered gives the results that ONNX ships, with primitives where they can be.
+"""ONNX's own test cases of operators: lowered networks give the expected results, with primitives where possible.
 
-Each case is run as it is, and once more with all but its first input constant and its first output alone, as weights
-are in networks.
+Each case runs twice: as it is, and with all inputs but the first constant and only its first output, as in networks
+with weights.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def node_cases() -> Iterator[tuple[str, onnx.ModelProto, list[Any], list[Any], float]]:
-    """ONNX's cases of one operator that has a rule, with tensors as inputs and outputs."""
+    """Yield ONNX's test cases of one operator that has a rule, with tensors as inputs and outputs."""
     from onnx.backend.test.loader import load_model_tests
 
     for case in load_model_tests(kind="node"):
@@ -43,7 +43,7 @@ def node_cases() -> Iterator[tuple[str, onnx.ModelProto, list[Any], list[Any], f
 
 
 def with_constants(model: onnx.ModelProto, given: lm.Arrays, is_weights: bool) -> tuple[onnx.ModelProto, lm.Arrays]:
-    """The model with inputs of other types as constants, or all but the first input."""
+    """Return the model with all inputs but the first as constants, or only those that are not float32."""
     first = next(iter(given), None)
     fixed = [n for n, a in given.items() if (n != first if is_weights else a.dtype != np.float32 and n != first)]
     changed = onnx.ModelProto()
@@ -55,7 +55,7 @@ def with_constants(model: onnx.ModelProto, given: lm.Arrays, is_weights: bool) -
 
 
 def run(model: onnx.ModelProto, given: lm.Arrays, outputs: list[Any], tolerance: float) -> str:
-    """Whether primitives alone compute it, after what they compute was compared."""
+    """Compare a lowered model with expected outputs; return "primitives" or, if NumPy computes a part, "reference"."""
     network = lm.network_of(model, given, lm.run_reference(model, given))
     graph = lower_network(network)
     found = interpret(graph, given)
@@ -87,7 +87,7 @@ def test_operators_give_what_onnx_says(cases: list[Any], is_weights: bool, least
 
 
 def stored(folder: Path) -> tuple[lm.Arrays, lm.Arrays]:
-    """A data set of a case on disk: inputs and outputs by position."""
+    """Return inputs and outputs of a test case on disk, by position."""
     both = []
     for side in ("input", "output"):
         files = sorted(

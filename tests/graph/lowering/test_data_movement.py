@@ -1,4 +1,4 @@
-"""What only moves elements, lowered: views, concatenations, parts, shuffles; and what the graph drops or refuses."""
+"""Lowering of operators that move elements: views, concatenations, splits, shuffles; and dead operations."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ F32, S64 = np.dtype(np.float32), np.dtype(np.int64)
 def chain(
     x: lm.Array, *nodes: tuple[str, dict[str, Any], list[lm.Array]], opset: int = 13, outputs: tuple[int, ...] = ()
 ) -> OpGraph:
-    """Nodes that each read the one before, and constants; lowered, and compared with `onnx.reference`."""
+    """Lower a chain of nodes that each read the previous result and constants, and compare it with `onnx.reference`."""
     made, constants = [], []
     for index, (operator, attributes, arrays) in enumerate(nodes):
         names = [f"c{index}_{i}" for i in range(len(arrays))]

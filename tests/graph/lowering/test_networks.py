@@ -1,4 +1,4 @@
-"""Whole networks lowered and interpreted: every tensor that ONNX Runtime has, the operations have too."""
+"""Lowering of whole networks: every tensor of the interpreted graph equals that of ONNX Runtime."""
 
 import numpy as np
 import onnx
@@ -20,11 +20,11 @@ _MEANT: dict[str, set[str]] = {
     "attention": {"Erf"},
     "lstm": _SHAPES,
 }
-"""What remains for NumPy of each export before it is simplified."""
+"""Operators of each export that become references if the network is not simplified."""
 
 
 def references_of(model: onnx.ModelProto) -> set[str]:
-    """Lower the model, compare every tensor that both have, and answer which operators became references."""
+    """Lower a model, compare every shared tensor with ONNX Runtime, and return the operators that became references."""
     given = inputs_of(model)
     values = lm.run_onnxruntime(model, given)
     graph = lower_network(lm.network_of(model, given, values))

@@ -1,4 +1,4 @@
-"""What nodes become is what oneDNN takes: it creates the primitives, and computes what the reference engine does."""
+"""Lowered operations on oneDNN: it creates the primitives, and its results equal those of the reference engine."""
 
 from collections import Counter
 from math import prod
@@ -29,10 +29,10 @@ _RECURRENT = ("gru", "lbr_gru", "lstm", "vanilla_rnn")
 
 
 def by_onednn(graph: OpGraph, op: Op, found: lm.Arrays) -> lm.Arrays:
-    """The results of one primitive, in formats that oneDNN chooses where it may.
+    """Return the results of one primitive, in formats that oneDNN chooses where they are free.
 
     Raises:
-        Unimplemented: this oneDNN does not compute it.
+        Unimplemented: this oneDNN does not support the primitive.
     """
     # Packed weights of recurrent networks are opaque, and no layout that arrays can be packed into.
     free = frozenset() if op.kind in _RECURRENT else SIGNATURES[op.kind, "forward"].free
@@ -57,7 +57,7 @@ def by_onednn(graph: OpGraph, op: Op, found: lm.Arrays) -> lm.Arrays:
 
 
 def require_same(graph: OpGraph, given: lm.Arrays, declined: Counter[str]) -> int:
-    """How many primitives oneDNN computed as the reference engine did; those that it declines are counted by kind."""
+    """Compare each primitive with the reference engine; return their number, and count unsupported ones by kind."""
     found, count = interpret(graph, given), 0
     for op in graph.ops:
         if op.kind in ("view", "reference"):

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN lowered: gates, biases, states and directions are those of ONNX Runtime and `onnx.reference`."""
+"""Lowering of LSTM, GRU and RNN: gates, biases, states and directions as in ONNX Runtime and `onnx.reference`."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
 
 
 def cell(data: Any, operator: str, seed: int, direction: str) -> tuple[dict[str, lm.Array], list[str]]:
-    """Arrays by name, and the node's inputs; optional ones are there or not."""
+    """Draw arrays by name, and the node's inputs, of which optional ones may be left out."""
     times, batch, channels, states = (data.draw(st.integers(1, 4)) for _ in range(4))
     count, gates = DIRECTIONS[direction], GATES[operator]
     shapes = {

@@ -1,4 +1,4 @@
-"""Products, normalizations, reductions and what only moves elements, lowered: results are those of `onnx.reference`."""
+"""Lowering of products, normalizations and reductions: results equal those of `onnx.reference`."""
 
 from math import prod
 from typing import Any

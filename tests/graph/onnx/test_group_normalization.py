@@ -1,4 +1,4 @@
-"""Group normalizations of both meanings, and as PyTorch exports them, read, planned and run."""
+"""Group normalizations by scales of groups or channels, and as PyTorch exports them: loaded, planned and run."""
 
 from typing import Any
 
@@ -16,14 +16,14 @@ GROUPS, CHANNELS, SIDE = 4, 12, 6
 
 
 def normalized(batch: int, opset: int) -> Model:
-    """A group normalization and SiLU; `opset` 21 has scales by channel, 18 by group."""
+    """Return a model of a group normalization and SiLU; opset 21 has scales by channel, opset 18 by group."""
     count = CHANNELS if opset >= 21 else GROUPS
     nodes = [helper.make_node("GroupNormalization", ["x", "s", "b"], ["n"], num_groups=GROUPS, epsilon=1e-3), *silu()]
     return model_of(nodes, {"x": (batch, CHANNELS, SIDE, SIDE)}, ["y"], numbers((count,)), opset)
 
 
 def exported(batch: int, opset: int) -> Model:
-    """The same as torch.onnx.export writes it before opset 21."""
+    """Return the same model as torch.onnx.export writes it before opset 21."""
     shapes = {"rows": np.array([0, GROUPS, -1]), "image": np.array([batch, CHANNELS, SIDE, SIDE])}
     plain = {"ones": np.ones(GROUPS, np.float32), "zeros": np.zeros(GROUPS, np.float32)}
     nodes = [

@@ -1,4 +1,4 @@
-"""Mutants of models: each is refused with a sentence or runs; none crashes, hangs, or takes gigabytes."""
+"""Mutated models: `load` raises an error of Inlay or the network runs; none crashes, hangs, or allocates gigabytes."""
 
 import os
 import sys

@@ -1,6 +1,6 @@
-"""Whole networks are read as ONNX means them: the light models of the onnx wheel and exports of torch.
+"""Whole networks through `load`: the light models of the package onnx, and exports of PyTorch.
 
-The oracles are ONNX Runtime on the file itself, its rewriting off, and onnx's own shape inference and operators.
+Results are compared with ONNX Runtime without optimizations, and with onnx's own shape inference and operators.
 """
 
 import onnx

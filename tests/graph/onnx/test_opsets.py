@@ -1,4 +1,4 @@
-"""Opsets: old ones are converted, new ones accepted operator by operator; what is converted means what it did."""
+"""Opsets: older models are converted without a change of results, and newer ones accepted operator by operator."""
 
 from typing import Any
 

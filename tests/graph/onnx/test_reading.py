@@ -1,4 +1,4 @@
-"""What `load` makes of a model: dims bound, constants folded, branches taken; and how it refuses the rest."""
+"""`load`: binding of open dims, constant folding, branches of If, and the errors for models that are not supported."""
 
 import subprocess
 import sys
@@ -73,10 +73,7 @@ def test_other_dims_have_to_be_those_of_the_model(dims: dict[str, tuple[int, ...
     [
         ({}, "input 'x' leaves axis 0, 'n', open: say how large it is, as dims={'n': 1} or batch=1"),
         ({"batch": 1}, "input 'x' leaves axis 2, 'height', open: say how large it is, as dims={'height': 1}"),
-        (
-            {"batch": 1, "dims": {"height": 1}},
-            "input 'x' leaves axis 3 open: say how large it is, as dims={'x[3]': 1}",
-        ),
+        ({"batch": 1, "dims": {"height": 1}}, "input 'x' leaves axis 3 open: say how large it is, as dims={'x[3]': 1}"),
         (
             {"batch": 1, "dims": {"height": 1, "x[3]": 1, "width": 2}},
             "dims names 'width', and the model leaves open 'n', 'height', 'x[3]': name one of them",
@@ -176,7 +173,7 @@ def test_names_of_nodes_are_unique() -> None:
 
 
 def conditional(condition: str, rank: int = 1) -> Model:
-    """y = If(condition): relu(x) + w, else -x; both branches use one name for what is in the middle."""
+    """Return a model of y = If(condition): relu(x) + w, else -x; both branches have a tensor of the same name."""
     then = [node("Relu", "x", "m"), node("Add", "m w", "r")]
     weights = [numpy_helper.from_array(np.full(3, 2, np.float32), "w")]
     value = helper.make_tensor_value_info("r", TensorProto.FLOAT, None)
@@ -248,7 +245,7 @@ def simple(
 
 
 def normalized(opset: int, groups: int, count: int) -> Callable[[], Model]:
-    """A group normalization of 3 channels with `count` scales."""
+    """Return a model of a group normalization of 3 channels with `count` scales."""
     one = node("GroupNormalization", "x s s", "y", num_groups=groups)
     return lambda: model_of([one], {"x": (1, 3, 4, 4)}, ["y"], {"s": np.ones(count, np.float32)}, opset)
 
@@ -424,7 +421,7 @@ def test_a_rule_that_a_model_breaks_is_said_in_the_words_of_the_checker() -> Non
 
 
 def with_output_dims(model: Model) -> Model:
-    """The model with dims for its output, which the checker asks for."""
+    """Return the model with dims for its output, which the checker requires."""
     shown = onnx.ModelProto()
     shown.CopyFrom(model)
     shown.graph.output[0].type.tensor_type.shape.SetInParent()

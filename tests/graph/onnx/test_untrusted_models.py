@@ -1,9 +1,7 @@
-"""A model is not trusted: not its size, not the files it names, not one of its bytes.
-
-Whatever a file holds, `load` answers a network or raises an `InlayError`; it opens no file outside the model's folder.
-"""
+"""Untrusted model files: `load` returns a network or raises an `InlayError`, and reads no other folder."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,7 @@ NO_MODEL = "cannot read the model: it is no ONNX model, or was cut short; export
 
 
 def small() -> Model:
-    """Convolution, normalization, folded shapes, an If, a Constant, a Clip: something of everything that is read."""
+    """Return a model with one of each: convolution, normalization, folded shapes, If, Constant, Clip."""
     value = helper.make_tensor_value_info("r", TensorProto.FLOAT, None)
     branches = {
         f"{name}_branch": helper.make_graph([node(operator, "p", "r")], name, [], [value])
@@ -166,36 +164,32 @@ def test_an_axis_that_onnx_looks_up_without_a_check_is_refused_before(made: Any,
 # Stored tensors
 
 
-def test_a_tensor_with_too_few_bytes_is_refused() -> None:
+BROKEN_TENSORS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "too few bytes": (
+        lambda graph: setattr(graph.initializer[0], "raw_data", b"\0" * 7),
+        "tensor 'w': 7 bytes are stored, and dims (3, 2, 3, 3) of float32 require 216: export the model again",
+    ),
+    "too few numbers": (
+        lambda graph: (graph.initializer[0].ClearField("raw_data"), graph.initializer[0].float_data.extend([1.0, 2.0])),
+        "tensor 'w': its stored elements do not fill dims (3, 2, 3, 3) of float32: export the model again",
+    ),
+    "a negative extent": (
+        lambda graph: graph.initializer[0].dims.__setitem__(0, -3),
+        "tensor 'w' has a negative extent, (-3, 2, 3, 3): export the model again",
+    ),
+    "stored twice": (
+        lambda graph: graph.initializer.append(graph.initializer[0]),
+        "tensor 'w' is stored twice: export the model again",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_TENSORS)
+def test_a_broken_tensor_is_rejected(name: str) -> None:
+    change, text = BROKEN_TENSORS[name]
     model = small()
-    model.graph.initializer[0].raw_data = b"\0" * 7
-    with pytest.raises(FileError) as refused:
-        load(model.SerializeToString())
-    text = "tensor 'w': 7 bytes are stored, and dims (3, 2, 3, 3) of float32 require 216: export the model again"
-    assert str(refused.value) == text
-
-
-def test_a_tensor_with_too_few_numbers_is_refused() -> None:
-    model = small()
-    model.graph.initializer[0].ClearField("raw_data")
-    model.graph.initializer[0].float_data.extend([1.0, 2.0])
-    with pytest.raises(FileError) as refused:
-        load(model.SerializeToString())
-    text = "tensor 'w': its stored elements do not fill dims (3, 2, 3, 3) of float32: export the model again"
-    assert str(refused.value) == text
-
-
-def test_a_tensor_of_negative_extent_is_refused() -> None:
-    model = small()
-    model.graph.initializer[0].dims[0] = -3
-    with raises_exactly(FileError, "tensor 'w' has a negative extent, (-3, 2, 3, 3): export the model again"):
-        load(model.SerializeToString())
-
-
-def test_a_tensor_that_is_stored_twice_is_refused() -> None:
-    model = small()
-    model.graph.initializer.append(model.graph.initializer[0])
-    with raises_exactly(FileError, "tensor 'w' is stored twice: export the model again"):
+    change(model.graph)
+    with raises_exactly(FileError, text):
         load(model.SerializeToString())
 
 
@@ -211,7 +205,7 @@ def test_a_sparse_tensor_is_refused() -> None:
 
 
 def beside(folder: Path, **entries: str) -> Path:
-    """A model in the folder whose weights, four f32, lie where the entries say."""
+    """Write a model whose weights, four f32, are in a file that the entries describe."""
     model = model_of([node("Add", "x w", "y")], {"x": (4,)}, ["y"], {"w": np.zeros(4, np.float32)})
     tensor = model.graph.initializer[0]
     tensor.ClearField("raw_data")
@@ -322,7 +316,7 @@ def test_onnx_itself_reads_what_is_accepted(tmp_path: Path) -> None:
 
 
 def cached(folder: Path, weights: str) -> Path:
-    """A model as the cache of Hugging Face has it: names are links to contents, which lie side by side."""
+    """Write a model as Hugging Face's cache does: names are links to files in one folder."""
     snapshot, blobs = folder / "snapshots" / "abc", folder / "blobs"
     snapshot.mkdir(parents=True)
     blobs.mkdir()

@@ -1,4 +1,4 @@
-"""Element-wise operations in front of reshapes compute what they computed behind them."""
+"""Element-wise operations that moved before reshapes have the same results."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ RNG = np.random.default_rng(0)
 
 
 def dense(outputs: tuple[str, ...] = ("y",)) -> OpGraph:
-    """A transformer's dense layer: product of rows, bias, residual, activation, all behind a reshape."""
+    """Return a transformer's dense layer: a product of rows, a reshape, bias, residual and activation."""
     dims = {"x": (6, 4), "m": (6, 8), "r": (2, 3, 8), "b": (2, 3, 8), "s": (2, 3, 8), "k": (2, 3, 8), "y": (2, 3, 8)}
     ops = (
         Op("product", "matmul", {"src": "x"}, {"dst": "m"}, {"weights": he(RNG, 4, 8)}),

@@ -1,4 +1,4 @@
-"""What is put together computes what its parts did, is put together wherever it should be, and nowhere else."""
+"""Patterns of nodes: fused wherever they match, nowhere else, and with the same results."""
 
 import math
 from collections.abc import Callable
@@ -17,9 +17,9 @@ from tests.support.network_runs import model_of, node, rounding_errors, run_in_f
 from tests.support.networks import Model
 
 ROUNDINGS = 16
-"""How many times as far as random roundings other orders of the same sums and products may lead."""
+"""Allowed error, as a multiple of the error of random roundings."""
 LEAST = 1e-6
-"""Relative to the greatest element of a tensor: what functions such as Tanh are off by."""
+"""Allowed error relative to the largest element of a tensor, for functions such as Tanh."""
 
 
 def operators(network: Network) -> list[str]:
@@ -76,7 +76,7 @@ def test_what_is_simplified_is_well_formed_and_stays_as_it_is(model: Model) -> N
 
 
 def layers(*nodes: Any, constants: dict[str, Any] | None = None, opset: int = 17) -> Model:
-    """A chain from x (2, 4, 3, 5) to y."""
+    """Return a model of nodes from x (2, 4, 3, 5) to y."""
     arrays = {name: np.asarray(value, np.float32) for name, value in (constants or {}).items()}
     return model_of(list(nodes), {"x": (2, 4, 3, 5)}, ["y"], arrays, opset)
 
@@ -158,11 +158,7 @@ APART = {
     "a product that is not a half": layers(*GELU, node("Mul", "p half", "y"), constants={**SQRT2, "half": 0.6}),
     "an erf of another multiple": layers(*GELU, node("Mul", "p half", "y"), constants={**SQRT2, "r": 1.5}),
     "the erf of another tensor": layers(
-        node("Relu", "x", "o"),
-        node("Div", "o r", "t"),
-        *GELU[1:],
-        node("Mul", "p half", "y"),
-        constants=SQRT2,
+        node("Relu", "x", "o"), node("Div", "o r", "t"), *GELU[1:], node("Mul", "p half", "y"), constants=SQRT2
     ),
     "another hard sigmoid": layers(node("HardSigmoid", "x", "t", alpha=0.2), node("Mul", "t x", "y")),
     "the sigmoid of another tensor": layers(node("Relu", "x", "o"), node("Sigmoid", "o", "t"), node("Mul", "t x", "y")),
@@ -193,7 +189,7 @@ APART = {
     ),
     "an identity of an input": layers(node("Identity", "x", "y")),
 }
-"""Networks that look like a pattern, and are none."""
+"""Networks that resemble a pattern but do not match it."""
 
 
 @pytest.mark.parametrize("name", APART)
