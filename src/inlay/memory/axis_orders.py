@@ -45,7 +45,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.descriptor.validation import as_integers
 from inlay.errors import InvalidArguments, NotationError, shown
 from inlay.layout import Dims
-from inlay.layout.permutation import inverse, permuted
+from inlay.layout.permutation import inverse, permute
 from inlay.notation.format_tag import FormatTag
 
 SPATIAL = "DHW"
@@ -130,7 +130,7 @@ class AxisOrder:
         places = as_integers("axes", axes)
         if sorted(places) != list(range(len(logical))):
             raise InvalidArguments(f"axes {places} must say for each of {logical} which axis of the array it is")
-        return cls("".join(permuted(logical, places)), logical)
+        return cls("".join(permute(logical, places)), logical)
 
     @property
     def ndims(self) -> int:

@@ -29,7 +29,7 @@ multiplication keep padding zero; exp, cos, sigmoid and addition of a bias do no
     (True, False)
 
 A range of coordinates along one axis is a few runs, in each of which the digits vary independently
-(`layout.axis.runs`). One run of each axis makes a **box**, and a box is what NumPy calls a strided array: a view,
+(`axis.split_range`). One run of each axis makes a **box**, and a box is what NumPy calls a strided array: a view,
 whatever the layout. The padding of a tensor is at most one range of coordinates per axis, so a few views hold all of it
 and nothing else, and the time of a check grows with the padding and not with the tensor. Whether all of a box is zero
 is one reduction; only a box that is not clean is looked at lane by lane.
@@ -48,7 +48,7 @@ from inlay.data_type import DataType, DataTypeLike, as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, shown
 from inlay.layout import Dims
-from inlay.layout.axis import LETTERS, Step, runs
+from inlay.layout.axis import LETTERS, RangeDigit, split_range
 from inlay.memory.buffers import Bytes, decoded
 
 # Boxes of coordinates, as views of a buffer
@@ -65,7 +65,7 @@ class Box:
     """The first coordinate."""
     offset: int
     """Elements from the start of the buffer to it, `offset0` included."""
-    steps: tuple[tuple[Step, ...], ...]
+    steps: tuple[tuple[RangeDigit, ...], ...]
     """Per axis, the digits, most significant first."""
 
     @property
@@ -98,10 +98,10 @@ def boxes(desc: MemoryDesc, begin: Dims, end: Dims) -> Iterator[Box]:
         InvalidArguments: `desc` has no layout.
     """
     layout, _ = desc.require_layout("boxes")
-    ranges = [tuple(runs(axis, low, high)) for axis, low, high in zip(layout.axes, begin, end, strict=True)]
+    ranges = [tuple(split_range(axis, low, high)) for axis, low, high in zip(layout.axes, begin, end, strict=True)]
     for chosen in product(*ranges):
         offset = desc.offset0 + sum(run.offset for run in chosen)
-        yield Box(tuple(run.start for run in chosen), offset, tuple(run.steps for run in chosen))
+        yield Box(tuple(run.start for run in chosen), offset, tuple(run.digits for run in chosen))
 
 
 def padding_boxes(desc: MemoryDesc) -> Iterator[Box]:
@@ -134,7 +134,7 @@ def even_boxes(box: Box) -> Iterator[Box]:
 def _every_second(box: Box, i: int, j: int, half: int) -> Box:
     """The lanes in which digit j of axis i is even, or odd if `half` is 1."""
     step = box.steps[i][j]
-    thinned = Step((step.extent + 1 - half) // 2, 2 * step.weight, 2 * step.stride)
+    thinned = RangeDigit((step.extent + 1 - half) // 2, 2 * step.weight, 2 * step.stride)
     steps = (*box.steps[i][:j], thinned, *box.steps[i][j + 1 :])
     start = (*box.start[:i], box.start[i] + half * step.weight, *box.start[i + 1 :])
     return Box(start, box.offset + half * step.stride, (*box.steps[:i], steps, *box.steps[i + 1 :]))

@@ -14,7 +14,7 @@ from math import prod
 from typing import NoReturn
 
 from inlay.errors import Unimplemented
-from inlay.layout import Axis, CommonDigit, Digit, Map, refine
+from inlay.layout import Axis, CommonDigit, Digit, DigitMap, refine
 from inlay.reordering.problem import ProblemAxis, ReorderProblem
 
 
@@ -24,15 +24,15 @@ class Loop:
 
     extent: int
     """How often it runs."""
-    src: Map
+    src: DigitMap
     """Where its values lie in the source, in elements."""
-    dst: Map
+    dst: DigitMap
     """Where its values lie in the destination, in elements."""
     counts: tuple[tuple[int, int], ...] = ()
     """(guard, weight): what one step adds to the coordinate of each guard it counts for."""
 
     @property
-    def maps(self) -> tuple[Map, Map]:
+    def maps(self) -> tuple[DigitMap, DigitMap]:
         """Where its values lie on both sides."""
         return self.src, self.dst
 
@@ -94,7 +94,7 @@ class LoopNest:
         return "\n".join(lines)
 
 
-def _show(where: Map) -> str:
+def _show(where: DigitMap) -> str:
     return f"stride {where}" if isinstance(where, int) else f"table of {len(where)}"
 
 

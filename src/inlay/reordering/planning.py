@@ -23,7 +23,7 @@ memory, another process.
 from dataclasses import dataclass, replace
 
 from inlay.data_type import DATA_TYPES
-from inlay.layout import Map
+from inlay.layout import DigitMap
 from inlay.machine import MemoryModel
 from inlay.reordering.choice import BY_MODEL, Choice
 from inlay.reordering.conversion import LINE, bits_of
@@ -214,12 +214,12 @@ def _goes_in_streams(problem: ReorderProblem, found: Schedule, table: Table) -> 
     )
 
 
-def _in_bytes(where: Map, bits: int) -> Map:
+def _in_bytes(where: DigitMap, bits: int) -> DigitMap:
     """Steps of so many bits times `where`, or the place that each value of a table is at."""
     return where * bits // 8 if isinstance(where, int) else tuple(place * bits // 8 for place in where)
 
 
-def _is_lines(where: Map, bits: int) -> bool:
+def _is_lines(where: DigitMap, bits: int) -> bool:
     """Whether steps of so many bits times `where`, or times each place of a table, go from line to line."""
     steps = _in_bytes(where, bits)
     return not any(step % LINE for step in ((steps,) if isinstance(steps, int) else steps))

@@ -16,7 +16,7 @@ from math import ceil, prod
 from types import MappingProxyType
 from typing import Literal
 
-from inlay.layout import Map
+from inlay.layout import DigitMap
 from inlay.machine import MemoryModel
 from inlay.reordering.conversion import LINE
 from inlay.reordering.nest import Loop
@@ -225,7 +225,7 @@ def _src_bytes(loop: Loop, outer: OuterLoop, traffic: Traffic) -> int | None:
     return loop.src * outer.step * traffic.src_bits // 8 if isinstance(loop.src, int) else None
 
 
-def goes_in_streams(registers: Iterable[int], register: int, step: Map) -> bool:
+def goes_in_streams(registers: Iterable[int], register: int, step: DigitMap) -> bool:
     """Whether a side is gone through in a few streams, each of which goes on where the tile before left it.
 
     Processors guess these by themselves, and in a shared cache asking costs more than it brings.

@@ -11,8 +11,8 @@ No create function takes padding that is not whole blocks, strides of blocked ax
 written where the library's queries say that they stand, and read back before the descriptor is used: a library whose
 structure is another one is found out, not misled.
 
-Back, the library is asked (`descriptor.imported`). What it chose for the same question before is recognized by its own
-`memory_desc_equal` and by its strides, so the second primitive of a kind takes a microsecond for each argument.
+Back, the library is asked (`descriptor.onednn_import`). What it chose for the same question before is recognized by
+its own `memory_desc_equal` and by its strides, so the second primitive of a kind takes a microsecond for each argument.
 
 The strides of unit axes, which equality ignores, are kept both ways: `creation.spellings` says which ones the library
 is given.
