@@ -91,7 +91,7 @@ __all__ = [
     "zero_padding",
 ]
 
-_LATE = {
+_LATE_NAMES = {
     "Attributes": "inlay.reordering.attributes",
     "Memory": "inlay.memory",
     "Reorder": "inlay.memory",
@@ -116,17 +116,17 @@ _LATE = {
 """The module of each public name that is loaded when first asked for."""
 
 
-_LATE_ROOMS = ("primitives",)
+_LATE_PACKAGES = ("primitives",)
 """Rooms whose names are many and read best with the room's own in front: `inlay.primitives.Convolution`."""
 
 
 def __getattr__(name: str) -> Any:
     """Load a late name, once: the next access finds it in the module."""
-    if name in _LATE_ROOMS:
+    if name in _LATE_PACKAGES:
         return importlib.import_module(f"inlay.{name}")
-    if name not in _LATE:
+    if name not in _LATE_NAMES:
         raise AttributeError(f"module 'inlay' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_LATE[name]), name)
+    value = getattr(importlib.import_module(_LATE_NAMES[name]), name)
     globals()[name] = value
     return value
 

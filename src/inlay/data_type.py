@@ -199,7 +199,7 @@ class DataType:
         """
         if not self.is_sub_byte:
             return self
-        return _made(self.name, self.code, 8, self.kind, self.dtype, self.lowest, self.highest)
+        return _make_type(self.name, self.code, 8, self.kind, self.dtype, self.lowest, self.highest)
 
     @property
     def widened(self) -> "DataType":
@@ -254,7 +254,7 @@ class DataType:
 DataTypeLike: TypeAlias = DataType | str | np.dtype[np.generic] | type[np.generic]
 
 
-def _made(name: str, code: int, bits: int, kind: NumberKind, dtype: object, *limits: float) -> DataType:
+def _make_type(name: str, code: int, bits: int, kind: NumberKind, dtype: object, *limits: float) -> DataType:
     data_type = object.__new__(DataType)
     llvm = {"f32": "float", "f64": "double"}.get(name, f"i{max(bits, 8)}")
     values = (name, code, bits, kind, np.dtype(cast(Any, dtype)), llvm, *limits)
@@ -267,18 +267,18 @@ def _integer(name: str, code: int, bits: int, dtype: object) -> DataType:
     signed = name.startswith("s")
     top = 2 ** (bits - 1) if signed else 2**bits
     kind: NumberKind = "signed" if signed else "unsigned"
-    return _made(name, code, bits, kind, dtype, -top if signed else 0, top - 1)
+    return _make_type(name, code, bits, kind, dtype, -top if signed else 0, top - 1)
 
 
 def _float(name: str, code: int, numpy_type: object, bits: int | None = None) -> DataType:
     dtype = np.dtype(cast(Any, numpy_type))
     limits = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
-    return _made(name, code, bits or dtype.itemsize * 8, "float", dtype, float(limits.min), float(limits.max))
+    return _make_type(name, code, bits or dtype.itemsize * 8, "float", dtype, float(limits.min), float(limits.max))
 
 
-def _moved(name: str, dtype: object) -> DataType:
+def _moved_type(name: str, dtype: object) -> DataType:
     bits = np.dtype(cast(Any, dtype)).itemsize * 8
-    return _made(name, 0, bits, "bits", dtype, 0, 0)
+    return _make_type(name, 0, bits, "bits", dtype, 0, 0)
 
 
 _NUMBERS = (
@@ -299,13 +299,13 @@ _NUMBERS = (
 )
 
 _BITS = (
-    _moved("bool", np.bool_),
-    _moved("s16", np.int16),
-    _moved("u16", np.uint16),
-    _moved("u32", np.uint32),
-    _moved("u64", np.uint64),
-    _moved("complex64", np.complex64),
-    _moved("complex128", np.complex128),
+    _moved_type("bool", np.bool_),
+    _moved_type("s16", np.int16),
+    _moved_type("u16", np.uint16),
+    _moved_type("u32", np.uint32),
+    _moved_type("u64", np.uint64),
+    _moved_type("complex64", np.complex64),
+    _moved_type("complex128", np.complex128),
 )
 
 DATA_TYPES: Mapping[str, DataType] = MappingProxyType({t.name: t for t in _NUMBERS})

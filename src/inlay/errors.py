@@ -91,25 +91,25 @@ class PerformanceWarning(InlayWarning):
 # Texts as messages show them
 
 
-_MOST_SHOWN = 200
+_MAX_CHARACTERS = 200
 
 
 def _window(text: str, start: int, end: int) -> tuple[str, int]:
     """The part of a text that a message shows, and where the fault starts in it: all of it unless it is long."""
     # Half a surrogate pair cannot be printed.
     line = text.encode("utf-8", "replace").decode("utf-8")
-    if len(line) <= _MOST_SHOWN:
+    if len(line) <= _MAX_CHARACTERS:
         return line, start
-    begin = max(0, min(start, len(line)) - _MOST_SHOWN // 2)
-    part = line[begin : begin + _MOST_SHOWN]
-    before, after = "..." if begin else "", "..." if begin + _MOST_SHOWN < len(line) else ""
+    begin = max(0, min(start, len(line)) - _MAX_CHARACTERS // 2)
+    part = line[begin : begin + _MAX_CHARACTERS]
+    before, after = "..." if begin else "", "..." if begin + _MAX_CHARACTERS < len(line) else ""
     return f"{before}{part}{after}", start - begin + len(before)
 
 
 _WHILE_PRINTING = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
-def shown(value: object, most: int = _MOST_SHOWN) -> str:
+def shown(value: object, most: int = _MAX_CHARACTERS) -> str:
     """A value as messages show it: its `repr` in at most `most` characters, whatever the value is.
 
     Python refuses to print integers of more than 4,300 digits, lists may hold themselves, and the `repr` of somebody

@@ -228,7 +228,7 @@ def functions(library: CDLL) -> dict[str, Callable[..., Any]]:
     return {name: found for name in names if (found := function(library, name)) is not None}
 
 
-def _numbered(first: int, names: str) -> dict[str, int]:
+def _enumerate_codes(first: int, names: str) -> dict[str, int]:
     return {name: first + i for i, name in enumerate(names.split())}
 
 
@@ -267,10 +267,10 @@ _FROM_DST = " ".join(
     f"{name}_use_dst_for_bwd" for name in ("relu", "tanh", "elu", "sqrt", "logistic", "exp", "clip_v2")
 )
 
-ELTWISE = {**_numbered(0x20, _ELTWISE), **_numbered(0x100, _FROM_DST)}
+ELTWISE = {**_enumerate_codes(0x20, _ELTWISE), **_enumerate_codes(0x100, _FROM_DST)}
 """Functions of one number; RNN activations are among them."""
 
-BINARY = _numbered(0x1FFF0, "add mul max min div sub ge gt le lt eq ne select")
+BINARY = _enumerate_codes(0x1FFF0, "add mul max min div sub ge gt le lt eq ne select")
 
 ALGORITHMS: Mapping[str, Mapping[str, int]] = MappingProxyType(
     {
@@ -281,7 +281,7 @@ ALGORITHMS: Mapping[str, Mapping[str, int]] = MappingProxyType(
         "pooling": {"max": 0x1FF, "avg_include_padding": 0x2FF, "avg_exclude_padding": 0x3FF},
         "lrn": {"across_channels": 0xAFF, "within_channel": 0xBFF},
         "resampling": {"nearest": 0x2FFF0, "linear": 0x2FFF1},
-        "reduction": _numbered(
+        "reduction": _enumerate_codes(
             0x2FFF2, "max min sum mul mean norm_lp_max norm_lp_sum norm_lp_power_p_max norm_lp_power_p_sum"
         ),
         "softmax": {"accurate": 0x30000, "log": 0x30001},
@@ -289,7 +289,7 @@ ALGORITHMS: Mapping[str, Mapping[str, int]] = MappingProxyType(
 )
 """By kind: its algorithms."""
 
-DIRECTIONS = _numbered(1, "left2right right2left concat sum")
+DIRECTIONS = _enumerate_codes(1, "left2right right2left concat sum")
 """In which order a recurrent network goes."""
 
 FLAGS = {
@@ -305,7 +305,7 @@ FLAGS = {
 RECURRENT_FLAGS = {"diff_weights_overwrite": 1}
 """What a recurrent network is told."""
 
-FPMATH_MODES = _numbered(0, "strict bf16 f16 any tf32")
+FPMATH_MODES = _enumerate_codes(0, "strict bf16 f16 any tf32")
 
 SCRATCHPAD_USER = 1
 
@@ -331,22 +331,22 @@ F32, S8 = 3, 5
 
 ARGUMENTS: Mapping[str, int] = MappingProxyType(
     {
-        **_numbered(1, "src_0 src_1 src_2 src_3"),
-        **_numbered(17, "dst_0 dst_1 dst_2"),
-        **_numbered(33, "weights_0 weights_1 weights_2 weights_3"),
-        **_numbered(49, "mean variance scale shift"),
-        **_numbered(129, "diff_src_0 diff_src_1 diff_src_2 diff_src_3"),
-        **_numbered(145, "diff_dst_0 diff_dst_1 diff_dst_2"),
-        **_numbered(161, "diff_weights_0 diff_weights_1 diff_weights_2 diff_weights_3"),
+        **_enumerate_codes(1, "src_0 src_1 src_2 src_3"),
+        **_enumerate_codes(17, "dst_0 dst_1 dst_2"),
+        **_enumerate_codes(33, "weights_0 weights_1 weights_2 weights_3"),
+        **_enumerate_codes(49, "mean variance scale shift"),
+        **_enumerate_codes(129, "diff_src_0 diff_src_1 diff_src_2 diff_src_3"),
+        **_enumerate_codes(145, "diff_dst_0 diff_dst_1 diff_dst_2"),
+        **_enumerate_codes(161, "diff_weights_0 diff_weights_1 diff_weights_2 diff_weights_3"),
         "src": 1,
-        **_numbered(1, "src_layer src_iter src_iter_c attention"),
-        **_numbered(129, "diff_src_layer diff_src_iter diff_src_iter_c diff_attention"),
+        **_enumerate_codes(1, "src_layer src_iter src_iter_c attention"),
+        **_enumerate_codes(129, "diff_src_layer diff_src_iter diff_src_iter_c diff_attention"),
         "dst": 17,
-        **_numbered(17, "dst_layer dst_iter dst_iter_c"),
-        **_numbered(145, "diff_dst_layer diff_dst_iter diff_dst_iter_c"),
+        **_enumerate_codes(17, "dst_layer dst_iter dst_iter_c"),
+        **_enumerate_codes(145, "diff_dst_layer diff_dst_iter diff_dst_iter_c"),
         "weights": 33,
-        **_numbered(33, "weights_layer weights_iter weights_peephole weights_projection"),
-        **_numbered(161, "diff_weights_layer diff_weights_iter diff_weights_peephole diff_weights_projection"),
+        **_enumerate_codes(33, "weights_layer weights_iter weights_peephole weights_projection"),
+        **_enumerate_codes(161, "diff_weights_layer diff_weights_iter diff_weights_peephole diff_weights_projection"),
         "bias": 41,
         "workspace": 64,
         "scratchpad": 80,

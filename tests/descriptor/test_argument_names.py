@@ -9,12 +9,12 @@ import pytest
 
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import Extras, MemoryDesc, kinds
-from inlay.descriptor.serialization import Parts, checked
+from inlay.descriptor.serialization import DescriptorParts, validate_parts
 from inlay.descriptor.sparsity import sparse_counts
 from inlay.errors import InvalidArguments
 from inlay.layout import RUNTIME, Axis, Digit, Dims, Layout, Refusal, refine, views
 from inlay.layout.permutation import nearest_permutation
-from inlay.layout.regroup import Fault
+from inlay.layout.regroup import ViewFault
 
 ROWS = MemoryDesc((3, 4), "f32")
 CSR = MemoryDesc.csr((3, 4), "f32", 2)
@@ -85,18 +85,18 @@ def test_faults_of_views_of_layouts_name_axes_and_rule() -> None:
     """A box outside the dims is a fault of the region; one that cuts a block is possible, but not here."""
     layout, dims = BLOCKED.require_layout("a view")[0], BLOCKED.dims
     joined = views.try_reshape(dims, layout, (32, 5, 4))
-    assert isinstance(joined, Fault)
+    assert isinstance(joined, ViewFault)
     assert joined.rule == "blocks"
     assert re.search(r"^axis 0 \(a\) to axis 1 \(b\) cannot become 32: .* in blocks of 8$", joined.problem)
     free = views.try_reshape(dims, layout, (32, 5, 4), digits=True)
     assert isinstance(free, Layout)
     assert free.dims == (32, 5, 4)
     outside = views.try_submemory(dims, layout, (1, 3, 5, 4), (2, 0, 0, 0))
-    assert isinstance(outside, Fault)
+    assert isinstance(outside, ViewFault)
     assert outside.rule == "region"
     assert outside.problem.startswith("axis 0 (a) of the submemory takes 1 from 2, outside its 2")
     cut = views.try_submemory(dims, layout, (1, 3, 5, 4), (0, 4, 0, 0))
-    assert isinstance(cut, Fault)
+    assert isinstance(cut, ViewFault)
     assert cut.rule == "blocks"
     assert cut.problem.startswith("axis 1 (b) of the submemory takes 3 from 4, which cuts a block of 8")
 
@@ -204,28 +204,28 @@ def test_dims_offered_instead_keep_all_that_works() -> None:
         *[
             (parts, "only the zero descriptor has no dims and no data type, and it has neither")
             for parts in (
-                Parts((4,), None, kinds.Undefined()),
-                Parts((4,), DATA_TYPES["f32"], kinds.Undefined()),
-                Parts((), DATA_TYPES["f32"], kinds.Any()),
-                Parts((4,), None, kinds.Any()),
+                DescriptorParts((4,), None, kinds.Undefined()),
+                DescriptorParts((4,), DATA_TYPES["f32"], kinds.Undefined()),
+                DescriptorParts((), DATA_TYPES["f32"], kinds.Any()),
+                DescriptorParts((4,), None, kinds.Any()),
             )
         ],
         *[
             (parts, "offset0 and extras belong to a layout: this descriptor has none")
             for parts in (
-                Parts((4,), DATA_TYPES["f32"], kinds.Any(), offset0=3),
-                Parts((4,), DATA_TYPES["s8"], kinds.Any(), extras=Extras(flags=1, compensation_mask=1)),
+                DescriptorParts((4,), DATA_TYPES["f32"], kinds.Any(), offset0=3),
+                DescriptorParts((4,), DATA_TYPES["s8"], kinds.Any(), extras=Extras(flags=1, compensation_mask=1)),
             )
         ],
         (
-            Parts((2,), DATA_TYPES["f32"], kinds.HostScalar()),
+            DescriptorParts((2,), DATA_TYPES["f32"], kinds.HostScalar()),
             "a host scalar has dims (1,), not (2,)",
         ),
     ],
 )
-def test_parts_of_no_descriptor_are_refused(parts: Parts, text: str) -> None:
+def test_parts_of_no_descriptor_are_refused(parts: DescriptorParts, text: str) -> None:
     with pytest.raises(InvalidArguments) as caught:
-        checked(parts)
+        validate_parts(parts)
     assert str(caught.value) == text
 
 

@@ -56,11 +56,11 @@ BAD_CALLS: list[tuple[Callable[[], object], str]] = [
     (by_tag((2, 3), "f32", ["ab"]), "format is ['ab']: give a format tag as text, such as 'ab', or a FormatTag"),
     (
         by_tag((2, 3), "f32", "ab", strides=(3, 1)),
-        "format, strides and pattern each say the whole layout: give one of them",
+        "format, strides and pattern each specify the whole layout: give one of them",
     ),
     (
         by_tag((2, 3), "f32", strides=(3, 1), pattern="a b -> a b"),
-        "format, strides and pattern each say the whole layout: give one of them",
+        "format, strides and pattern each specify the whole layout: give one of them",
     ),
     (by_tag((2, 3), "f32", strides=(3,)), "2 dims need as many strides, not 1: (3,)"),
     (by_tag((2, 3), "f32", strides="31"), "strides is '31': give a sequence of integers such as (2, 3)"),
@@ -141,7 +141,7 @@ BAD_CALLS: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: MemoryDesc.from_layout(Layout.from_strides((2,), (1,)), "f32", offset0=-1),
-        "offset0 is -1: the first element lies 0 or more elements into the buffer",
+        "offset0 is -1: the first element is 0 or more elements into the buffer",
     ),
     (
         lambda: MemoryDesc((2, 3), "f32", "any").strides,
@@ -153,7 +153,7 @@ BAD_CALLS: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: MemoryDesc((128, 4), "u8", pattern=SCALES).strides,
-        "strides of MemoryDesc((128, 4), 'u8', pattern='(a a4 a32) (b b4) -> a b a32 a4 b4') cannot be said: this "
+        "strides of MemoryDesc((128, 4), 'u8', pattern='(a a4 a32) (b b4) -> a b a32 a4 b4') do not exist: this "
         "digit order has no inner blocks in oneDNN's sense; read `digits`",
     ),
     (

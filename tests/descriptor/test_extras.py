@@ -267,7 +267,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: MemoryDesc((2, 3), "s8", "any", extras=S8S8),
-        "extras lie behind the elements of a layout, and the format any has none yet",
+        "extras follow the elements of a layout, and the format any has no layout yet",
     ),
     (
         lambda: MemoryDesc((2, 3), "s8", extras=1),  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ import pytest
 
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import Extras, MemoryDesc, Opaque
-from inlay.descriptor.imported import Handle
+from inlay.descriptor.onednn_import import DescriptorHandle
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
 from inlay.layout import RUNTIME
 from inlay.notation.format_tag import ENUMERATED, FormatTag
@@ -250,11 +250,11 @@ def test_a_kind_that_inlay_has_not_is_named() -> None:
     assert str(caught.value) == ("descriptors of oneDNN's format kind 77 have no counterpart: give one of another kind")
 
 
-@pytest.mark.parametrize("ask", [lambda h: h.number(9999), lambda h: h.entries(9999, 1)])
-def test_a_query_that_the_library_does_not_answer_is_named(ask: Callable[[Handle], object]) -> None:
+@pytest.mark.parametrize("ask", [lambda h: h.query_int(9999), lambda h: h.query_dims(9999, 1)])
+def test_a_query_that_the_library_does_not_answer_is_named(ask: Callable[[DescriptorHandle], object]) -> None:
     its = onednn.by_strides((4, 6), 3, None)
     with pytest.raises(InvalidArguments) as caught:
-        ask(Handle(onednn.library(), its.handle.value or 0))
+        ask(DescriptorHandle(onednn.library(), its.handle.value or 0))
     assert str(caught.value) == "oneDNN does not answer query 9999 of this descriptor: its status is 3"
 
 

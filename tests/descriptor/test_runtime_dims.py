@@ -109,7 +109,7 @@ def test_a_bound_descriptor_moves_data() -> None:
 REFUSED: list[tuple[Callable[[], object], str]] = [
     (
         lambda: MemoryDesc((2, R, R), "f32", "acb").bind((2, 4, 3)),
-        "the strides of axis 0 (a), axis 2 (c) are RUNTIME, and their order is not known: say all strides with "
+        "the strides of axis 0 (a), axis 2 (c) are RUNTIME, and their order is not known: give all strides with "
         "strides=, or the order with format=",
     ),
     (
@@ -135,7 +135,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: MemoryDesc((R, 3), "f32").bind((2, 3), strides=(3, 1), format="ab"),
-        "strides and format each say the order of the axes: give one of them",
+        "strides and format each specify the order of the axes: give one of them",
     ),
     (
         lambda: MemoryDesc((R, 3), "f32").bind((2, 3), format="aB4b"),

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inlay.descriptor import Extras, MemoryDesc
-from inlay.descriptor.serialization import MAGIC, MAX_CHARACTERS, Parts, blob_of
+from inlay.descriptor.blob import MAGIC, encode_blob
+from inlay.descriptor.serialization import MAX_CHARACTERS, DescriptorParts
 from inlay.errors import InlayError, InvalidArguments
 from inlay.layout import RUNTIME, Axis, Digit, Layout
 from inlay.testing import any_descriptors, draw_any_descriptor
@@ -257,7 +258,7 @@ RULES: list[tuple[str, str]] = [
     (changed(dims=[2, 17, 5]), "3 dims need as many padded_dims, not 4: (2, 24, 5, 4)"),
     (changed(strides=[480, 160, 32, 4]), "stride 4 of axis 3 (d) is too small: its inner blocks hold 8 elements, so 8 "
      "is the least"),
-    (changed(offset0=-1), "offset0 is -1: the first element lies 0 or more elements into the buffer"),
+    (changed(offset0=-1), "offset0 is -1: the first element is 0 or more elements into the buffer"),
     (changed(dims=[2, -1, 5, 4]), "dim 1 (b) is -1: dims are 0 or more, or RUNTIME"),
     (changed(extras={"flags": 1, "compensation_mask": 16}), "compensation_mask 0b10000 selects axis 4: 4 dims have "
      "axes 0..3"),
@@ -269,7 +270,7 @@ RULES: list[tuple[str, str]] = [
     (changed(SAMPLES[7], nnz=13), "nnz is 13: dims (3, 4) have 12 elements, and each is stored once at most"),
     (changed(SAMPLES[7], index_type="f32"), "index_type is f32: positions are integers of whole bytes, one of s32, s8, "
      "u8, s64"),
-    (OPAQUE.replace("wino", "../x"), "name of an opaque format is '../x': 1 to 64 letters, digits and _-. name one"),
+    (OPAQUE.replace("wino", "../x"), "name of an opaque format is '../x': give 1 to 64 letters, digits and _-."),
     (OPAQUE.replace(":64", ":-1"), "nbytes of an opaque format is -1: give 0 to 2**63 - 1"),
 ]  # fmt: skip
 
@@ -287,11 +288,11 @@ def test_an_opaque_format_is_read() -> None:
 
 def resealed(desc: MemoryDesc, edit: Callable[[bytes], bytes]) -> bytes:
     """A blob whose body was changed and whose length and checksum hold: what only malice makes."""
-    from inlay.descriptor import serialization
+    from inlay.descriptor import blob
 
     body = edit(desc.to_blob()[30:])
     prefix = struct.pack("<8sHI", MAGIC, 1, len(body))
-    return prefix + serialization._checksum(prefix, body) + body
+    return prefix + blob._checksum(prefix, body) + body
 
 
 BLOB = BLOCKED.to_blob()
@@ -429,5 +430,5 @@ def test_any_json_is_refused(value: Any) -> None:
 
 
 def test_parts_are_what_blobs_are_made_of() -> None:
-    parts = Parts(BLOCKED.dims, BLOCKED.data_type, BLOCKED.layout)
-    assert blob_of(parts) == BLOB
+    parts = DescriptorParts(BLOCKED.dims, BLOCKED.data_type, BLOCKED.layout)
+    assert encode_blob(parts) == BLOB

@@ -346,13 +346,13 @@ MISTAKES = [
     (
         lambda: BEYOND.offset([(2, 1)]),
         Unimplemented,
-        "offsets 0..9223372036854775809 of this layout exceed 64 bits: ask one coordinate at a time",
+        "offsets 0..9223372036854775809 of this layout exceed 64 bits: pass one coordinate at a time",
     ),
     (
         lambda: INTERLEAVED.overlaps,
         Unimplemented,
-        "whether elements of this layout overlap cannot be told in reasonable time: its strides interleave. "
-        "Strides that are multiples of the extent they step over are told at once",
+        "the search for overlapping elements of this layout was given up: its strides interleave. "
+        "The search is short for strides that are multiples of the extent they step over",
     ),
     (
         lambda: RUNTIME_LAYOUT.size,

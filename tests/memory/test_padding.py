@@ -18,7 +18,7 @@ from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InlayError, InvalidArguments, Unimplemented
 from inlay.layout import RUNTIME, Axis, Digit, Layout
-from inlay.layout.axis import runs
+from inlay.layout.axis import split_range
 from inlay.memory import Memory, check_padding, map_padded, pack, reorder, zero_padding
 from inlay.memory.padding import DirtyLane, PaddingReport, find_dirty, preserves_padding, zero_lanes
 from inlay.testing import descriptors, layouts
@@ -72,9 +72,9 @@ class TestRuns:
             begin = data.draw(st.integers(0, dim))
             end = data.draw(st.integers(begin, dim))
             found = []
-            for run in runs(axis, begin, end):
-                for values in product(*(range(step.extent) for step in run.steps)):
-                    pairs = list(zip(values, run.steps, strict=True))
+            for run in split_range(axis, begin, end):
+                for values in product(*(range(step.extent) for step in run.digits)):
+                    pairs = list(zip(values, run.digits, strict=True))
                     coordinate = run.start + sum(value * step.weight for value, step in pairs)
                     found.append((coordinate, run.offset + sum(value * step.stride for value, step in pairs)))
             assert sorted(found) == [(x, axis.offset(x)) for x in range(begin, end)]

@@ -289,7 +289,7 @@ def test_the_written_form(tag: str, dims: tuple[int, ...], names: list[str] | No
 
 
 UNSAYABLE = (
-    "no pattern says this layout: a pattern is dense and made of whole blocks, without gaps, overlaps or negative"
+    "this layout has no pattern: a pattern is dense and made of whole blocks, without gaps, overlaps or negative"
     " strides; this one has dims {} and strides {}"
 )
 

@@ -122,8 +122,8 @@ def test_json_of_version_1_is_read() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (json_of(format="aB4b"), "format 'aB4b' gives dims (2, 24) another layout than is said"),
-        (json_of(format="nC8c", offset0=3), "format 'nC8c' gives dims (2, 24) another layout than is said"),
+        (json_of(format="aB4b"), "format 'aB4b' gives dims (2, 24) another layout"),
+        (json_of(format="nC8c", offset0=3), "format 'nC8c' gives dims (2, 24) another layout"),
         (json_of(format="nChw8c"), "format tag nChw8c places 4 axes, dims (2, 24) have 2"),
         (json_of(format=3), "this is no JSON of a descriptor: format is 3: give a text"),
         (

@@ -28,7 +28,7 @@ HEAVY = (
 
 _PLAIN_TEXT = ("interrupts", "errors", "arguments", "data_type", "notation")
 DESCRIBING = tuple(f"inlay.{room}" for room in (*_PLAIN_TEXT, "layout", "descriptor"))
-LATE_FORMS = ("serialization", "imported")
+LATE_FORMS = ("serialization", "blob", "onednn_import")
 
 LOADED = """
 import sys

@@ -68,7 +68,7 @@ def test_the_third_argument_may_be_strides() -> None:
     assert desc == MemoryDesc((rows, columns), DataType("f32"), strides=(columns, 1))
     assert desc.strides == (5, 1)
     assert refusal(InvalidArguments, lambda: MemoryDesc((4, 5), "f32", (5, 1), strides=(5, 1))) == (
-        "strides are given twice, in the place of the format too: give them once"
+        "strides are passed twice, as format and as strides: pass them once"
     )
     assert (
         refusal(InvalidArguments, lambda: MemoryDesc((4, 5), "f32", (5,))) == "2 dims need as many strides, not 1: (5,)"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inlay.descriptor import MemoryDesc
-from inlay.layout import Layout, Map
+from inlay.layout import DigitMap, Layout
 from inlay.machine import MemoryModel
 from inlay.reordering import compile_reorder, planning
 from inlay.reordering.kernel import TableShape, build_kernel, build_table
@@ -38,7 +38,7 @@ def moves_of(src: MemoryDesc, dst: MemoryDesc) -> list[Move]:
     return sorted(moves, key=lambda move: move[1])
 
 
-def at(where: Map, value: int) -> int:
+def at(where: DigitMap, value: int) -> int:
     return where * value if isinstance(where, int) else where[value]
 
 
@@ -57,11 +57,11 @@ def moves_of_nest(nest: LoopNest, indices: list[dict[int, int]]) -> list[Move]:
     return sorted(moves, key=lambda move: move[1])
 
 
-def src_of(loop: Loop) -> Map:
+def src_of(loop: Loop) -> DigitMap:
     return loop.src
 
 
-def dst_of(loop: Loop) -> Map:
+def dst_of(loop: Loop) -> DigitMap:
     return loop.dst
 
 

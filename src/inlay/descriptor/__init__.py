@@ -1,20 +1,36 @@
-"""Descriptors: a tensor's dims, data type and place in memory, as one value with oneDNN's contract.
+"""Memory descriptors: dims, data type and layout of a tensor as one value, with the semantics of oneDNN's.
 
-`MemoryDesc` is the value: one class, with functions beside it. The modules in the order that data flows:
+`MemoryDesc` is the class. Its queries, views and conversions are functions of the modules below, which the class has as
+properties and methods. In the order of data flow:
 
-    kinds            what can be said of the place of elements where there is no layout
-    extras           what lies behind the elements of int8 weights
-    described        the fields, and what they say at once
-    validation       what is refused, in oneDNN's order
-    creation         from a format, strides, a pattern or a layout to the fields
-    sparsity         what a sparse encoding holds, and in which buffer
-    queries          sizes, offsets, tags and texts of a descriptor
-    viewing          views, and what to do instead of one that is refused
-    serialization    JSON and bytes, and the check of what comes from outside
-    imported         descriptors of a loaded oneDNN
-    portable         what `MemoryDesc` offers of these two, which it loads when they are first used
+    kinds            the kinds of descriptors without a layout: any, opaque, sparse, host scalar, undefined
+    extras           `Extras`: flags of int8 weights whose compensation is stored behind the elements
+    fields           the fields of a descriptor, and the queries that follow directly from them
+    validation       checks of dims, padding and strides, in oneDNN's order
+    creation         from the arguments of constructors to the fields
+    sparsity         sparse encodings: their arguments, and number, types and sizes of their buffers
+    queries          sizes, offsets, cache keys, tags and texts
+    viewing          views (reshape, permuted axes, submemory), and repairs for views that do not exist
+    serialization    encoding and parsing of JSON, and the validation of untrusted descriptors
+    blob             encoding and parsing of blobs: canonical JSON behind a header
+    onednn_import    reading descriptors of a loaded oneDNN through its C API
+    portable         conversions that `MemoryDesc` offers; loads the three modules above at first use
     memory_desc      `MemoryDesc`
-    arrays           the descriptor of an array as it lies
+    arrays           descriptors of NumPy arrays
+
+Glossary (oneDNN: `dnnl_types.h`, `memory_desc_t`):
+
+    padded dims      dims in memory: logical dims and zero padding behind them (`padded_dims`)
+    inner blocks     size and axis of each block, outermost first (`inner_blks`, `inner_idxs`)
+    format kind      blocked, any, opaque, sparse, host_scalar or undef (`dnnl_format_kind_t`); Inlay adds `digits`
+    digits           kind of a layout that oneDNN cannot represent: its inner digits are not dense blocks, or its
+                     strides do not nest
+    nesting strides  sorted by size, each stride is at least the extent of all axes inside it
+                     (`memory_desc_strides_check`)
+    zero descriptor  the descriptor without dims (`zero_md`)
+    offset0          offset of the origin in the buffer, in elements
+    extras           flags, masks and scale of `memory_extra_desc_t`
+    blob             a descriptor as bytes, in Inlay's own form; oneDNN's blobs differ
 """
 
 from inlay.descriptor.extras import Extras

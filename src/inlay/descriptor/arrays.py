@@ -1,4 +1,4 @@
-"""Descriptors of what has strides already: a layout, or an array of NumPy as it lies.
+"""Descriptors of existing memory: of a NumPy array with any strides, and of a layout with negative offsets.
 
 >>> describe_array(np.zeros((3, 4), np.int8)[::-1]).offset((2, 0))
 0
@@ -16,7 +16,7 @@ from inlay.layout import Layout
 
 
 def place_lowest_first(layout: Layout, data_type: DataType) -> MemoryDesc:
-    """The descriptor of elements that begin at the lowest one that `layout` reaches.
+    """Return the descriptor of a buffer that begins with the element of the lowest offset in `layout`.
 
     Raises:
         InvalidArguments: as `MemoryDesc.from_layout`.
@@ -29,11 +29,11 @@ def place_lowest_first(layout: Layout, data_type: DataType) -> MemoryDesc:
 
 
 def describe_array(array: npt.NDArray[Any]) -> MemoryDesc:
-    """The descriptor of an array as it lies, whatever its strides; its lowest element is the first of the buffer.
+    """Return the descriptor of the memory of an array, with its strides; the buffer begins with its lowest address.
 
     Raises:
-        InvalidArguments: the array has no axes, strides that are no multiple of its elements, or a type that no
-            descriptor has or that takes 4 bits in memory.
+        InvalidArguments: the array has no axes, strides that are not multiples of the element size, or a data type
+            that descriptors do not have or that has 4 bits in memory.
     """
     data_type = as_data_type(array.dtype)
     if data_type.is_sub_byte:

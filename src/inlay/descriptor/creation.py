@@ -1,10 +1,10 @@
-"""From what a caller may say about a layout - a format, strides, a pattern, padded dims - to the layout.
+"""Creation of descriptor fields from the arguments of constructors: format, strides, pattern, layout, padded dims.
 
     "nChw8c"  (2, 17, 5, 4)     ->  c padded to 24, digits (3, 160) (8, 1)
-    strides (8, 1)  (4, 6)      ->  rows 8 apart, two elements of gap after each
+    strides (8, 1)  (4, 6)      ->  rows 8 apart, with a gap of two elements after each
     none of them    (4, 6)      ->  dense rows: strides (6, 1)
 
-Each way ends in the same rules (`validation`), so a layout is accepted or refused for what it is, however it was said.
+All functions apply the same checks (`validation`), so equal layouts are accepted or rejected alike.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.descriptor import kinds
-from inlay.descriptor.described import Described, Fields, InnerBlocks, require_layout
 from inlay.descriptor.extras import NO_EXTRAS, Extras, require_extras
+from inlay.descriptor.fields import DescriptorFields, FieldValues, InnerBlocks, require_layout
 from inlay.descriptor.validation import (
     LARGEST,
     as_integers,
@@ -37,14 +37,14 @@ from inlay.notation.pattern import parse_pattern
 FormatLike: TypeAlias = FormatTag | str
 """A format tag, its text, an alias, or `any`."""
 
-ZERO: Fields = ((), None, kinds.Undefined(), 0, None, NO_EXTRAS, None)
-"""The zero descriptor."""
+ZERO: FieldValues = ((), None, kinds.Undefined(), 0, None, NO_EXTRAS, None)
+"""The fields of the zero descriptor."""
 
 
-# What constructors say
+# Constructors
 
 
-def created(
+def create_fields(
     dims: Iterable[int],
     data_type: DataTypeLike | None,
     format: FormatLike | Sequence[int] | None,
@@ -52,21 +52,21 @@ def created(
     padded_dims: Iterable[int] | None = None,
     pattern: str | None = None,
     extras: Extras = NO_EXTRAS,
-) -> Fields:
-    """The fields of `MemoryDesc(...)`.
+) -> FieldValues:
+    """Create the fields of `MemoryDesc(...)` from its arguments.
 
     Raises:
-        InvalidArguments, FormatTagError, PatternError: as there.
+        InvalidArguments, FormatTagError, PatternError: see `MemoryDesc`.
     """
     wanted = as_integers("dims", dims)
     if not wanted or (type(format) is str and format == "undef"):
         return ZERO
-    format, strides = strides_apart(format, strides)
+    format, strides = separate_strides(format, strides)
     if data_type is None:
         raise InvalidArguments("data_type is missing: give one such as 'f32'")
     element = as_data_type(data_type)
     require_dims(wanted)
-    layout, blocks = place(wanted, element, format, strides, padded_dims, pattern)
+    layout, blocks = resolve_placement(wanted, element, format, strides, padded_dims, pattern)
     has_layout = isinstance(layout, Layout)
     if extras is not NO_EXTRAS:
         require_extras(extras, has_layout, len(wanted))
@@ -76,22 +76,22 @@ def created(
     return wanted, element, layout, 0, blocks, extras, spelling
 
 
-def strides_apart(
+def separate_strides(
     format: FormatLike | Sequence[int] | None, strides: Iterable[int] | None
 ) -> tuple[FormatLike | None, Iterable[int] | None]:
-    """The format and the strides that a caller means: integers in the place of a format are strides.
+    """Return format and strides, where a tuple or list of integers passed as `format` becomes the strides.
 
     Raises:
-        InvalidArguments: both are strides.
+        InvalidArguments: `strides` are passed, too.
     """
     if not isinstance(format, (tuple, list)) or any(isinstance(entry, str) for entry in format):
         return format, strides  # type: ignore[return-value]
     if strides is not None:
-        raise InvalidArguments("strides are given twice, in the place of the format too: give them once")
+        raise InvalidArguments("strides are passed twice, as format and as strides: pass them once")
     return None, as_integers("strides", format)
 
 
-def place(
+def resolve_placement(
     dims: Dims,
     data_type: DataType,
     format: FormatLike | None,
@@ -99,31 +99,32 @@ def place(
     padded_dims: Iterable[int] | None,
     pattern: str | None,
 ) -> tuple[kinds.Placement, InnerBlocks | None]:
-    """The place of a tensor with at least one dim, and its inner blocks where oneDNN can say them.
+    """Return the layout or kind of a tensor with at least one dim, and its inner blocks if oneDNN can represent it.
 
     Raises:
-        InvalidArguments: more than one of format, strides and pattern is given, or the rules of `validation` refuse.
-        FormatTagError, PatternError: the text cannot be read.
+        InvalidArguments: more than one of format, strides and pattern is passed, or a check of `validation` fails.
+        FormatTagError, PatternError: the text cannot be parsed.
     """
     if (format is not None) + (strides is not None) + (pattern is not None) > 1:
-        raise InvalidArguments("format, strides and pattern each say the whole layout: give one of them")
+        raise InvalidArguments("format, strides and pattern each specify the whole layout: give one of them")
     padded = None
     if padded_dims is not None:
         padded = as_integers("padded_dims", padded_dims)
         require_padding(dims, padded)
     if format is not None:
-        return _by_format(dims, data_type, format, padded)
+        return _place_by_format(dims, data_type, format, padded)
     if pattern is not None:
         layout = parse_pattern(pattern, padded or dims)
         if padded is not None:
             _require_whole_blocks(f"pattern {pattern!r}", padded, layout)
-        return layout, accepted(layout, data_type)
-    return _by_strides(padded or dims, data_type, strides), ()
+        return layout, validate_layout(layout, data_type)
+    return _place_by_strides(padded or dims, data_type, strides), ()
 
 
-def _by_format(
+def _place_by_format(
     dims: Dims, data_type: DataType, format: FormatLike, padded: Dims | None
 ) -> tuple[kinds.Placement, InnerBlocks | None]:
+    """Return the layout of a format tag, or the kind `any`, and the inner blocks."""
     if not isinstance(format, (FormatTag, str)):
         raise InvalidArguments(
             f"format is {shown(format)}: give a format tag as text, such as {LETTERS[: len(dims)]!r}, or a FormatTag"
@@ -145,6 +146,7 @@ def _by_format(
 
 
 def _refuse_ndims(dims: Dims, format: FormatLike, tag: FormatTag) -> None:
+    """Raise the error for a tag whose number of axes is not that of `dims`."""
     spelled = tag.spelling if tag.spelling == str(tag) else f"{tag.spelling} ({tag})"
     raise InvalidArguments(
         f"format {spelled} places {tag.ndims} axes, but dims {dims} are {len(dims)}: give {tag.ndims} dims, or a "
@@ -153,14 +155,14 @@ def _refuse_ndims(dims: Dims, format: FormatLike, tag: FormatTag) -> None:
 
 
 def _require_tag_range(layout: Layout, tag: FormatTag, data_type: DataType) -> None:
-    """oneDNN's rules for a layout that a tag made: it nests, so only its reach and 4-bit strides can be refused.
+    """Check the size and the 4-bit strides of the layout of a tag; its strides nest by construction.
 
     Raises:
         InvalidArguments: as `require_nested`, or oneDNN's bound on tags is exceeded.
     """
     outermost = tag.order[0]
     count = layout.dims[outermost] // layout.axes[outermost].block
-    # More than any rule below computes, so the common case passes at once.
+    # An upper bound of all numbers that the checks below compare, so most calls return here.
     bound = layout.axes[outermost].stride * count**2 * data_type.itemsize * prod([size for _, size in tag.inner_blocks])
     if 0 < bound <= LARGEST and not data_type.is_sub_byte:
         return
@@ -169,9 +171,10 @@ def _require_tag_range(layout: Layout, tag: FormatTag, data_type: DataType) -> N
 
 
 def _require_tag_bound(layout: Layout, tag: FormatTag, data_type: DataType) -> None:
-    """oneDNN's bound on tags: the elements inside and including the widest known axis, times that axis once more.
+    """Check oneDNN's bound on tags: the volume up to the outermost known axis, times the number of its blocks.
 
-    The second factor makes it stricter than memory needs: 2**31 x 3 of f32 by `ab` exceed it, the same strides do not.
+    This factor makes the bound stricter than the size of memory: dims 2**31 x 3 of f32 exceed it with the tag `ab`, but
+    not with the same strides.
 
     Raises:
         InvalidArguments: the bound exceeds 2**64 - 1 bytes.
@@ -195,29 +198,31 @@ def _require_tag_bound(layout: Layout, tag: FormatTag, data_type: DataType) -> N
         )
 
 
-def _by_strides(placed: Dims, data_type: DataType, strides: Iterable[int] | None) -> Layout:
-    steps = dense_strides(placed) if strides is None else as_integers("strides", strides)
-    if len(steps) != len(placed):
-        raise InvalidArguments(f"{len(placed)} dims need as many strides, not {len(steps)}: {steps}")
-    layout = Layout(placed, tuple(map(Axis, steps)))
+def _place_by_strides(padded: Dims, data_type: DataType, strides: Iterable[int] | None) -> Layout:
+    """Return the plain layout of `padded` dims with these strides, dense row-major if they are None."""
+    steps = dense_strides(padded) if strides is None else as_integers("strides", strides)
+    if len(steps) != len(padded):
+        raise InvalidArguments(f"{len(padded)} dims need as many strides, not {len(steps)}: {steps}")
+    layout = Layout(padded, tuple(map(Axis, steps)))
     require_nested(layout, data_type)
     return layout
 
 
 def _require_whole_blocks(what: str, padded: Dims, layout: Layout) -> None:
+    """Check that the layout of the format or pattern `what` did not pad the padded dims of the caller further."""
     if layout.dims != padded:
         raise InvalidArguments(
             f"{what} pads to {layout.dims}, not to padded_dims {padded}: give multiples of its blocks, or none"
         )
 
 
-def placed_by(
+def fields_of_layout(
     layout: Layout, data_type: DataTypeLike, dims: Iterable[int] | None, offset0: int, extras: Extras
-) -> Fields:
-    """The fields of `MemoryDesc.from_layout`.
+) -> FieldValues:
+    """Create the fields of `MemoryDesc.from_layout` from its arguments.
 
     Raises:
-        InvalidArguments: as there.
+        InvalidArguments: see `MemoryDesc.from_layout`.
     """
     if not isinstance(layout, Layout):
         raise InvalidArguments(f"layout is {shown(layout)}: give a Layout, such as Layout.from_strides((2, 3), (3, 1))")
@@ -225,16 +230,19 @@ def placed_by(
     require_placed(wanted, layout, offset0)
     element = as_data_type(data_type)
     require_extras(extras, True, len(wanted))
-    return (wanted, element, layout, int(offset0), accepted(layout, element), extras, None) if wanted else ZERO
+    return (wanted, element, layout, int(offset0), validate_layout(layout, element), extras, None) if wanted else ZERO
 
 
-def encoded(dims: Iterable[int], data_type: DataTypeLike, place: Callable[[Dims], kinds.Placement]) -> Fields:
-    """The fields of a descriptor without a layout: where its elements are is what `place` makes of the dims.
+def fields_without_layout(
+    dims: Iterable[int], data_type: DataTypeLike, place: Callable[[Dims], kinds.Placement]
+) -> FieldValues:
+    """Create the fields of a descriptor without a layout; `place` checks the dims and returns the kind.
 
-    As in oneDNN, that is checked before the type.
+    As in oneDNN, the data type is checked last.
 
     Raises:
-        InvalidArguments: `dims` are no sequence of integers, or the type cannot be stored; or what `place` raises.
+        InvalidArguments: `dims` is not a sequence of integers, or descriptors of this kind cannot have the data type.
+            Also any error that `place` raises.
     """
     wanted = as_integers("dims", dims)
     if not wanted:
@@ -248,34 +256,36 @@ def encoded(dims: Iterable[int], data_type: DataTypeLike, place: Callable[[Dims]
     return wanted, element, placement, 0, None, NO_EXTRAS, None
 
 
-# RUNTIME bound to numbers
+# Binding of RUNTIME dims and strides
 
 
-def bound(desc: Described, dims: Iterable[int], strides: Iterable[int] | None, format: FormatLike | None) -> Fields:
-    """The fields of `MemoryDesc.bind`.
+def bind_fields(
+    desc: DescriptorFields, dims: Iterable[int], strides: Iterable[int] | None, format: FormatLike | None
+) -> FieldValues:
+    """Create the fields of `MemoryDesc.bind` from its arguments.
 
     Raises:
-        InvalidArguments, FormatTagError: as there.
+        InvalidArguments, FormatTagError: see `MemoryDesc.bind`.
     """
     layout, data_type = require_layout(desc, "bind")
     wanted = as_integers("dims", dims)
-    known = bound_layout(desc.dims, layout, wanted, strides, format)
+    known = bind_layout(desc.dims, layout, wanted, strides, format)
     if strides is not None:
         require_nested(known, data_type)
-    fields = placed_by(known, data_type, wanted, desc.offset0, desc.extras)
-    keeps = desc.spelling is not None and FormatTag.parse(desc.spelling).layout(known.dims) == known
-    return (*fields[:-1], desc.spelling) if keeps else fields
+    fields = fields_of_layout(known, data_type, wanted, desc.offset0, desc.extras)
+    is_same_format = desc.spelling is not None and FormatTag.parse(desc.spelling).layout(known.dims) == known
+    return (*fields[:-1], desc.spelling) if is_same_format else fields
 
 
-def bound_layout(
+def bind_layout(
     dims: Dims, layout: Layout, bound: Dims, strides: Iterable[int] | None, format: FormatLike | None
 ) -> Layout:
-    """`layout`, of a tensor of logical `dims`, with the numbers of `bound` in place of RUNTIME.
+    """Return `layout`, of a tensor of logical `dims`, with the numbers of `bound` in place of RUNTIME.
 
     Raises:
         InvalidArguments: see `MemoryDesc.bind`.
 
-    >>> bound_layout((RUNTIME, 6), Layout((RUNTIME, 6), (Axis(8), Axis(1))), (4, 6), None, None)
+    >>> bind_layout((RUNTIME, 6), Layout((RUNTIME, 6), (Axis(8), Axis(1))), (4, 6), None, None)
     Layout(dims=(4, 6), axes=(Axis(stride=8, inner=()), Axis(stride=1, inner=())))
     """
     require_bound("dims", dims, bound)
@@ -286,48 +296,49 @@ def bound_layout(
     known = tuple(axis.stride for axis in layout.axes)
     if format is not None:
         if strides is not None:
-            raise InvalidArguments("strides and format each say the order of the axes: give one of them")
+            raise InvalidArguments("strides and format each specify the order of the axes: give one of them")
         steps = _strides_of(format, padded, layout)
     else:
-        steps = _outermost(known, padded, layout) if strides is None else as_integers("strides", strides)
+        steps = _bind_outermost_stride(known, padded, layout) if strides is None else as_integers("strides", strides)
     require_bound("strides", known, steps)
     return Layout(padded, tuple(Axis(step, axis.inner) for step, axis in zip(steps, layout.axes, strict=True)))
 
 
 def _strides_of(format: FormatLike, padded: Dims, layout: Layout) -> Dims:
+    """Return the strides of a format for padded dims; its inner blocks must be those of `layout`."""
     tag = format if isinstance(format, FormatTag) else FormatTag.parse(format)
-    said = tag.layout(padded)
-    if [axis.inner for axis in said.axes] != [axis.inner for axis in layout.axes]:
+    tagged = tag.layout(padded)
+    if [axis.inner for axis in tagged.axes] != [axis.inner for axis in layout.axes]:
         raise InvalidArguments(f"format {format} has other inner blocks than the descriptor: give its own")
-    return tuple(axis.stride for axis in said.axes)
+    return tuple(axis.stride for axis in tagged.axes)
 
 
-def _outermost(known: Dims, padded: Dims, layout: Layout) -> Dims:
-    """`known` with the one RUNTIME stride that an axis outside all others has, if there is one."""
+def _bind_outermost_stride(known: Dims, padded: Dims, layout: Layout) -> Dims:
+    """Return `known` strides with the one RUNTIME stride replaced by that of the outermost axis, if there is one."""
     unknown = [i for i, stride in enumerate(known) if stride == RUNTIME]
     if not unknown:
         return known
     if len(unknown) > 1:
         names = ", ".join(axis_name(i) for i in unknown)
         raise InvalidArguments(
-            f"the strides of {names} are RUNTIME, and their order is not known: say all strides with strides=, or the "
+            f"the strides of {names} are RUNTIME, and their order is not known: give all strides with strides=, or the "
             "order with format="
         )
-    # As tags do, an axis of no element takes the room of one.
-    reached = [
+    # As for tags, an axis without elements has the extent of one.
+    extents = [
         stride * max(1, dim // axis.block)
         for stride, dim, axis in zip(known, padded, layout.axes, strict=True)
         if stride != RUNTIME
     ]
-    step = max([prod(axis.block for axis in layout.axes), *reached])
+    step = max([prod(axis.block for axis in layout.axes), *extents])
     return tuple(step if stride == RUNTIME else stride for stride in known)
 
 
 # Views
 
 
-def view_of(desc: Described, dims: Dims, place: kinds.Placement, start: int = 0) -> Fields:
-    """The fields of a view of `desc` that lies at `place`, `start` elements behind the origin of `desc`.
+def view_fields(desc: DescriptorFields, dims: Dims, place: kinds.Placement, start: int = 0) -> FieldValues:
+    """Create the fields of a view of `desc` with kind `place`, `start` elements behind the origin of `desc`.
 
     Raises:
         InvalidArguments: a stride or extent does not fit 64 bits.
@@ -336,51 +347,51 @@ def view_of(desc: Described, dims: Dims, place: kinds.Placement, start: int = 0)
         return ZERO
     blocks = None
     if isinstance(place, Layout):
-        # A view of what nests does.
-        blocks = inner_blocks_of(place) if desc._blocks is not None else blocks_of(place)
+        # The strides of a view of nesting strides nest, so they are not checked again.
+        blocks = dense_inner_blocks(place) if desc._blocks is not None else onednn_blocks(place)
         if blocks is None or 0 in dims:
-            # No rule bounds the strides there.
+            # The checks of nesting strides, which bound their size, do not apply here.
             require_64_bits(place)
     return dims, desc.data_type, place, desc.offset0 + start, blocks, desc.extras, None
 
 
-# Inner blocks, the digits that oneDNN can say
+# Inner blocks: layouts that oneDNN can represent
 
 
-def accepted(layout: Layout, data_type: DataType) -> InnerBlocks | None:
-    """The inner blocks of `layout` once oneDNN's rules have passed it; None, and no rule, where it cannot say it.
+def validate_layout(layout: Layout, data_type: DataType) -> InnerBlocks | None:
+    """Return the inner blocks of `layout` after oneDNN's checks, or None without checks if oneDNN cannot represent it.
 
     Raises:
-        InvalidArguments: oneDNN can say this layout, and refuses its reach or strides that split a byte.
+        InvalidArguments: oneDNN can represent this layout, but rejects its size or strides that split a byte.
     """
-    blocks = blocks_of(layout)
+    blocks = onednn_blocks(layout)
     if blocks is not None:
         require_nested(layout, data_type)
     return blocks
 
 
-def blocks_of(layout: Layout) -> InnerBlocks | None:
-    """The inner blocks of a layout that oneDNN can say and accepts: its strides nest too. None of any other.
+def onednn_blocks(layout: Layout) -> InnerBlocks | None:
+    """Return the inner blocks of a layout that oneDNN can represent: dense blocks, nesting strides. None for others.
 
-    >>> blocks_of(Layout.from_strides((4, 6), (6, 1))), blocks_of(Layout.from_strides((4, 6), (-6, 1)))
+    >>> onednn_blocks(Layout.from_strides((4, 6), (6, 1))), onednn_blocks(Layout.from_strides((4, 6), (-6, 1)))
     ((), None)
     """
-    blocks = inner_blocks_of(layout)
+    blocks = dense_inner_blocks(layout)
     return blocks if blocks is not None and is_nested(layout) else None
 
 
-def inner_blocks_of(layout: Layout) -> InnerBlocks | None:
-    """The inner blocks of a layout that oneDNN can say, outermost first, or None if it cannot.
+def dense_inner_blocks(layout: Layout) -> InnerBlocks | None:
+    """Return the inner blocks of a layout, outermost first, or None if its inner digits are not dense blocks.
 
-    oneDNN's inner blocks are dense: the innermost has stride 1 and each other one starts where the next ends; and the
-    blocks of an axis lie in the order of their weight.
+    oneDNN's inner blocks are dense: the innermost has stride 1, and the stride of each other block is the product of
+    the sizes of all blocks inside it. The blocks of one axis are in the order of their weight.
 
-    >>> inner_blocks_of(FormatTag.parse("ABcd4b16a4b").layout((32, 32, 3, 3)))
+    >>> dense_inner_blocks(FormatTag.parse("ABcd4b16a4b").layout((32, 32, 3, 3)))
     ((1, 4), (0, 16), (1, 4))
-    >>> inner_blocks_of(parse_pattern("(m m4 m32) (k k4) -> m k m32 m4 k4", (256, 8))) is None
+    >>> dense_inner_blocks(parse_pattern("(m m4 m32) (k k4) -> m k m32 m4 k4", (256, 8))) is None
     True
     """
-    found = []
+    digits = []
     for i, axis in enumerate(layout.axes):
         outer = 0
         for digit in axis.inner:
@@ -388,13 +399,13 @@ def inner_blocks_of(layout: Layout) -> InnerBlocks | None:
                 if 0 < outer < digit.stride:
                     return None
                 outer = digit.stride
-                found.append((outer, i, digit.extent))
-    if not found:
+                digits.append((outer, i, digit.extent))
+    if not digits:
         return ()
-    found.sort()
+    digits.sort()
     blocks: list[tuple[int, int]] = []
     need = 1
-    for stride, i, extent in found:
+    for stride, i, extent in digits:
         if stride != need:
             return None
         need *= extent
@@ -402,10 +413,10 @@ def inner_blocks_of(layout: Layout) -> InnerBlocks | None:
     return tuple(blocks[::-1])
 
 
-def digits_of(blocks: InnerBlocks, ndims: int) -> list[tuple[Digit, ...]]:
-    """Per axis, the digits of inner blocks, which are dense; `inner_blocks_of` is the way back.
+def inner_digits_of(blocks: InnerBlocks, ndims: int) -> list[tuple[Digit, ...]]:
+    """Return the inner digits of each axis for dense inner blocks; the inverse of `dense_inner_blocks`.
 
-    >>> digits_of(((1, 4), (0, 16), (1, 4)), 2)[1]
+    >>> inner_digits_of(((1, 4), (0, 16), (1, 4)), 2)[1]
     (Digit(extent=4, stride=64), Digit(extent=4, stride=1))
     """
     inner: list[tuple[Digit, ...]] = [()] * ndims

@@ -1,22 +1,22 @@
-"""What int8 weights carry beside their elements: `Extras`, oneDNN's extra flags and what they need.
+"""`Extras`: oneDNN's extra flags of int8 weights, and the compensation buffers behind their elements.
 
 A primitive that multiplies signed by unsigned bytes, or whose source has a zero point, must correct each output
-channel by a sum over its weights. A reorder computes that sum once and keeps it behind the elements, one 32-bit number
-per channel:
+channel by a sum over its weights (compensation). A reorder computes this sum once and stores it behind the elements,
+one 32-bit number per channel:
 
     32 x 16 x 3 x 3 s8 weights, channels along axis 0       4608 bytes of elements
     flag 1, mask 0b1: one number per entry of axis 0         + 128 bytes of compensation
 
-    flag   what it means                                    what it needs
+    flag   meaning                                          fields used
     1      -128 times the sum of the weights (s8 sources)   compensation_mask
-    2      weights were multiplied by a factor              scale_adjust
+    2      the weights were multiplied by a factor          scale_adjust
     4      the sum, as f32 (RNN, u8 sources)                compensation_mask
     8      minus the sum (sources with a zero point)        asymmetric_mask
-    16     RNN, s8 sources                                  nothing
-    32     the GPU's own form of 8; 64 and 128 refine it    gpu_geometry, gpu_nbytes
+    16     RNN, s8 sources                                  none
+    32     flag 8 for GPUs; 64 and 128 are variants of it   gpu_geometry, gpu_nbytes
 
-A mask has bit i set where there is one number for each entry of axis i, padding included. The numbers follow the
-elements in the order of the table, from the next multiple of 4 bytes.
+Bit i of a mask is set if there is one number for each entry of axis i, padding included. The buffers of numbers follow
+the elements in the order of the table, from the next multiple of 4 bytes.
 
 Source: oneDNN, `memory_extra_desc_t` and `memory_desc_wrapper::additional_buffer_size`.
 """
@@ -33,10 +33,10 @@ from inlay.layout import Dims
 from inlay.layout.address import as_numbers
 
 S8S8, SCALE_ADJUST, RNN_U8S8, ASYMMETRIC_SRC, RNN_S8S8, GPU, GPU_BACKWARD, GPU_SWAPPED = (2**i for i in range(8))
-"""oneDNN's flags by their bits, `dnnl_memory_extra_flag_*`."""
+"""oneDNN's flags, each one bit: `dnnl_memory_extra_flag_*`."""
 
 ALIGNMENT = 4
-"""The numbers behind the elements start at a multiple of so many bytes."""
+"""Alignment of the first buffer behind the elements, in bytes."""
 
 _ALL = 255
 _WITH_BUFFERS = S8S8 | RNN_U8S8 | ASYMMETRIC_SRC | GPU
@@ -47,27 +47,27 @@ _GEOMETRY = ("zid", "zih", "ziw", "zod", "zoh", "zow", "zpd", "zph", "zpw", "zdd
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """Flags and what they need; a field that no flag uses has its default, so equal values mean the same.
+    """Extra flags of int8 weights and their parameters; a field that no flag uses has its default value.
 
     >>> Extras(flags=1, compensation_mask=0b11).buffer_sizes((4, 32, 16, 3, 3))
     {1: 512}
     """
 
     flags: int = 0
-    """Sum of the flags."""
+    """Sum of the flags; 0 for no extras."""
     compensation_mask: int = 0
-    """The axes along which flag 1 or 4 has numbers."""
+    """Bit mask of the axes along which the compensation of flag 1 or 4 has one number per entry."""
     scale_adjust: float = 1.0
-    """The factor of flag 2, an f32."""
+    """Factor of flag 2, an f32."""
     asymmetric_mask: int = 0
-    """The axes along which flag 8 has numbers."""
+    """Bit mask of the axes along which the compensation of flag 8 has one number per entry."""
     gpu_geometry: tuple[int, ...] = ()
-    """Flag 32: input, output, padding and dilation of the convolution, depth, height and width of each; or nothing."""
+    """Input, output, padding and dilation of the convolution of flag 32, each as depth, height, width; may be empty."""
     gpu_nbytes: int = 0
-    """Flag 32: the bytes that the GPU keeps."""
+    """Size of the buffer of flag 32, in bytes."""
 
     def __post_init__(self) -> None:
-        """Refuse flags that mean nothing, masks that select nothing, and fields that no flag uses.
+        """Check that flags, masks and other fields are consistent.
 
         Raises:
             InvalidArguments: an entry has the wrong type or range, or does not fit the flags.
@@ -79,17 +79,21 @@ class Extras:
             raise InvalidArguments(f"flags {self.flags} have 128, which refines 32 and 64: set all three")
         self._require_mask("compensation_mask", self.compensation_mask, S8S8 | RNN_U8S8, "1 or 4")
         self._require_mask("asymmetric_mask", self.asymmetric_mask, ASYMMETRIC_SRC, "8")
-        object.__setattr__(self, "scale_adjust", self._checked_scale())
+        object.__setattr__(self, "scale_adjust", self._validate_scale())
         self._require_gpu()
 
-    def _require_mask(self, what: str, mask: int, users: int, said: str) -> None:
+    def _require_mask(self, what: str, mask: int, users: int, users_text: str) -> None:
+        """Check that a mask is present exactly if one of the flags `users` is set."""
         _require_integer(what, mask, _LARGEST_MASK)
         if mask and not self.flags & users:
-            raise InvalidArguments(f"{what} is {mask}, but flags {self.flags} do not have {said}: leave it out")
+            raise InvalidArguments(f"{what} is {mask}, but flags {self.flags} do not have {users_text}: leave it out")
         if not mask and self.flags & users:
-            raise InvalidArguments(f"{what} is missing: flag {said} needs the axes that have numbers, such as 0b1")
+            raise InvalidArguments(
+                f"{what} is missing: flag {users_text} needs the axes that have numbers, such as 0b1"
+            )
 
-    def _checked_scale(self) -> float:
+    def _validate_scale(self) -> float:
+        """Return `scale_adjust` rounded to f32, after checking it."""
         scale: Any = self.scale_adjust
         if type(scale) is not int and not isinstance(scale, (float, np.floating)):
             _refuse_scale(scale)
@@ -100,6 +104,7 @@ class Extras:
         return float(np.float32(scale))
 
     def _require_gpu(self) -> None:
+        """Check the fields of flag 32."""
         geometry: Any = self.gpu_geometry
         if not isinstance(geometry, tuple) or len(geometry) not in (0, len(_GEOMETRY)):
             raise InvalidArguments(
@@ -112,20 +117,20 @@ class Extras:
             raise InvalidArguments(f"gpu_geometry and gpu_nbytes belong to flag 32, which flags {self.flags} lack")
 
     def __bool__(self) -> bool:
-        """Whether any flag is set."""
+        """Return True if any flag is set."""
         return self.flags != 0
 
     @property
     def may_be_permuted(self) -> bool:
-        """Whether the axes may be relabeled though there are extras: those of the GPU do not count along axes."""
+        """True if a descriptor with these extras may be permuted: no flag but those for GPUs is set."""
         return self.flags in (0, GPU, GPU | GPU_BACKWARD, GPU | GPU_BACKWARD | GPU_SWAPPED)
 
     def require_axes(self, ndims: int) -> None:
-        """Refuse masks that select axes beyond the last.
+        """Check that the masks select axes below `ndims` only.
 
         Raises:
-            InvalidArguments: a mask has a bit for an axis that a tensor of `ndims` axes does not have, or `ndims` is no
-                number of axes.
+            InvalidArguments: a mask has a bit for an axis that a tensor of `ndims` axes does not have, or `ndims` is
+                not an integer of 0 or more.
         """
         if type(ndims) is not int or ndims < 0:
             ndims = as_integer("ndims", ndims, 0)
@@ -136,10 +141,10 @@ class Extras:
                 )
 
     def buffer_sizes(self, padded_dims: Dims) -> dict[int, int]:
-        """Bytes behind the elements by flag, in the order they lie there.
+        """Return the size in bytes of the buffer of each flag, in memory order.
 
         Raises:
-            InvalidArguments: `padded_dims` are no sequence of integers.
+            InvalidArguments: `padded_dims` is not a sequence of integers.
 
         >>> Extras(flags=9, compensation_mask=1, asymmetric_mask=1).buffer_sizes((32, 16))
         {1: 128, 8: 128}
@@ -154,17 +159,17 @@ class Extras:
         return sizes | {GPU: self.gpu_nbytes} if self.flags & GPU else sizes
 
     def start(self, nbytes: int) -> int:
-        """The byte at which the numbers behind `nbytes` of elements start; `nbytes` itself where there are none.
+        """Return the offset in bytes of the first buffer behind `nbytes` of elements; `nbytes` if there is no buffer.
 
         Raises:
-            InvalidArguments: `nbytes` is no integer of 0 or more.
+            InvalidArguments: `nbytes` is not an integer of 0 or more.
         """
         if type(nbytes) is not int or nbytes < 0:
             nbytes = as_integer("nbytes", nbytes, 0)
         return -(-nbytes // ALIGNMENT) * ALIGNMENT if self.flags & _WITH_BUFFERS else nbytes
 
     def size_with(self, nbytes: int, padded_dims: Dims) -> int:
-        """Bytes of `nbytes` of elements with everything behind them.
+        """Return the size in bytes of `nbytes` of elements together with the buffers behind them.
 
         Raises:
             InvalidArguments: as `start` and `buffer_sizes`.
@@ -175,7 +180,7 @@ class Extras:
         return self.start(nbytes) + sum(self.buffer_sizes(padded_dims).values())
 
     def __str__(self) -> str:
-        """oneDNN's notation, the last field of a descriptor's text: `f3:s8m1:sa0.5`."""
+        """Return oneDNN's notation, the last field of a descriptor's text: `f3:s8m1:sa0.5`."""
         text = f"f{self.flags}"
         if self.flags & S8S8:
             text += f":s8m{self.compensation_mask}"
@@ -185,27 +190,28 @@ class Extras:
             geometry = self.gpu_geometry or (0,) * len(_GEOMETRY)
             text += "".join(f":{name}{value}" for name, value in zip(_GEOMETRY, geometry, strict=True))
             text += f":zs{self.gpu_nbytes}"
-        # As C++ streams print an f32.
+        # The format of an f32 in C++ streams.
         return text if self.scale_adjust == 1 else f"{text}:sa{self.scale_adjust:g}"
 
     def __repr__(self) -> str:
-        """The call that creates this value; fields with their default are left out."""
-        said = [f"flags={self.flags}"] if self.flags else []
+        """Return the call that creates this value, without arguments that have their default."""
+        arguments = [f"flags={self.flags}"] if self.flags else []
         for name in ("compensation_mask", "asymmetric_mask"):
             if mask := getattr(self, name):
-                said.append(f"{name}={mask:#b}")
+                arguments.append(f"{name}={mask:#b}")
         if self.scale_adjust != 1:
-            said.append(f"scale_adjust={self.scale_adjust!r}")
+            arguments.append(f"scale_adjust={self.scale_adjust!r}")
         if self.gpu_geometry:
-            said.append(f"gpu_geometry={self.gpu_geometry}")
+            arguments.append(f"gpu_geometry={self.gpu_geometry}")
         if self.gpu_nbytes:
-            said.append(f"gpu_nbytes={self.gpu_nbytes}")
-        return f"Extras({', '.join(said)})"
+            arguments.append(f"gpu_nbytes={self.gpu_nbytes}")
+        return f"Extras({', '.join(arguments)})"
 
 
-def _require_integer(what: str, value: object, most: int) -> None:
-    if type(value) is not int or not 0 <= value <= most:
-        raise InvalidArguments(f"{what} is {shown(value)}: give an integer from 0 to {most}")
+def _require_integer(what: str, value: object, largest: int) -> None:
+    """Check that `value` is an integer from 0 to `largest`; `what` names it in the error."""
+    if type(value) is not int or not 0 <= value <= largest:
+        raise InvalidArguments(f"{what} is {shown(value)}: give an integer from 0 to {largest}")
 
 
 def _refuse_scale(scale: object) -> NoReturn:
@@ -213,20 +219,20 @@ def _refuse_scale(scale: object) -> NoReturn:
 
 
 NO_EXTRAS = Extras()
-"""No flag: what nearly every descriptor has."""
+"""The extras of a descriptor without flags."""
 
 
 def require_extras(extras: object, has_layout: bool, ndims: int) -> None:
-    """Refuse what a descriptor of `ndims` dims cannot have as extras.
+    """Check that a descriptor of `ndims` dims can have `extras`.
 
     Raises:
-        InvalidArguments: `extras` is no `Extras`, there is no layout that they could lie behind, or they name an axis
-            that is none.
+        InvalidArguments: `extras` is not an `Extras`, has flags although there is no layout, or has a mask with a bit
+            for an axis of `ndims` or more.
     """
     if not isinstance(extras, Extras):
         raise InvalidArguments(
             f"extras is {shown(extras)}: give inlay.Extras(flags=1, compensation_mask=1) or the like"
         )
     if extras and not has_layout:
-        raise InvalidArguments("extras lie behind the elements of a layout, and the format any has none yet")
+        raise InvalidArguments("extras follow the elements of a layout, and the format any has no layout yet")
     extras.require_axes(ndims)

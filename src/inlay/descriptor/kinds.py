@@ -1,9 +1,9 @@
-"""What a descriptor can say about the place of its elements: the closed union `Placement`.
+"""The kinds of descriptors, oneDNN's format kinds: the closed union `Placement`.
 
-Most descriptors hold a `Layout`. The other kinds are values that say why there is none: the zero descriptor has no
-elements, `any` leaves the choice to a primitive, an opaque format is known to its engine only, a sparse encoding keeps
-some elements and their coordinates in several buffers, and a host scalar is one value passed by the host. Each is a
-frozen value, so a function that must understand all of them is a `match` that mypy checks for completeness.
+Most descriptors have a `Layout`. Each other kind is a class: `Undefined` for the zero descriptor, `Any` for a layout
+that a primitive will choose, `Opaque` for a format that only its engine knows, `CSR`, `COO` and `Packed` for sparse
+tensors in several buffers, `HostScalar` for one value that the host passes. The instances are frozen values. A function
+that handles all kinds is a `match` statement, which mypy checks for completeness.
 
 >>> from inlay.descriptor import kinds
 >>> kinds.Opaque("wino", 4096).name
@@ -17,30 +17,30 @@ from inlay.data_type import DataType
 from inlay.layout import Layout
 
 KindName = Literal["undef", "any", "blocked", "digits", "opaque", "sparse", "host_scalar"]
-"""oneDNN's format kinds, and `digits` for a layout whose inner digits are in no order that oneDNN can say."""
+"""Names of oneDNN's format kinds, and `digits` for a layout that oneDNN cannot represent."""
 
 SparseEncoding = Literal["csr", "coo", "packed"]
-"""oneDNN's sparse encodings."""
+"""Names of oneDNN's sparse encodings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Undefined:
-    """The zero descriptor's: there is nothing to place."""
+    """The kind of the zero descriptor, which has no elements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Any:
-    """The primitive that takes the descriptor chooses the layout."""
+    """The kind `any`: the primitive that the descriptor is passed to chooses the layout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """Known to one engine only: it can be passed on, but not read."""
+    """A format that only one engine knows: the buffer can be passed to its primitives, but its elements not read."""
 
     name: str
-    """The engine's name of the format, such as `wino`."""
+    """Engine's name of the format, such as `wino`."""
     nbytes: int
-    """How many bytes the engine asks for."""
+    """Size of the buffer in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,46 +50,48 @@ class HostScalar:
 
 @dataclass(frozen=True, slots=True)
 class CSR:
-    """Compressed sparse rows: buffer 0 holds the values row by row, 1 their columns, 2 where each row starts."""
+    """Compressed sparse rows (CSR): buffer 0 holds the values by rows, buffer 1 their columns, buffer 2 row starts."""
 
     nnz: int
-    """How many elements are stored; every other one is zero."""
+    """Number of stored elements; all other elements are zero."""
     index_type: DataType
-    """Of the columns."""
+    """Data type of the column indices."""
     pointer_type: DataType
-    """Of the starts of rows, which are one more than the rows: the last one is `nnz`."""
+    """Data type of the row starts. Buffer 2 has one entry per row and a last one, `nnz`."""
     encoding: ClassVar[SparseEncoding] = "csr"
     """oneDNN's name of the encoding."""
 
 
 @dataclass(frozen=True, slots=True)
 class COO:
-    """Coordinates: buffer 0 holds the values, buffer 1 + i their coordinates along axis i."""
+    """Coordinate format (COO): buffer 0 holds the values, buffer 1 + i their coordinates along axis i."""
 
     nnz: int
-    """How many elements are stored; every other one is zero."""
+    """Number of stored elements; all other elements are zero."""
     index_type: DataType
-    """Of the coordinates."""
+    """Data type of the coordinates."""
     encoding: ClassVar[SparseEncoding] = "coo"
     """oneDNN's name of the encoding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """The elements in the order of a format tag with the zeros left out: values, where each block starts, a bitmask.
+    """oneDNN's packed encoding: the nonzero elements in the order of a format tag.
 
-    Without a tag it is a question, like `any`: the primitive that takes the descriptor chooses the tag.
+    Buffer 0 holds the values, buffer 1 the start of each block, buffer 2 a bitmask of the stored elements. Without a
+    tag, the primitive that the descriptor is passed to chooses the tag, as for `any`.
     """
 
     nnz: int
-    """How many elements are stored at most; every other one is zero."""
+    """Largest number of stored elements; all other elements are zero."""
     tag: str = ""
-    """The format tag in oneDNN's letters, with inner blocks of a multiple of 64 elements; empty until it is chosen."""
+    """Format tag in abstract letters, with inner blocks of a multiple of 64 elements; empty until it is chosen."""
     encoding: ClassVar[SparseEncoding] = "packed"
     """oneDNN's name of the encoding."""
 
 
 Sparse: TypeAlias = CSR | COO | Packed
-"""The sparse encodings."""
+"""The kinds of sparse tensors."""
 
 Placement: TypeAlias = Undefined | Any | Layout | Opaque | CSR | COO | Packed | HostScalar
+"""The kinds of all descriptors: a `Layout`, or a value of another kind."""

@@ -1,7 +1,7 @@
-"""`MemoryDesc`: the value that says what a buffer holds, with oneDNN's contract.
+"""`MemoryDesc`: dims, data type and layout of the memory of a tensor, with the semantics of oneDNN's descriptors.
 
-A descriptor has logical `dims`, a data type, and a place: usually a layout of the `padded_dims` whose first element is
-`offset0` elements into the buffer. For 17 channels in blocks of 8:
+A descriptor has logical `dims`, a data type, and usually a layout of the `padded_dims`, whose origin is `offset0`
+elements into the buffer. For 17 channels in blocks of 8:
 
     >>> from inlay.descriptor import MemoryDesc
     >>> desc = MemoryDesc((2, 17, 5, 4), "f32", "nChw8c")
@@ -12,17 +12,17 @@ A descriptor has logical `dims`, a data type, and a place: usually a layout of t
     >>> str(desc)
     'f32:p:blocked:aBcd8b::f0'
 
-Coordinates below `dims` are data, from there to `padded_dims` padding, which is kept zero; nothing else in the buffer
-belongs to the tensor. Strides and offsets count elements, sizes count bytes.
+Coordinates below `dims` are data. Coordinates from there to `padded_dims` are padding, which is always zero. Other
+bytes of the buffer do not belong to the tensor. Strides and offsets count elements, sizes count bytes.
 
-Two relations hold between descriptors. `==` is oneDNN's: the same dims, padding, type, offset and spelling, where
-strides of unit axes do not count. `equivalent` asks for the same offsets, however they are spelled.
+Descriptors can be compared in two ways. `==` is oneDNN's equality: the same dims, padding, type, offset, strides and
+inner blocks, where strides of unit axes are ignored. `equivalent` compares the offsets of all coordinates.
 
-The zero descriptor, `MemoryDesc()`, has no dims: no dims give it whatever else is said. Constructors and views take
-`allow_empty`: where it is true the zero descriptor takes the place of every error.
+The zero descriptor, `MemoryDesc()`, has no dims. A constructor without dims creates it and ignores the other arguments.
+With `allow_empty=True`, constructors and views return it instead of raising an error.
 
-One class holds the fields, makes descriptors and compares them. What is told of a descriptor is a function of the
-module that knows the subject, and stands in the class by its name: `desc.order` is `queries.order(desc)`.
+The class holds the fields, creates descriptors and compares them. Its queries are functions of other modules of this
+package, which the class has as attributes of the same names: `desc.order` is `queries.order(desc)`.
 """
 
 import ctypes
@@ -32,14 +32,14 @@ from typing import TYPE_CHECKING, Any, final
 
 from inlay.arguments import as_flag
 from inlay.data_type import ALL_TYPES, DataType, DataTypeLike
-from inlay.descriptor import creation, described, kinds, portable, queries, sparsity, viewing
+from inlay.descriptor import creation, fields, kinds, portable, queries, sparsity, viewing
 from inlay.descriptor.creation import FormatLike
-from inlay.descriptor.described import Fields, InnerBlocks, Query
 from inlay.descriptor.extras import NO_EXTRAS, Extras
+from inlay.descriptor.fields import FieldValues, InnerBlocks, Query
 from inlay.descriptor.validation import as_integers
 from inlay.errors import InlayError, InvalidArguments, shown
 from inlay.layout import Dims, Layout, Refusal
-from inlay.layout.regroup import Fault
+from inlay.layout.regroup import ViewFault
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,29 +49,29 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
 class MemoryDesc:
-    """Dims, data type and place of a tensor in memory."""
+    """Dims, data type and layout of a tensor in memory."""
 
     dims: Dims
-    """Elements along each logical axis, padding not counted; an entry may be RUNTIME."""
+    """Number of elements along each logical axis, without padding; an entry may be RUNTIME."""
     data_type: DataType | None
-    """The type of the elements; None for the zero descriptor only."""
+    """Data type of the elements; None for the zero descriptor only."""
     layout: kinds.Placement
-    """A `Layout` of the padded dims, or the value that says why there is none."""
+    """`Layout` of the padded dims, or the kind of a descriptor without a layout."""
     offset0: int
-    """Elements from the start of the buffer to the element at the origin."""
+    """Offset of the origin in the buffer, in elements."""
     extras: Extras
-    """What lies behind the elements of int8 weights; nothing in most descriptors."""
+    """Flags and masks of the compensation behind the elements of int8 weights; no flags in most descriptors."""
     spelling: str | None
-    """The text of the format tag that this descriptor was made of, as it was typed; None where it was made of none.
+    """Text of the format tag that this descriptor was created from, in its letters; None if there was none.
 
-    It is kept by JSON, pickle and copy, not by views, and is no part of equality; `tag` is the tag in oneDNN's letters.
+    JSON, pickle and copy preserve it, views and equality do not. `tag` is the tag in abstract letters.
     """
     _blocks: InnerBlocks | None
-    """The inner blocks, outermost first; None where there is no layout or oneDNN cannot say its digit order."""
+    """Inner blocks, outermost first; None if there is no layout or oneDNN cannot represent it."""
     _key: tuple[object, ...] | None
-    """What equality compares, once asked for."""
+    """Key that equality compares; None until it is needed."""
     _hash: int | None
-    """The hash of `_key`, once asked for."""
+    """Hash of `_key`; None until it is needed."""
 
     def __init__(
         self,
@@ -85,21 +85,21 @@ class MemoryDesc:
         extras: Extras = NO_EXTRAS,
         allow_empty: bool = False,
     ) -> None:
-        """Describe a tensor by at most one of format, strides and pattern; by none of them, in dense row-major order.
+        """Create a descriptor from at most one of format, strides and pattern; by default it is dense and row-major.
 
         `format` is a format tag in abstract or role letters, a `FormatTag`, or `any`; a tuple or list of integers in
-        its place is `strides`. Those count elements. `padded_dims` makes axes longer in memory than `dims`. `extras`
-        say what lies behind the elements of int8 weights. The format `undef` gives the zero descriptor, as no dims do.
+        its place is `strides`. Strides count elements. `padded_dims` makes axes longer in memory than `dims`. `extras`
+        describe the compensation of int8 weights. The format `undef` gives the zero descriptor, and so do empty dims.
 
         Post-conditions:
-            padded_dims[i] is `dims[i]` rounded up to whole blocks, unless given.
-            With strides, or a tag, self.strides are these, or those that oneDNN gives the tag.
+            padded_dims[i] is `dims[i]` rounded up to whole blocks, unless `padded_dims` are passed.
+            self.strides are `strides`, or those that oneDNN gives the tag.
 
         Raises:
-            InvalidArguments: oneDNN would refuse the arguments (`invalid_arguments`), or one is of no use, such as a
-                float among the dims.
-            FormatTagError: `format` cannot be read.
-            PatternError: `pattern` cannot be read or does not fit `dims`.
+            InvalidArguments: oneDNN would reject the arguments (`invalid_arguments`), or one has a wrong type, such as
+                a float among the dims.
+            FormatTagError: `format` cannot be parsed.
+            PatternError: `pattern` cannot be parsed or does not fit `dims`.
 
         Source: oneDNN, `dnnl_memory_desc_create_with_tag` and `dnnl_memory_desc_create_with_strides`.
 
@@ -109,14 +109,15 @@ class MemoryDesc:
         True
         """
         try:
-            fields = creation.created(dims, data_type, format, strides, padded_dims, pattern, extras)
+            fields = creation.create_fields(dims, data_type, format, strides, padded_dims, pattern, extras)
         except InlayError:
             if not as_flag("allow_empty", allow_empty):
                 raise
             fields = creation.ZERO
         self._fill(fields)
 
-    def _fill(self, fields: Fields) -> None:
+    def _fill(self, fields: FieldValues) -> None:
+        """Set the fields of a new object."""
         dims, data_type, layout, offset0, blocks, extras, spelling = fields
         _set_dims(self, dims)
         _set_data_type(self, data_type)
@@ -139,23 +140,23 @@ class MemoryDesc:
         extras: Extras = NO_EXTRAS,
         allow_empty: bool = False,
     ) -> "MemoryDesc":
-        """The descriptor that places its padded dims by `layout`; `dims` are the logical ones, `layout.dims` if None.
+        """Create the descriptor of a layout, whose dims are the padded ones; `dims` are the logical ones, if smaller.
 
-        oneDNN's rules apply where it can say the layout; one with free digits, or with strides that are negative or let
-        elements share memory, is taken as it is: `offset0` is then what keeps it within its buffer.
+        If oneDNN can represent the layout, its checks apply. Other layouts are accepted as they are: any digits,
+        negative strides, overlapping elements. The caller chooses `offset0` so that all elements are in the buffer.
 
         Post-condition: for every coordinate x, result.offset(x) == offset0 + layout.offset(x).
 
         Raises:
-            InvalidArguments: `layout` is none, `dims` exceed those of it, `offset0` is negative, something does not fit
-                64 bits, or oneDNN can say the layout and refuses its reach.
+            InvalidArguments: `layout` is not a Layout, `dims` exceed its dims, `offset0` is negative, a number does not
+                fit 64 bits, or oneDNN can represent the layout but rejects its size.
 
         >>> MemoryDesc.from_layout(Layout.from_strides((4, 6), (8, 1)), "f32")
         MemoryDesc((4, 6), 'f32', strides=(8, 1))
         >>> MemoryDesc.from_layout(Layout.from_strides((4, 6), (-6, 1)), "f32", offset0=18).kind
         'digits'
         """
-        return _made(allow_empty, lambda: creation.placed_by(layout, data_type, dims, offset0, extras))
+        return _create(allow_empty, lambda: creation.fields_of_layout(layout, data_type, dims, offset0, extras))
 
     @classmethod
     def csr(
@@ -168,20 +169,20 @@ class MemoryDesc:
         *,
         allow_empty: bool = False,
     ) -> "MemoryDesc":
-        """The descriptor of a matrix in compressed sparse rows: buffers of `nnz` values, their columns, and row starts.
+        """Create the descriptor of a matrix in compressed sparse rows: `nnz` values, their columns, and row starts.
 
         Raises:
             Unimplemented: there are more than 2 dims.
-            InvalidArguments: `dims` are no shape, a type cannot be stored, `nnz` is not in 0..volume, or indices or
-                pointers are floats or of 4 bits.
+            InvalidArguments: `dims` or a data type are invalid, `nnz` is not in 0..volume, or indices or pointers are
+                floats or of 4 bits.
 
         Source: oneDNN, `dnnl_memory_desc_create_with_csr_encoding`.
 
         >>> MemoryDesc.csr((3, 4), "f32", 2).sizes
         (8, 8, 16)
         """
-        return _encoded(
-            allow_empty, dims, data_type, lambda wanted: sparsity.checked_csr(wanted, nnz, index_type, pointer_type)
+        return _create_kind(
+            allow_empty, dims, data_type, lambda wanted: sparsity.make_csr(wanted, nnz, index_type, pointer_type)
         )
 
     @classmethod
@@ -194,20 +195,20 @@ class MemoryDesc:
         *,
         allow_empty: bool = False,
     ) -> "MemoryDesc":
-        """The descriptor of a tensor as coordinates: buffers of `nnz` values and of their coordinate along each axis.
+        """Create the descriptor of a tensor in coordinate format: `nnz` values and their coordinates along each axis.
 
-        Any number of dims, up to the 12 of every descriptor; oneDNN stops at 2.
+        The number of dims is up to 12; oneDNN supports only 2.
 
         Raises:
-            InvalidArguments: `dims` are no shape, a type cannot be stored, `nnz` is not in 0..volume, or indices are
-                floats or of 4 bits.
+            InvalidArguments: `dims` or a data type are invalid, `nnz` is not in 0..volume, or indices are floats or of
+                4 bits.
 
         Source: oneDNN, `dnnl_memory_desc_create_with_coo_encoding`.
 
         >>> MemoryDesc.coo((3, 4, 5), "bf16", 2, "s64").sizes
         (4, 16, 16, 16)
         """
-        return _encoded(allow_empty, dims, data_type, lambda wanted: sparsity.checked_coo(wanted, nnz, index_type))
+        return _create_kind(allow_empty, dims, data_type, lambda wanted: sparsity.make_coo(wanted, nnz, index_type))
 
     @classmethod
     def packed(
@@ -219,78 +220,77 @@ class MemoryDesc:
         *,
         allow_empty: bool = False,
     ) -> "MemoryDesc":
-        """The descriptor of a sparse tensor whose order the primitive that takes it chooses, as `any`.
+        """Create the descriptor of a sparse tensor in oneDNN's packed encoding.
 
-        Without `tag` it describes no memory: create a primitive with it and ask that for its descriptor, which has one.
-        The buffers are up to `nnz` values in the order of the tag, the number of values before each of its blocks
-        (s64), and one bit for each element, padding included (u8).
+        Without `tag` it describes no memory: create a primitive with it, and query the primitive for a descriptor with
+        the tag that it chose. The buffers are up to `nnz` values in the order of the tag, the number of values before
+        each of its blocks (s64), and one bit for each element, padding included (u8).
 
         Raises:
-            FormatTagError: `tag` cannot be read.
-            InvalidArguments: `dims` are no shape, the type cannot be stored, `nnz` is not in 0..volume, or `tag` has
-                other axes or inner blocks that do not hold a multiple of 64 elements.
+            FormatTagError: `tag` cannot be parsed.
+            InvalidArguments: `dims` or the data type are invalid, `nnz` is not in 0..volume, or `tag` has other axes or
+                inner blocks whose number of elements is not a multiple of 64.
 
         Source: oneDNN, `dnnl_memory_desc_create_with_packed_encoding`.
 
         >>> MemoryDesc.packed((64, 64), "s8", 1024).sizes, MemoryDesc.packed((64, 64), "s8", 1024, "aB64b").sizes
         ((0, 0, 0), (1024, 512, 512))
         """
-        return _encoded(allow_empty, dims, data_type, lambda wanted: sparsity.checked_packed(wanted, nnz, tag))
+        return _create_kind(allow_empty, dims, data_type, lambda wanted: sparsity.make_packed(wanted, nnz, tag))
 
     @classmethod
     def opaque(
         cls, dims: Iterable[int], data_type: DataTypeLike, name: str, nbytes: int, *, allow_empty: bool = False
     ) -> "MemoryDesc":
-        """The descriptor of a tensor in an order that one engine knows, as primitives choose them: `nbytes` bytes.
+        """Create the descriptor of a tensor of `nbytes` bytes in a format that only one engine knows.
 
         `name` is the engine's name of the format, of 1 to 64 letters, digits and `_-.`.
 
         Raises:
-            InvalidArguments: `dims` are no shape, the type cannot be stored, `name` is none, or `nbytes` is not in
-                0..2**63 - 1.
+            InvalidArguments: `dims`, the data type or `name` are invalid, or `nbytes` is not in 0..2**63 - 1.
 
         >>> MemoryDesc.opaque((8, 8, 3, 3), "f32", "wino", 4096).size
         4096
         """
-        return _encoded(allow_empty, dims, data_type, lambda wanted: sparsity.checked_opaque(wanted, name, nbytes))
+        return _create_kind(allow_empty, dims, data_type, lambda wanted: sparsity.make_opaque(wanted, name, nbytes))
 
     @classmethod
     def host_scalar(cls, data_type: DataTypeLike, *, allow_empty: bool = False) -> "MemoryDesc":
-        """The descriptor of one value that the host passes with each execution.
+        """Create the descriptor of one value that the host passes with each execution.
 
         Raises:
-            InvalidArguments: `data_type` cannot be stored.
+            InvalidArguments: `data_type` is not a data type of numbers.
 
         >>> MemoryDesc.host_scalar("f32").size
         4
         """
-        return _encoded(allow_empty, (1,), data_type, lambda _: kinds.HostScalar())
+        return _create_kind(allow_empty, (1,), data_type, lambda _: kinds.HostScalar())
 
     @classmethod
     def from_json(cls, text: str) -> "MemoryDesc":
-        """The descriptor that `to_json` wrote.
+        """Parse the JSON that `to_json` wrote.
 
         Raises:
-            InvalidArguments: `text` has another form or version, a key is missing, unknown or there twice, a value has
-                the wrong type or range, or what it says is no descriptor.
-            Unimplemented: it says compressed sparse rows of more than 2 dims.
+            InvalidArguments: `text` has another form or version, a key is missing, unknown or duplicate, a value has
+                the wrong type or range, or the content is not a valid descriptor.
+            Unimplemented: the content is compressed sparse rows of more than 2 dims.
         """
-        return _described(portable.from_json(text))
+        return _from_fields(portable.from_json(text))
 
     @classmethod
     def from_blob(cls, blob: "bytes | bytearray | memoryview | Sequence[int] | npt.NDArray[np.uint8]") -> "MemoryDesc":
-        """The descriptor that `to_blob` wrote; strides of unit axes are 1.
+        """Parse the blob that `to_blob` wrote; strides of unit axes are 1.
 
-        `blob` is bytes, anything with the buffer protocol whose elements are bytes, such as an array of uint8, or a
+        `blob` is bytes, an object with the buffer protocol whose elements are bytes, such as an array of uint8, or a
         sequence of integers from 0 to 255.
 
         Post-condition: from_blob(blob).to_blob() == blob.
 
         Raises:
-            InvalidArguments: `blob` is truncated, changed, of another library or version, or says no descriptor.
+            InvalidArguments: `blob` is truncated, changed, of another library or version, or not a valid descriptor.
             Unimplemented: as `from_json`.
         """
-        return _described(portable.from_blob(blob))
+        return _from_fields(portable.from_blob(blob))
 
     @classmethod
     def from_onednn(
@@ -301,37 +301,37 @@ class MemoryDesc:
         extras: Extras = NO_EXTRAS,
         name: str = "opaque",
     ) -> "MemoryDesc":
-        """The descriptor of a loaded oneDNN 3: `source` is a `dnnl_memory_desc_t` (handle or address), or a blob of it.
+        """Import a descriptor of a loaded oneDNN 3: a `dnnl_memory_desc_t` (handle or address), or one of its blobs.
 
-        The handle stays the caller's. It must be one of `library`, which nothing can check; NULL is refused. A blob is
-        read by the library that wrote it. Its queries do not tell extra flags, only that there are some: whoever asked
-        for them gives them as `extras`. An opaque format, which they only call so, gets `name`.
+        The caller remains the owner of a handle. The handle must belong to `library`, which cannot be checked; NULL is
+        an error. `library` must be the one that wrote a blob. oneDNN has no query for extra flags, so the caller passes
+        them as `extras`. oneDNN has no name for an opaque format, so it gets `name`.
 
-        Post-condition: the result has the dims, type, padding, strides, blocks, offset and size that the library tells.
+        Post-condition: the result has the dims, type, padding, strides, blocks, offset and size of oneDNN's queries.
 
         Raises:
-            InvalidArguments: `source` is NULL or neither a handle nor a blob of this library, `library` is no oneDNN 3,
-                or `extras` are not those of the descriptor.
-            Unimplemented: oneDNN says what no descriptor here can: another data type, padding before the data, extras
-                that were not given, a packed encoding that is filled; or the library is too old for blobs.
+            InvalidArguments: `source` is NULL or neither a handle nor a blob of this library, `library` is not a
+                oneDNN 3, or `extras` are not those of the descriptor.
+            Unimplemented: Inlay has no such descriptor: another data type, padding before the data, extras that were
+                not passed, or a packed encoding with a chosen order; or the library is too old for blobs.
         """
-        return portable.from_onednn(source, library, extras, name, _described)
+        return portable.from_onednn(source, library, extras, name, _from_fields)
 
-    # What is told of a descriptor: functions of the modules that know it, where their texts are, by the same names.
+    # Queries and conversions: functions of other modules, which have the docstrings.
 
-    ndims = Query(described.ndims)
-    is_zero = Query(described.is_zero)
-    kind = Query(described.kind)
-    padded_dims = Query(described.padded_dims)
-    padded_offsets = Query(described.padded_offsets)
-    has_runtime = Query(described.has_runtime)
-    strides = Query(described.strides)
-    inner_blocks = Query(described.inner_blocks)
-    inner_nblks = Query(described.inner_nblks)
-    inner_blks = Query(described.inner_blks)
-    inner_idxs = Query(described.inner_idxs)
-    digits = Query(described.digits)
-    require_layout = described.require_layout
+    ndims = Query(fields.ndims)
+    is_zero = Query(fields.is_zero)
+    kind = Query(fields.kind)
+    padded_dims = Query(fields.padded_dims)
+    padded_offsets = Query(fields.padded_offsets)
+    has_runtime = Query(fields.has_runtime)
+    strides = Query(fields.strides)
+    inner_blocks = Query(fields.inner_blocks)
+    inner_nblks = Query(fields.inner_nblks)
+    inner_blks = Query(fields.inner_blks)
+    inner_idxs = Query(fields.inner_idxs)
+    digits = Query(fields.digits)
+    require_layout = fields.require_layout
 
     size = Query(queries.size)
     sizes = Query(queries.sizes)
@@ -365,37 +365,36 @@ class MemoryDesc:
         format: FormatLike | None = None,
         allow_empty: bool = False,
     ) -> "MemoryDesc":
-        """The descriptor with numbers in place of RUNTIME: `dims` are all dims, the known ones repeated.
+        """Replace RUNTIME dims and strides by numbers; `dims` are all dims, including the known ones.
 
-        If one axis has a RUNTIME stride, it lies outside all others without a gap. If several have, their order is not
-        known: `strides`, all of them, or the `format` that the descriptor was made of says it.
+        If one axis has a RUNTIME stride, this axis becomes the outermost one, without a gap. If several have, their
+        order is not known: pass all `strides`, or the `format` that the descriptor was created from.
 
-        Post-conditions: result.dims == dims, and what was known is kept: dims, padding, strides, blocks, `offset0`.
+        Post-conditions: result.dims == dims, and known dims, padding, strides, blocks and `offset0` are unchanged.
 
         Raises:
-            InvalidArguments: there is no layout, `dims`, `strides` or `format` do not fit what is known, the order of
-                axes is not known, or the constructor would refuse the result.
+            InvalidArguments: there is no layout, `dims`, `strides` or `format` contradict known numbers, the order of
+                axes is not known, or the constructor would reject the result.
 
         >>> from inlay.layout import RUNTIME
         >>> MemoryDesc((RUNTIME, 17, 5, 4), "f32", "nChw8c").bind((2, 17, 5, 4))
         MemoryDesc((2, 17, 5, 4), 'f32', 'nChw8c')
         """
-        return _made(allow_empty, lambda: creation.bound(self, dims, strides, format))
+        return _create(allow_empty, lambda: creation.bind_fields(self, dims, strides, format))
 
     def reshape(self, dims: Iterable[int], *, digits: bool = False, allow_empty: bool = False) -> "MemoryDesc":
-        """The same elements under other dims of equal volume; nothing moves.
+        """Return the view of the same elements under other dims of equal volume; no data moves.
 
-        The rules are oneDNN's: an axis with blocks or padding is kept whole. With `digits`, blocked axes are split and
-        joined too, wherever each new axis ends where a digit does; the result is of kind `digits` where oneDNN cannot
-        say it.
+        The rules are oneDNN's: an axis with blocks or padding cannot be split or joined. With `digits` it can, if each
+        new axis ends where a digit ends; the result has the kind `digits` if oneDNN cannot represent it.
 
         Post-conditions:
             result.offset(y) == self.offset(x) wherever x and y have the same row-major index.
-            What is padding stays padding.
+            The padding of the result is the padding of self.
 
         Raises:
-            InvalidArguments: the volumes differ, something is RUNTIME, the kind has no dims to change, or no strides
-                give the same elements under `dims` (see `views.try_reshape`); the text says what to do instead.
+            InvalidArguments: the volumes differ, something is RUNTIME, the kind has no dims to change, or the view does
+                not exist (see `views.try_reshape`); the text names the repairs.
 
         Source: oneDNN, `dnnl_memory_desc_reshape`.
 
@@ -404,24 +403,24 @@ class MemoryDesc:
         >>> MemoryDesc((2, 16, 20), "f32", "aBc8b").reshape((32, 20), digits=True).pattern
         '(a a8) b -> a b a8'
         """
-        try:  # not by `_made`, whose two calls would be a twentieth of the time of a reshape
-            return _described(viewing.reshape(self, dims, digits, explain=allow_empty is not True))
+        try:  # `_create` would add two calls, 5 % of the time of a reshape
+            return _from_fields(viewing.reshape(self, dims, digits, explain=allow_empty is not True))
         except InlayError:
             if not as_flag("allow_empty", allow_empty):
                 raise
             return MemoryDesc()
 
     def try_reshape(self, dims: Iterable[int], *, digits: bool = False) -> "MemoryDesc | Refusal[MemoryDesc]":
-        """What `reshape` gives, or a value that says why not and what to do instead.
+        """Return the view that `reshape` returns, or a `Refusal` with the reason and repairs if there is none.
 
         Post-conditions, of a refusal:
-            `nearest` are dims that `reshape` accepts, `free` is what it gives with `digits`.
-            `target` has the dims of self and can be reshaped to `dims`; reordering to it moves `moved` bytes, the
-            elements read and the destination written, and no other candidate moves less: the present format without
-            blocks on the axes concerned; the same with these axes together; row-major order.
+            `nearest` are dims that `reshape` accepts, `free` is the result with `digits`.
+            `target` has the dims of self and can be reshaped to `dims`. A reorder to it reads and writes `moved` bytes.
+            It is the cheapest of three candidates: the present format without blocks on the axes concerned, the same
+            with these axes adjacent, and row-major order.
 
         Raises:
-            InvalidArguments: `dims` are no shape of a tensor.
+            InvalidArguments: `dims` are invalid.
 
         >>> print(MemoryDesc((2, 18, 5, 4), "f32", "nChw8c").try_reshape((2, 2, 9, 5, 4)))
         axis 1 (c) cannot be split into 2 x 9: its 18 elements are padded to 24 in blocks of 8
@@ -429,33 +428,33 @@ class MemoryDesc:
         """
         wanted = as_integers("dims", dims)
         fields = viewing.try_reshape(self, wanted, digits)
-        if not isinstance(fields, Fault):
-            return _described(fields)
-        return viewing.reshape_refusal(self, wanted, fields, digits, _described)
+        if not isinstance(fields, ViewFault):
+            return _from_fields(fields)
+        return viewing.reshape_refusal(self, wanted, fields, digits, _from_fields)
 
     def permute_axes(self, permutation: Iterable[int], *, allow_empty: bool = False) -> "MemoryDesc":
-        """Relabel the logical axes: axis i becomes axis `permutation[i]`; nothing moves.
+        """Relabel the logical axes: axis i becomes axis `permutation[i]`; no data moves.
 
         Post-conditions:
             result.dims[permutation[i]] == self.dims[i] for every axis i.
             result.offset(y) == self.offset(x) for every coordinate x, where y[permutation[i]] == x[i].
 
         Raises:
-            InvalidArguments: `permutation` is not each axis once, something is RUNTIME, or the kind has no axes to
-                relabel.
+            InvalidArguments: `permutation` does not contain each axis once, something is RUNTIME, or the kind has no
+                axes to relabel.
 
         Source: oneDNN, `dnnl_memory_desc_permute_axes`.
 
         >>> MemoryDesc((2, 16, 5, 7), "f32", "aBcd8b").permute_axes((0, 3, 1, 2))
         MemoryDesc((2, 5, 7, 16), 'f32', 'aDbc8d')
         """
-        return _made(allow_empty, lambda: viewing.permute_axes(self, permutation))
+        return _create(allow_empty, lambda: viewing.permute_axes(self, permutation))
 
     reinterpret_axes = permute_axes
-    """`permute_axes`, by the other name that the RFC of oneDNN proposes."""
+    """Alias of `permute_axes`, the name in a proposal (RFC) for oneDNN."""
 
     def rename_axes(self, order: Iterable[int], *, allow_empty: bool = False) -> "MemoryDesc":
-        """The axes in another order, as NumPy's `transpose`: axis i of the result is axis `order[i]`; nothing moves.
+        """Reorder the axes as NumPy's `transpose`: axis i of the result is axis `order[i]`; no data moves.
 
         Post-condition: self.rename_axes(order).permute_axes(order) == self.
 
@@ -465,17 +464,18 @@ class MemoryDesc:
         >>> MemoryDesc((2, 16, 5, 7), "f32", "nchw").rename_axes((0, 2, 3, 1)).dims
         (2, 5, 7, 16)
         """
-        return _made(allow_empty, lambda: viewing.rename_axes(self, order))
+        return _create(allow_empty, lambda: viewing.rename_axes(self, order))
 
     def submemory(self, dims: Iterable[int], offsets: Iterable[int], *, allow_empty: bool = False) -> "MemoryDesc":
-        """The box of `dims` elements that starts at coordinate `offsets`; nothing moves.
+        """Return the view of the box of `dims` elements that starts at coordinate `offsets`; no data moves.
 
-        An axis that reaches the border of the data keeps its padding, another has none. A box may lie inside one block.
+        Along an axis where the box reaches the last element, the view keeps the padding; its other axes have none. A
+        box inside one block is allowed.
 
         Post-condition: result.offset(x) == self.offset(x + offsets) for every coordinate x of the box.
 
         Raises:
-            InvalidArguments: the box does not lie within `dims`.
+            InvalidArguments: the box is not within the dims.
             Unimplemented: something is RUNTIME, there is no layout, or a box cuts a block (see `views.try_submemory`).
 
         Source: oneDNN, `dnnl_memory_desc_create_submemory`.
@@ -483,14 +483,14 @@ class MemoryDesc:
         >>> MemoryDesc((2, 17, 5, 4), "f32", "nChw8c").submemory((1, 9, 5, 4), (1, 8, 0, 0)).padded_dims
         (1, 16, 5, 4)
         """
-        return _made(allow_empty, lambda: viewing.submemory(self, dims, offsets))
+        return _create(allow_empty, lambda: viewing.submemory(self, dims, offsets))
 
     def equivalent(self, other: "MemoryDesc") -> bool:
-        """Whether both have the same dims, padding and type, and place every coordinate at the same offset.
+        """Return True if dims, padding, data type, extras, and the offset of every coordinate are the same.
 
         Raises:
-            InvalidArguments: `other` is no descriptor.
-            Unimplemented: they differ only in how RUNTIME dims or strides are spelled.
+            InvalidArguments: `other` is not a descriptor.
+            Unimplemented: the layouts differ and have RUNTIME dims or strides.
 
         >>> twice, once = (MemoryDesc((32,), "u8", tag) for tag in ("A4a4a", "A16a"))
         >>> twice == once, twice.equivalent(once)
@@ -502,16 +502,17 @@ class MemoryDesc:
             return True
         if not isinstance(self.layout, Layout) or not isinstance(other.layout, Layout):
             return False
-        mine, theirs = ((d.dims, d.data_type, d.offset0, d.extras) for d in (self, other))
-        return mine == theirs and self.layout.equivalent(other.layout)
+        fields, other_fields = ((d.dims, d.data_type, d.offset0, d.extras) for d in (self, other))
+        return fields == other_fields and self.layout.equivalent(other.layout)
 
     def _equality_key(self) -> tuple[object, ...]:
+        """Return the key that `==` compares, computed at the first call."""
         if self._key is None:
             _set_key(self, queries.equality_key(self))
         return self._key  # type: ignore[return-value]
 
     def __eq__(self, other: object) -> bool:
-        """oneDNN's equality: the same spelling, where strides of unpadded unit axes do not count."""
+        """Return True if descriptors are equal as in oneDNN, which ignores the strides of unpadded unit axes."""
         if self is other:
             return True
         if not isinstance(other, MemoryDesc):
@@ -519,21 +520,21 @@ class MemoryDesc:
         return self._equality_key() == other._equality_key()
 
     def __hash__(self) -> int:
-        """Equal descriptors have equal hashes."""
+        """Return a hash; equal descriptors have equal hashes."""
         if self._hash is None:
             _set_hash(self, hash(self._equality_key()))
         return self._hash  # type: ignore[return-value]
 
     def __str__(self) -> str:
-        """oneDNN's textual form, such as `f32:p:blocked:aBcd8b::f0`; dims are no part of it."""
+        """Return oneDNN's text, such as `f32:p:blocked:aBcd8b::f0`, which does not contain the dims."""
         return queries.text(self)
 
     def __repr__(self) -> str:
-        """The call that creates this descriptor."""
+        """Return the call that creates this descriptor."""
         return queries.call_text(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy by the spelling; the hash is another in each process."""
+        """Pickle and copy by the fields, without the hash, which differs between processes."""
         name = None if self.data_type is None else self.data_type.name
         return _restored, (self.dims, name, self.layout, self.offset0, self.extras, self.spelling)
 
@@ -548,7 +549,7 @@ class MemoryDesc:
         return show(self).html()
 
 
-# As for the axes of a layout: writing through the slots takes two thirds of the time of `object.__setattr__`.
+# A frozen dataclass is written through its slots here: two thirds of the time of `object.__setattr__`.
 _set_dims = vars(MemoryDesc)["dims"].__set__
 _set_data_type = vars(MemoryDesc)["data_type"].__set__
 _set_layout = vars(MemoryDesc)["layout"].__set__
@@ -560,27 +561,28 @@ _set_key = vars(MemoryDesc)["_key"].__set__
 _set_hash = vars(MemoryDesc)["_hash"].__set__
 
 
-def _described(fields: Fields) -> MemoryDesc:
-    """The descriptor of fields that are known to fit."""
+def _from_fields(fields: FieldValues) -> MemoryDesc:
+    """Create a descriptor from validated fields."""
     desc = MemoryDesc.__new__(MemoryDesc)
     desc._fill(fields)
     return desc
 
 
-def _made(allow_empty: bool, make: Callable[[], Fields]) -> MemoryDesc:
-    """The descriptor of what `make` gives, or with `allow_empty` the zero descriptor in place of every error."""
+def _create(allow_empty: bool, make: Callable[[], FieldValues]) -> MemoryDesc:
+    """Create a descriptor from the fields that `make` returns; with `allow_empty`, the zero descriptor if it raises."""
     try:
-        return _described(make())
+        return _from_fields(make())
     except InlayError:
         if not as_flag("allow_empty", allow_empty):
             raise
         return MemoryDesc()
 
 
-def _encoded(
+def _create_kind(
     allow_empty: bool, dims: Iterable[int], data_type: DataTypeLike, place: Callable[[Dims], kinds.Placement]
 ) -> MemoryDesc:
-    return _made(allow_empty, lambda: creation.encoded(dims, data_type, place))
+    """Create a descriptor without a layout; `place` checks the dims and returns the kind."""
+    return _create(allow_empty, lambda: creation.fields_without_layout(dims, data_type, place))
 
 
 def _restored(
@@ -591,6 +593,7 @@ def _restored(
     extras: Extras = NO_EXTRAS,
     spelling: str | None = None,
 ) -> MemoryDesc:
-    blocks = creation.blocks_of(layout) if isinstance(layout, Layout) else None
+    """Recreate a pickled descriptor; pickles contain the name of this function."""
+    blocks = creation.onednn_blocks(layout) if isinstance(layout, Layout) else None
     data_type = None if name is None else ALL_TYPES[name]
-    return _described((dims, data_type, layout, offset0, blocks, extras, spelling))
+    return _from_fields((dims, data_type, layout, offset0, blocks, extras, spelling))

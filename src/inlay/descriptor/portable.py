@@ -17,15 +17,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from inlay.arguments import as_flag
-from inlay.descriptor.described import Described, Fields
 from inlay.descriptor.extras import Extras
+from inlay.descriptor.fields import DescriptorFields, FieldValues
 from inlay.descriptor.queries import size
 from inlay.errors import InvalidArguments
 
 if TYPE_CHECKING:
-    from inlay.descriptor.imported import Handle
+    from inlay.descriptor.onednn_import import DescriptorHandle
 
-D = TypeVar("D", bound=Described)
+D = TypeVar("D", bound=DescriptorFields)
 
 _EXPORTER = ("inlay.engines.onednn", "export_descriptor")
 """What makes handles of a library. Engines are in a package below this one, so it is loaded by name when called."""
@@ -38,7 +38,7 @@ class OwnedHandle(Protocol):
     """The pointer, for calls of the library."""
 
 
-def to_json(desc: Described, *, spelling: bool = True) -> str:
+def to_json(desc: DescriptorFields, *, spelling: bool = True) -> str:
     """The descriptor as one JSON object, in a form that has a version and is stable: see `descriptor.serialization`.
 
     Post-condition: from_json of the text equals this descriptor and has its layout, and its spelling unless that is
@@ -52,23 +52,23 @@ def to_json(desc: Described, *, spelling: bool = True) -> str:
     >>> MemoryDesc((4, 6), "bf16", "any").to_json()
     '{"inlay":"memory_desc","version":1,"kind":"any","dims":[4,6],"data_type":"bf16"}'
     """
-    from inlay.descriptor.serialization import json_of
+    from inlay.descriptor.serialization import encode_json
 
-    return json_of(desc, spelling=as_flag("spelling", spelling))
+    return encode_json(desc, spelling=as_flag("spelling", spelling))
 
 
-def from_json(text: str) -> Fields:
+def from_json(text: str) -> FieldValues:
     """The fields of `MemoryDesc.from_json`.
 
     Raises:
         InvalidArguments, Unimplemented: as there.
     """
-    from inlay.descriptor.serialization import checked_fields, parts_of_json
+    from inlay.descriptor.serialization import parse_json, validate_fields
 
-    return checked_fields(parts_of_json(text))
+    return validate_fields(parse_json(text))
 
 
-def to_blob(desc: Described) -> bytes:
+def to_blob(desc: DescriptorFields) -> bytes:
     """The descriptor as bytes of Inlay's own form: see `descriptor.serialization`. oneDNN's blobs are others.
 
     Post-condition: two descriptors are equal exactly when their blobs are.
@@ -76,27 +76,28 @@ def to_blob(desc: Described) -> bytes:
     Raises:
         InvalidArguments: as `to_json`.
     """
-    from inlay.descriptor.serialization import blob_of
+    from inlay.descriptor.blob import encode_blob
 
-    return blob_of(desc)
+    return encode_blob(desc)
 
 
-def from_blob(blob: object) -> Fields:
+def from_blob(blob: object) -> FieldValues:
     """The fields of `MemoryDesc.from_blob`.
 
     Raises:
         InvalidArguments, Unimplemented: as there.
     """
-    from inlay.descriptor.serialization import bytes_of_blob, checked_fields, parts_of_blob, require_canonical
+    from inlay.descriptor.blob import as_blob_bytes, parse_blob, require_canonical
+    from inlay.descriptor.serialization import validate_fields
 
-    data = bytes_of_blob(blob)
-    parts = parts_of_blob(data)
-    fields = checked_fields(parts)
+    data = as_blob_bytes(blob)
+    parts = parse_blob(data)
+    fields = validate_fields(parts)
     require_canonical(parts, data)
     return fields
 
 
-def to_onednn(desc: Described) -> OwnedHandle:
+def to_onednn(desc: DescriptorFields) -> OwnedHandle:
     """A live `dnnl_memory_desc_t` of the oneDNN that Inlay computes with: `handle.value` is the pointer.
 
     It is destroyed when nothing refers to the result any more, so keep the result while the library uses the
@@ -113,34 +114,38 @@ def to_onednn(desc: Described) -> OwnedHandle:
 
 
 def from_onednn(
-    source: ctypes.c_void_p | int | bytes, library: ctypes.CDLL, extras: Extras, name: str, make: Callable[[Fields], D]
+    source: ctypes.c_void_p | int | bytes,
+    library: ctypes.CDLL,
+    extras: Extras,
+    name: str,
+    make: Callable[[FieldValues], D],
 ) -> D:
     """What `make` makes of the fields of `MemoryDesc.from_onednn`, if the library gives it the same size.
 
     Raises:
         InvalidArguments, Unimplemented: as there.
     """
-    from inlay.descriptor.imported import Handle, address_of, destroy, handle_of_blob
+    from inlay.descriptor.onednn_import import DescriptorHandle, as_address, create_handle_from_blob, destroy
 
     if not isinstance(source, (bytes, bytearray)):
-        return _of_handle(Handle(library, address_of(source)), extras, name, make)
-    pointer = handle_of_blob(library, bytes(source))
+        return _import_handle(DescriptorHandle(library, as_address(source)), extras, name, make)
+    pointer = create_handle_from_blob(library, bytes(source))
     try:
-        return _of_handle(Handle(library, address_of(pointer)), extras, name, make)
+        return _import_handle(DescriptorHandle(library, as_address(pointer)), extras, name, make)
     finally:
         destroy(library, pointer)
 
 
-def _of_handle(handle: "Handle", extras: Extras, name: str, make: Callable[[Fields], D]) -> D:
-    from inlay.descriptor.imported import parts_of_handle, require_format, require_known_extras
-    from inlay.descriptor.serialization import checked_fields
+def _import_handle(handle: "DescriptorHandle", extras: Extras, name: str, make: Callable[[FieldValues], D]) -> D:
+    from inlay.descriptor.onednn_import import read_handle, require_format, require_known_extras
+    from inlay.descriptor.serialization import validate_fields
 
-    plain = parts_of_handle(handle, name)
+    plain = read_handle(handle, name)
     # Only what is a descriptor is given back to the library's own arithmetic.
-    checked_fields(plain)
+    validate_fields(plain)
     require_format(plain)
     require_known_extras(handle, plain, extras)
-    desc = make(checked_fields(replace(plain, extras=extras)))
-    if not handle.says(size(desc), desc.offset0, desc.extras):
+    desc = make(validate_fields(replace(plain, extras=extras)))
+    if not handle.has_size(size(desc), desc.offset0, desc.extras):
         raise InvalidArguments(f"{desc!r} has {size(desc)} bytes, but oneDNN says {handle.size}: it is not the same")
     return desc

@@ -1,35 +1,36 @@
-"""What a descriptor answers: its size, the offsets of coordinates, its keys, its order of elements, and its texts.
+"""Queries of a descriptor: size in bytes, offsets of coordinates, cache keys, order of the elements, and texts.
 
-Size is oneDNN's, the bytes up to the end of the axis that reaches farthest, inner blocks included:
+The size is defined as in oneDNN: the largest extent of an axis in memory, inner blocks included:
 
-    (4, 6) strides (8, 1), f32    axis 0 reaches 4 * 8 = 32 elements: 128 bytes, the last gap included
-    (2, 17, 5, 4) nChw8c, f32     axis 0 reaches 2 * 480: 3840 bytes, padding included
+    (4, 6) strides (8, 1), f32    extent of axis 0: 4 * 8 = 32 elements, 128 bytes, the last gap included
+    (2, 17, 5, 4) nChw8c, f32     extent of axis 0: 2 * 480 elements, 3840 bytes, padding included
 
-It says what to allocate for a fresh tensor, not what a view touches: `offset0` is left out, all-zero strides give 0 or
-one block, and so does a box inside one block. What offsets really reach is `Layout.span`.
+This is the size to allocate for a new tensor. It is not the range of memory of a view: `offset0` is not included, and
+for strides that are all zero, or a box inside one block, the size is at most one block. `Layout.span` is the exact
+range of offsets.
 
-A layout counts elements from its own origin; a descriptor adds `offset0`, and bytes are elements times their width.
-Where many coordinates are asked at once the answers are 64-bit integers, which wrap silently in NumPy and do not here.
+Offsets of a layout start at its origin. Those of a descriptor include `offset0`, and byte offsets are multiplied by the
+element size. Offsets of many coordinates are 64-bit integers; an overflow is an error, unlike in NumPy.
 
-The order of the elements is told by tag and pattern, by the axes sorted by stride, and by strides in bytes:
+Queries for the order of the elements are the tag, the pattern, the axes sorted by stride, and strides in bytes:
 
 >>> from inlay.descriptor import MemoryDesc
 >>> rows = MemoryDesc((3, 5), "f32", strides=(8, 1))
 >>> rows.tag, rows.order, rows.byte_strides, rows.is_plain, rows.is_dense
 (None, (0, 1), (32, 4), True, False)
 
-There are two texts: the call in Python that creates the descriptor, and oneDNN's notation of its verbose log,
+There are two texts: the call in Python that creates the descriptor, and the notation of oneDNN's verbose log,
 
     f32:p:blocked:aBcd8b::f0
-    |   | |       |      |+-- extra flags and what they need: f9:s8m1:zpm1
-    |   | |       |      +--- strides, where the layout has gaps: 8x1
+    |   | |       |      |+-- extra flags and their fields: f9:s8m1:zpm1
+    |   | |       |      +--- strides, if the layout has gaps: 8x1
     |   | |       +---------- axes outermost first by stride, upper case if blocked, then the inner blocks; * if RUNTIME
     |   | +------------------ kind
-    |   +-------------------- a: any had been said; p: some axis is padded; 0: the first element is not at offset 0
+    |   +-------------------- a: a primitive chose the layout; p: some axis is padded; 0: offset0 is not 0
     +------------------------ data type
 
-in which axes are placed by stride alone, so the letters are not always a tag that creates the descriptor: nhwc with all
-dims 1 prints `abcd`. A layout in a digit order that no tag can say prints its digits per axis, `(2,512)(4,4)(32,16)`.
+which sorts axes by stride alone. So its letters are not always a tag that creates the descriptor: nhwc with all dims 1
+prints `abcd`. A layout of kind `digits` prints the digits of each axis, `(2,512)(4,4)(32,16)`.
 
 Source: oneDNN, `memory_desc_wrapper::size` and `md2fmt_str`.
 """
@@ -44,21 +45,21 @@ import numpy.typing as npt
 from inlay.arguments import as_flag
 from inlay.data_type import DataType
 from inlay.descriptor import kinds
-from inlay.descriptor.described import Described, InnerBlocks, has_runtime, require_layout, strides
 from inlay.descriptor.extras import NO_EXTRAS, Extras
+from inlay.descriptor.fields import DescriptorFields, InnerBlocks, has_runtime, require_layout, strides
 from inlay.descriptor.sparsity import RUNTIME_SIZE, sparse_sizes
 from inlay.descriptor.validation import LARGEST
 from inlay.errors import InlayError, Unimplemented
 from inlay.layout import RUNTIME, Dims, Layout
 from inlay.layout.axis import LETTERS
-from inlay.notation.format_tag import FormatTag, creates, order_by_stride, tag_of
+from inlay.notation.format_tag import FormatTag, order_by_stride, tag_matches, tag_of
 from inlay.notation.pattern import parse_pattern, pattern_of
 
 # Size in bytes
 
 
 def bytes_of(elements: int, data_type: DataType) -> int:
-    """Whole bytes that hold this many elements.
+    """Return the number of whole bytes that hold `elements` elements.
 
     >>> from inlay.data_type import as_data_type
     >>> bytes_of(5, as_data_type("s4")), bytes_of(5, as_data_type("bf16"))
@@ -68,7 +69,7 @@ def bytes_of(elements: int, data_type: DataType) -> int:
 
 
 def bytes_text(count: int) -> str:
-    """A number of bytes as a reader takes it in, in powers of 1000.
+    """Return the text of a number of bytes, with a unit of a power of 1000 bytes.
 
     >>> bytes_text(640), bytes_text(5760)
     ('640 bytes', '5.8 kB')
@@ -83,10 +84,10 @@ def bytes_text(count: int) -> str:
     return f"{size:.1f} {unit}"
 
 
-def size(desc: Described) -> int:
-    """Bytes of a fresh buffer, oneDNN's measure: gaps and extras counted, `offset0` not; 2**63 if it is RUNTIME.
+def size(desc: DescriptorFields) -> int:
+    """The size of buffer 0 in bytes, as in oneDNN: with gaps and extras, without `offset0`; 2**63 if RUNTIME.
 
-    The zero descriptor, `any`, and tensors with a dim of 0 have none. What the offsets reach is `layout.span`.
+    The size is 0 for the zero descriptor, for `any`, and if a dim is 0. `layout.span` is the exact range of offsets.
     """
     match desc.layout:
         case Layout():
@@ -102,10 +103,11 @@ def size(desc: Described) -> int:
             return 0
 
 
-def layout_size(desc: Described, layout: Layout, extras: Extras) -> int:
-    """The size in bytes of a tensor that `layout`, that of `desc`, places with `extras` behind it.
+def layout_size(desc: DescriptorFields, layout: Layout, extras: Extras) -> int:
+    """Return the size in bytes of a tensor with `layout`, that of `desc`, and `extras` behind the elements.
 
-    A layout that oneDNN cannot say takes the bytes up to its last element, from its first if that lies below 0.
+    For the kind `digits`, it is the size of the range from the lower of offset 0 and the lowest offset, up to the
+    highest offset.
     """
     assert desc.data_type is not None
     if 0 in desc.dims:
@@ -116,23 +118,24 @@ def layout_size(desc: Described, layout: Layout, extras: Extras) -> int:
         low, high = layout.span
         nbytes = bytes_of(high - min(low, 0), desc.data_type)
     else:
-        nbytes = bytes_of(_reach(layout, desc._blocks), desc.data_type)
+        nbytes = bytes_of(_reached_elements(layout, desc._blocks), desc.data_type)
     return extras.size_with(nbytes, layout.dims) if extras else nbytes
 
 
-def _reach(layout: Layout, blocks: InnerBlocks) -> int:
-    reach = 0
+def _reached_elements(layout: Layout, blocks: InnerBlocks) -> int:
+    """Return the largest extent of an axis in memory, in elements; the volume of the inner blocks if that is 1."""
+    largest = 0
     for dim, axis in zip(layout.dims, layout.axes, strict=True):
         count = dim // axis.block
-        reach = max(reach, count * axis.stride if count != 1 else 1)
-    return prod([size for _, size in blocks]) if reach == 1 else reach
+        largest = max(largest, count * axis.stride if count != 1 else 1)
+    return prod([size for _, size in blocks]) if largest == 1 else largest
 
 
-def sizes(desc: Described) -> tuple[int, ...]:
-    """Bytes of each buffer: one for every kind but sparse, whose buffers are listed in `kinds`.
+def sizes(desc: DescriptorFields) -> tuple[int, ...]:
+    """The size of each buffer in bytes; all kinds but sparse have one buffer.
 
-    A sparse tensor with a dim of 0 has only empty buffers, and values of 4 bits take a byte each. The sizes of the
-    packed encoding are 0 until a primitive has chosen its tag.
+    `kinds` lists the buffers of sparse tensors. All of them are empty if a dim is 0, or if the encoding is packed and
+    has no tag yet. Sparse values of 4 bits occupy a byte each.
 
     >>> from inlay.descriptor import MemoryDesc
     >>> MemoryDesc.csr((3, 4), "f32", 2).sizes, MemoryDesc((3, 4), "f32").sizes
@@ -144,24 +147,25 @@ def sizes(desc: Described) -> tuple[int, ...]:
 # Offsets
 
 
-def offset(desc: Described, coordinates: npt.ArrayLike) -> Any:
-    """Elements from the start of the buffer to each coordinate, `offset0` included; padding has coordinates too.
+def offset(desc: DescriptorFields, coordinates: npt.ArrayLike) -> Any:
+    """Return the offset of each coordinate from the start of the buffer, in elements, `offset0` included.
 
-    `coordinates` has shape (..., ndims): one coordinate gives an int, an array of them an int64 array.
+    `coordinates` has shape (..., ndims). One coordinate gives an int; an array of coordinates gives an int64 array of
+    the shape before the last axis. Coordinates of padding are valid.
 
     Raises:
-        InvalidArguments: there is no layout, or a coordinate has the wrong length or lies outside `padded_dims`.
-        Unimplemented: a dim or stride is RUNTIME, or an array was given and offsets exceed 64 bits.
+        InvalidArguments: there is no layout, or a coordinate has the wrong length or is outside `padded_dims`.
+        Unimplemented: a dim or stride is RUNTIME, or offsets of an array exceed 64 bits.
 
     >>> from inlay.descriptor import MemoryDesc
     >>> MemoryDesc((2, 16, 5, 4), "f32", "nhwc").offset((1, 2, 3, 1))
     530
     """
-    return scaled(require_layout(desc, "offset")[0].offset(coordinates), desc.offset0, 1)
+    return shift_and_scale(require_layout(desc, "offset")[0].offset(coordinates), desc.offset0, 1)
 
 
-def byte_offset(desc: Described, coordinates: npt.ArrayLike) -> Any:
-    """The byte of the buffer in which each element starts; 4-bit elements of even offset are in its low half.
+def byte_offset(desc: DescriptorFields, coordinates: npt.ArrayLike) -> Any:
+    """Return the offset of each element's first byte in the buffer; a 4-bit element of even offset is its low half.
 
     Raises:
         InvalidArguments, Unimplemented: as `offset`.
@@ -171,32 +175,32 @@ def byte_offset(desc: Described, coordinates: npt.ArrayLike) -> Any:
     array([0, 0, 3])
     """
     layout, data_type = require_layout(desc, "byte_offset")
-    nbytes = scaled(layout.offset(coordinates), desc.offset0, data_type.itemsize)
+    nbytes = shift_and_scale(layout.offset(coordinates), desc.offset0, data_type.itemsize)
     return nbytes // 2 if data_type.is_sub_byte else nbytes
 
 
-def scaled(offsets: Any, start: int, step: int) -> Any:
-    """`start + offsets` times `step`: of an int exactly, of an int64 array where the results fit.
+def shift_and_scale(offsets: Any, start: int, step: int) -> Any:
+    """Return `(start + offsets) * step` for an int, or for an int64 array if no result overflows.
 
     Raises:
         Unimplemented: `offsets` is an array and a result exceeds 64 bits.
 
-    >>> scaled(2, 1, 4), scaled(np.array([0, 2]), 1, 4)
+    >>> shift_and_scale(2, 1, 4), shift_and_scale(np.array([0, 2]), 1, 4)
     (12, array([ 4, 12]))
     """
     if isinstance(offsets, np.ndarray) and offsets.size:
         low, high = ((start + int(end)) * step for end in (offsets.min(), offsets.max()))
         if low < -LARGEST or high > LARGEST:
-            raise Unimplemented(f"offsets {low}..{high} exceed 64 bits: ask one coordinate at a time")
-    moved = offsets + start if start else offsets
-    return moved if step == 1 else moved * step
+            raise Unimplemented(f"offsets {low}..{high} exceed 64 bits: pass one coordinate at a time")
+    shifted = offsets + start if start else offsets
+    return shifted if step == 1 else shifted * step
 
 
 # Keys
 
 
-def equality_key(desc: Described) -> tuple[object, ...]:
-    """What two descriptors must share to be equal: all of the spelling, except strides of unpadded unit axes."""
+def equality_key(desc: DescriptorFields) -> tuple[object, ...]:
+    """Return the key that equal descriptors share: all fields but `spelling` and the strides of unpadded unit axes."""
     if not desc.dims or desc.data_type is None:
         return ()
     placement, code = desc.layout, desc.data_type.code or desc.data_type.name
@@ -213,8 +217,8 @@ def equality_key(desc: Described) -> tuple[object, ...]:
     return (*key, desc.extras) if desc.extras else key
 
 
-def exact_key(desc: Described) -> Hashable:
-    """A key for caches of what depends on all strides: those of unpadded unit axes too, which equality ignores.
+def exact_key(desc: DescriptorFields) -> Hashable:
+    """A cache key that includes all strides: also those of unpadded unit axes, which `==` ignores.
 
     Post-condition: descriptors with equal keys are equal and have the same strides.
 
@@ -229,8 +233,8 @@ def exact_key(desc: Described) -> Hashable:
 # Order of elements
 
 
-def tag(desc: Described) -> str | None:
-    """The format tag that creates this descriptor, or None where none does; `any` for that kind.
+def tag(desc: DescriptorFields) -> str | None:
+    """The format tag that creates this descriptor, in abstract letters; None if there is none, `any` for that kind.
 
     Post-condition: MemoryDesc(self.dims, self.data_type, self.tag) == self, unless None.
 
@@ -244,23 +248,23 @@ def tag(desc: Described) -> str | None:
     return None if desc.extras else tag_without_extras(desc)
 
 
-def tag_without_extras(desc: Described) -> str | None:
-    """The tag, extras left out of account."""
+def tag_without_extras(desc: DescriptorFields) -> str | None:
+    """Return the format tag that creates this descriptor if its extras are ignored, or None."""
     if isinstance(desc.layout, kinds.Any):
         return "any"
     if not isinstance(desc.layout, Layout) or desc._blocks is None or desc.offset0:
         return None
-    found = tag_of(desc.layout)
-    return str(found) if found is not None and found.layout(desc.dims).dims == desc.layout.dims else None
+    candidate = tag_of(desc.layout)
+    return str(candidate) if candidate is not None and candidate.layout(desc.dims).dims == desc.layout.dims else None
 
 
-def has_tag(desc: Described, tag: str | FormatTag) -> bool:
-    """Whether `tag`, in any letters, creates this descriptor; `any` is true of that kind alone.
+def has_tag(desc: DescriptorFields, tag: str | FormatTag) -> bool:
+    """Return True if `tag`, in any letters, creates this descriptor; the tag `any` creates the kind `any`.
 
-    Post-condition: the result is whether MemoryDesc(self.dims, self.data_type, tag) == self.
+    Post-condition: the result is MemoryDesc(self.dims, self.data_type, tag) == self.
 
     Raises:
-        FormatTagError: `tag` cannot be read.
+        FormatTagError: `tag` cannot be parsed.
         InvalidArguments: `tag` is neither text nor a `FormatTag`.
 
     >>> from inlay.descriptor import MemoryDesc
@@ -273,11 +277,15 @@ def has_tag(desc: Described, tag: str | FormatTag) -> bool:
     wanted = tag if isinstance(tag, FormatTag) else FormatTag.parse(tag)
     if not isinstance(desc.layout, Layout) or wanted.ndims != len(desc.dims):
         return False
-    return not desc.extras and tag_without_extras(desc) is not None and creates(wanted, desc.layout, every_stride=False)
+    return (
+        not desc.extras
+        and tag_without_extras(desc) is not None
+        and tag_matches(wanted, desc.layout, every_stride=False)
+    )
 
 
-def axis_letters(desc: Described) -> str:
-    """One letter per axis: those of the format tag that the descriptor was made of, else those of abstract tags.
+def axis_letters(desc: DescriptorFields) -> str:
+    """Return one letter per axis: those of the tag that the descriptor was created from, or else abstract letters.
 
     >>> from inlay.descriptor import MemoryDesc
     >>> axis_letters(MemoryDesc((2, 3, 4, 5), "f32", "nhwc")), axis_letters(MemoryDesc((2, 3), "f32"))
@@ -286,19 +294,17 @@ def axis_letters(desc: Described) -> str:
     return LETTERS[: len(desc.dims)] if desc.spelling is None else FormatTag.parse(desc.spelling).letters
 
 
-def pattern(desc: Described) -> str:
+def pattern(desc: DescriptorFields) -> str:
     """The layout in pattern notation.
 
     Raises:
-        InvalidArguments: there is no layout, or no pattern can say it.
+        InvalidArguments: there is no layout, or it has no pattern (`pattern_of`).
     """
     return pattern_of(require_layout(desc, "pattern")[0])
 
 
-def is_plain(desc: Described) -> bool:
-    """Whether there is a layout and no axis has inner blocks: one stride per axis says where elements lie.
-
-    Blocks of one element are none, and so are digits that one stride says as well.
+def is_plain(desc: DescriptorFields) -> bool:
+    """True if there is a layout and no axis has inner blocks of more than one element, so one stride per axis suffices.
 
     >>> from inlay.descriptor import MemoryDesc
     >>> [MemoryDesc((2, 16, 5, 4), "f32", tag).is_plain for tag in ("nhwc", "nChw8c", "any")]
@@ -307,13 +313,13 @@ def is_plain(desc: Described) -> bool:
     return isinstance(desc.layout, Layout) and all(axis.block == 1 for axis in desc.layout.axes)
 
 
-def is_dense(desc: Described) -> bool:
-    """Whether elements and padding fill the buffer from `offset0` on without gap and without overlap.
+def is_dense(desc: DescriptorFields) -> bool:
+    """True if elements and padding occupy consecutive offsets without gap and overlap.
 
-    False where there is no layout or something is RUNTIME.
+    False if there is no layout, or a dim or stride is RUNTIME.
 
     Raises:
-        Unimplemented: the strides interleave so that only a long search could tell.
+        Unimplemented: the strides interleave, and a bounded search does not decide (`AddressMap.overlaps`).
 
     >>> from inlay.descriptor import MemoryDesc
     >>> MemoryDesc((2, 17), "f32", "aB8b").is_dense, MemoryDesc((4, 6), "f32", strides=(8, 1)).is_dense
@@ -322,8 +328,8 @@ def is_dense(desc: Described) -> bool:
     return isinstance(desc.layout, Layout) and not has_runtime(desc) and desc.layout.is_dense
 
 
-def byte_strides(desc: Described) -> Dims:
-    """`strides` in bytes, as NumPy's arrays have them; in bits for types of 4 bits, whose elements share bytes.
+def byte_strides(desc: DescriptorFields) -> Dims:
+    """The strides in bytes, as in NumPy; in bits for types of 4 bits, whose elements share bytes.
 
     Raises:
         InvalidArguments: the kind has no strides.
@@ -342,11 +348,11 @@ def byte_strides(desc: Described) -> Dims:
     return tuple([step * unit for step in steps])
 
 
-def order(desc: Described) -> Dims:
-    """The axes sorted by falling stride of their leading digit: the first is outermost in memory.
+def order(desc: DescriptorFields) -> Dims:
+    """The axes sorted by falling |stride| of their leading digit: the first is outermost in memory.
 
-    Of equal strides, the axis of more steps comes first, then the one of lower number; a RUNTIME stride is
-    outermost. Where `tag` is a tag that leaves no unit axis to choice, this is its order.
+    Of axes of equal stride, the one with more blocks along it comes first, then the one of lower number. A RUNTIME
+    stride is outermost. If the descriptor has a tag and no unit axes, this is the order of the tag.
 
     Raises:
         InvalidArguments: the kind has no layout.
@@ -361,8 +367,8 @@ def order(desc: Described) -> Dims:
 # Texts
 
 
-def text(desc: Described, *, was_any: bool = False) -> str:
-    """oneDNN's textual form; `was_any` says that the layout is what a primitive chose for the format any.
+def text(desc: DescriptorFields, *, was_any: bool = False) -> str:
+    """Return oneDNN's text of the descriptor; `was_any`: a primitive chose the layout for the format any.
 
     >>> from inlay.descriptor import MemoryDesc
     >>> MemoryDesc((4, 6), "f32", strides=(8, 1)).text(was_any=True)
@@ -377,8 +383,12 @@ def text(desc: Described, *, was_any: bool = False) -> str:
             return f"{data_type}:{chosen}:any:any::f0"
         case Layout():
             flags = chosen + ("p" if placement.dims != desc.dims else "") + ("0" if desc.offset0 else "")
-            said = f"digits:{_digits(placement)}:" if desc._blocks is None else _blocked(desc, placement, desc._blocks)
-            return f"{data_type}:{flags}:{said}:{desc.extras}"
+            placement_text = (
+                f"digits:{_digits_text(placement)}:"
+                if desc._blocks is None
+                else _blocked_text(desc, placement, desc._blocks)
+            )
+            return f"{data_type}:{flags}:{placement_text}:{desc.extras}"
         case kinds.Opaque():
             return f"{data_type}:{chosen}:{placement.name}:::f0"
         case kinds.CSR() | kinds.COO() | kinds.Packed():
@@ -389,56 +399,58 @@ def text(desc: Described, *, was_any: bool = False) -> str:
     assert_never(placement)
 
 
-def _blocked(desc: Described, layout: Layout, blocks: InnerBlocks) -> str:
-    """Kind, letters, and strides where there are gaps, of a layout that oneDNN can say."""
+def _blocked_text(desc: DescriptorFields, layout: Layout, blocks: InnerBlocks) -> str:
+    """Return the text of a blocked layout: kind, letters, and strides if there are gaps."""
     assert desc.data_type is not None
     strides = [axis.stride for axis in layout.axes]
-    letters = _letters(layout, strides, blocks)
+    letters = _onednn_letters(layout, strides, blocks)
     if layout.has_runtime:
         return f"blocked:{letters}:"
-    # As oneDNN: without the buffers behind the elements, but with the bytes that align them.
+    # As in oneDNN: without the buffers behind the elements, but with the bytes that align them.
     nbytes = desc.extras.start(layout_size(desc, layout, NO_EXTRAS))
-    # Integer halving, so an odd number of 4-bit elements counts as not dense.
+    # The division rounds down, as in oneDNN, so an odd number of 4-bit elements is not dense.
     dense = prod(layout.dims) * desc.data_type.itemsize // (2 if desc.data_type.is_sub_byte else 1) == nbytes
-    return f"blocked:{letters}:{'' if dense and 0 not in strides else crossed(strides)}"
+    return f"blocked:{letters}:{'' if dense and 0 not in strides else onednn_dims_text(strides)}"
 
 
-def _letters(layout: Layout, strides: Sequence[int], blocks: InnerBlocks) -> str:
+def _onednn_letters(layout: Layout, strides: Sequence[int], blocks: InnerBlocks) -> str:
+    """Return the axes by falling stride and the inner blocks, as in a tag; `*` if a stride is RUNTIME."""
     if RUNTIME in strides:
         return "*"
 
-    def place(i: int) -> tuple[int, int, int]:
-        # As oneDNN: unsigned, so that stride 0 sorts outermost.
+    def sort_key(i: int) -> tuple[int, int, int]:
+        # As in oneDNN, the subtraction is unsigned, so that stride 0 sorts outermost.
         return (-((strides[i] - 1) % 2**64), -(layout.dims[i] // layout.axes[i].block), i)
 
     letters = ""
-    for i in sorted(range(layout.ndims), key=place):
+    for i in sorted(range(layout.ndims), key=sort_key):
         letters += LETTERS[i].upper() if layout.axes[i].block > 1 else LETTERS[i]
     return letters + "".join(f"{size}{LETTERS[i]}" for i, size in blocks)
 
 
-def _digits(layout: Layout) -> str:
-    return "x".join("".join(f"({number(d.extent)},{number(d.stride)})" for d in digits) for digits in layout.digits)
+def _digits_text(layout: Layout) -> str:
+    """Return the digits of each axis as text: `(2,512)(4,4)(32,16)x(2,256)(4,1)`."""
+    return "x".join("".join(f"({dim_text(d.extent)},{dim_text(d.stride)})" for d in digits) for digits in layout.digits)
 
 
-def number(value: int) -> str:
-    """A dim or stride, `*` for RUNTIME."""
+def dim_text(value: int) -> str:
+    """Return the text of a dim or stride: `*` for RUNTIME."""
     return "*" if value == RUNTIME else str(value)
 
 
-def crossed(values: Sequence[int]) -> str:
-    """Dims as oneDNN prints them.
+def onednn_dims_text(values: Sequence[int]) -> str:
+    """Return the text of dims as oneDNN prints them.
 
-    >>> crossed((2, 17, RUNTIME))
+    >>> onednn_dims_text((2, 17, RUNTIME))
     '2x17x*'
     """
-    return "x".join(map(number, values))
+    return "x".join(map(dim_text, values))
 
 
-def call_text(desc: Described) -> str:
-    """The call that creates this descriptor: by its tag where one does, with padded dims where need be."""
+def call_text(desc: DescriptorFields) -> str:
+    """Return the call in Python that creates this descriptor: by its tag if it has one, with padded dims if needed."""
     dims, data_type, placement = desc.dims, desc.data_type, desc.layout
-    call = f"MemoryDesc({spelled(dims)}, '{data_type}'"
+    call = f"MemoryDesc({dims_text(dims)}, '{data_type}'"
     match placement:
         case kinds.Undefined():
             return "MemoryDesc()"
@@ -449,45 +461,46 @@ def call_text(desc: Described) -> str:
         case kinds.HostScalar():
             return f"MemoryDesc.host_scalar('{data_type}')"
         case kinds.Opaque(name=name, nbytes=nbytes):
-            return f"MemoryDesc.opaque({spelled(dims)}, '{data_type}', {name!r}, {nbytes})"
+            return f"MemoryDesc.opaque({dims_text(dims)}, '{data_type}', {name!r}, {nbytes})"
     types = {name: getattr(placement, name, "") for name in ("index_type", "pointer_type", "tag")}
-    said = "".join(f", {name}='{value}'" for name, value in types.items() if value and value != "s32")
-    return f"MemoryDesc.{placement.encoding}({spelled(dims)}, '{data_type}', {placement.nnz}{said})"
+    options = "".join(f", {name}='{value}'" for name, value in types.items() if value and value != "s32")
+    return f"MemoryDesc.{placement.encoding}({dims_text(dims)}, '{data_type}', {placement.nnz}{options})"
 
 
-def _layout_call(desc: Described, layout: Layout, call: str) -> str:
-    also = f", extras={desc.extras!r}" if desc.extras else ""
+def _layout_call(desc: DescriptorFields, layout: Layout, call: str) -> str:
+    """Return the call for a descriptor with a layout; `call` is its beginning, up to the data type."""
+    extras = f", extras={desc.extras!r}" if desc.extras else ""
     tag = desc.spelling or tag_without_extras(desc)
     if tag is not None:
         is_padded = FormatTag.parse(tag).layout(desc.dims).dims != layout.dims
-        return f"{call}, '{tag}'{f', padded_dims={spelled(layout.dims)}' if is_padded else ''}{also})"
-    said = _arguments(desc, layout) if desc.offset0 == 0 else None
-    if said is not None:
-        return f"{call}, {said}{also})"
+        return f"{call}, '{tag}'{f', padded_dims={dims_text(layout.dims)}' if is_padded else ''}{extras})"
+    arguments = _layout_arguments(desc, layout) if desc.offset0 == 0 else None
+    if arguments is not None:
+        return f"{call}, {arguments}{extras})"
     start = f", offset0={desc.offset0}" if desc.offset0 else ""
-    logical = f", dims={spelled(desc.dims)}" if desc.dims != layout.dims else ""
-    return f"MemoryDesc.from_layout({layout!r}, '{desc.data_type}'{logical}{start}{also})"
+    logical = f", dims={dims_text(desc.dims)}" if desc.dims != layout.dims else ""
+    return f"MemoryDesc.from_layout({layout!r}, '{desc.data_type}'{logical}{start}{extras})"
 
 
-def _arguments(desc: Described, layout: Layout) -> str | None:
-    """The constructor's arguments that say `layout`, or None where only the layout itself does."""
+def _layout_arguments(desc: DescriptorFields, layout: Layout) -> str | None:
+    """Return the arguments of `MemoryDesc` that create `layout`, or None if only `from_layout` can."""
     if desc._blocks:
         return None
     if desc._blocks == ():
-        said, padded = f"strides={spelled(tuple(axis.stride for axis in layout.axes))}", desc.dims
+        argument, padded = f"strides={dims_text(tuple(axis.stride for axis in layout.axes))}", desc.dims
     else:
         try:
-            said = f"pattern='{pattern_of(layout)}'"
+            argument = f"pattern='{pattern_of(layout)}'"
             padded = parse_pattern(pattern_of(layout), desc.dims).dims
         except InlayError:
             return None
-    return said if padded == layout.dims else f"{said}, padded_dims={spelled(layout.dims)}"
+    return argument if padded == layout.dims else f"{argument}, padded_dims={dims_text(layout.dims)}"
 
 
-def spelled(values: Dims) -> str:
-    """A tuple as Python writes it, with RUNTIME by its name.
+def dims_text(values: Dims) -> str:
+    """Return the text of a tuple as Python writes it, with RUNTIME by its name.
 
-    >>> spelled((2, RUNTIME)), spelled((3,))
+    >>> dims_text((2, RUNTIME)), dims_text((3,))
     ('(2, RUNTIME)', '(3,)')
     """
     texts = ["RUNTIME" if value == RUNTIME else str(value) for value in values]

@@ -1,18 +1,18 @@
-"""What a sparse descriptor promises: how many buffers, and the data type and size of each.
+"""Sparse encodings: checks of their arguments, and number, data types and sizes of their buffers.
 
-A sparse tensor stores `nnz` of its elements; every other one is zero. Buffer 0 holds the values, the others say where
-they belong. A matrix of 3 rows and 4 columns with two elements, and the same as coordinates:
+A sparse tensor stores `nnz` of its elements; all others are zero. Buffer 0 holds the values, and the other buffers hold
+their positions. A matrix of 3 rows and 4 columns with two elements, in compressed rows (CSR) and as coordinates (COO):
 
     . . 5 .     CSR   values 5 7   indices 2 0   pointers 0 1 1 2
     . . . .     COO   values 5 7   rows 0 2      columns 2 0
     7 . . .
 
-The packed encoding stores the elements in the order of a format tag, padding included, and leaves the zeros out. Buffer
-1 says, for each block of the tag, how many values come before it, and buffer 2 has one bit for each element, from the
-least significant of each byte: 1 where it is stored. Which tag is chosen by the primitive that takes the descriptor.
+The packed encoding stores the nonzero elements in the order of a format tag, padding included. Buffer 1 holds, for each
+block of the tag, the number of values before it. Buffer 2 has one bit for each element, from the least significant bit
+of each byte: 1 if the element is stored. The primitive that the descriptor is passed to chooses the tag.
 
-oneDNN takes whatever `nnz` and metadata types are given. Here they are checked, since no memory of such a descriptor
-could be read: `nnz` lies between 0 and the volume, and indices and pointers are integers of whole bytes.
+oneDNN does not check `nnz` and the types of indices. Inlay does, because it could not read the memory of an invalid
+descriptor: `nnz` is between 0 and the volume, and indices and pointers are integers of whole bytes.
 
 Source: oneDNN, `memory_desc_init_by_csr_encoding` and its siblings; `memory_desc_wrapper::size`; of the
 packed encoding, `sparse_desc_t::packed_desc`.
@@ -25,7 +25,7 @@ from typing import assert_never
 from inlay.arguments import integer_or_none
 from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.descriptor import kinds
-from inlay.descriptor.described import Described, kind
+from inlay.descriptor.fields import DescriptorFields, kind
 from inlay.descriptor.validation import LARGEST, require_dims
 from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.layout import RUNTIME, Dims, Layout
@@ -35,19 +35,19 @@ RUNTIME_SIZE = 2**63
 """The size of a descriptor with RUNTIME dims or strides (oneDNN's `DNNL_RUNTIME_SIZE_VAL`)."""
 
 INDEX_TYPES = tuple(t for t in DATA_TYPES.values() if t.kind != "float" and not t.is_sub_byte)
-"""The types that indices and pointers can have."""
+"""Data types that indices and pointers can have."""
 
 _OPAQUE_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
 
 MAX_CSR_NDIMS = 2
-"""The most dims that compressed rows can have."""
+"""The largest number of dims of compressed rows."""
 
 PACKED_BLOCK = 64
-"""The inner blocks of a packed encoding hold a multiple of so many elements: their bits are whole words."""
+"""Divisor of the number of elements in the inner blocks of a packed encoding: one 64-bit word of the bitmask."""
 
 
 def require_csr_ndims(dims: Dims) -> None:
-    """Refuse dims that are no rows and columns; asked before anything else, as oneDNN does.
+    """Check that compressed rows can have these dims; as in oneDNN, this check comes first.
 
     Raises:
         Unimplemented: there are more than 2.
@@ -58,19 +58,20 @@ def require_csr_ndims(dims: Dims) -> None:
         )
 
 
-def checked_nnz(dims: Dims, nnz: object) -> int:
-    """The number of stored elements as a Python integer.
+def validate_nnz(dims: Dims, nnz: object) -> int:
+    """Return the number of stored elements as a Python integer.
 
     Raises:
-        InvalidArguments: `dims` are no shape, or `nnz` is no integer, negative, RUNTIME, or larger than their volume.
+        InvalidArguments: `dims` are invalid (`require_dims`), or `nnz` is not an integer, negative, RUNTIME, or larger
+            than the volume of `dims`.
     """
     require_dims(dims)
     count = integer_or_none(nnz)
     if count is None:
         raise InvalidArguments(f"nnz is {shown(nnz)}: give the number of stored elements as an integer")
     if count < 0:
-        said = "RUNTIME" if count == RUNTIME else shown(count)
-        raise InvalidArguments(f"nnz is {said}: a sparse tensor stores a known number of elements, 0 or more")
+        count_text = "RUNTIME" if count == RUNTIME else shown(count)
+        raise InvalidArguments(f"nnz is {count_text}: a sparse tensor stores a known number of elements, 0 or more")
     if RUNTIME not in dims and count > prod(dims):
         raise InvalidArguments(
             f"nnz is {shown(count)}: dims {dims} have {prod(dims)} elements, and each is stored once at most"
@@ -78,11 +79,11 @@ def checked_nnz(dims: Dims, nnz: object) -> int:
     return count
 
 
-def checked_index_type(what: str, value: DataTypeLike) -> DataType:
-    """The data type of indices or pointers; `what` names the argument.
+def validate_index_type(what: str, value: DataTypeLike) -> DataType:
+    """Return the data type of indices or pointers; `what` names the argument in the error.
 
     Raises:
-        InvalidArguments: `value` is no data type, or one of floats or of 4 bits.
+        InvalidArguments: `value` is not a data type of integers of whole bytes that oneDNN has.
     """
     data_type = as_data_type(value)
     if data_type not in INDEX_TYPES:
@@ -91,29 +92,29 @@ def checked_index_type(what: str, value: DataTypeLike) -> DataType:
     return data_type
 
 
-def checked_packed_tag(dims: Dims, tag: object) -> str:
-    """The format tag of a packed encoding in oneDNN's letters; empty for none.
+def validate_packed_tag(dims: Dims, tag: object) -> str:
+    """Return the format tag of a packed encoding in abstract letters; empty for an empty `tag`.
 
     Raises:
-        FormatTagError: `tag` cannot be read.
-        InvalidArguments: it has other axes than `dims`, or inner blocks of another number of elements than a multiple
-            of 64.
+        FormatTagError: `tag` cannot be parsed.
+        InvalidArguments: the tag has other axes than `dims`, or the number of elements in its inner blocks is not a
+            multiple of 64.
     """
     if isinstance(tag, str) and not tag:
         return ""
-    found = tag if isinstance(tag, FormatTag) else FormatTag.parse(tag)  # type: ignore[arg-type]
-    found.layout(dims)
-    size = packed_block(found)
+    parsed = tag if isinstance(tag, FormatTag) else FormatTag.parse(tag)  # type: ignore[arg-type]
+    parsed.layout(dims)
+    size = packed_block(parsed)
     if size % PACKED_BLOCK:
         raise InvalidArguments(
-            f"the inner blocks of tag {str(found)!r} hold {size} element{'s' * (size != 1)}: those of the packed "
+            f"the inner blocks of tag {str(parsed)!r} hold {size} element{'s' * (size != 1)}: those of the packed "
             f"encoding hold a multiple of {PACKED_BLOCK}, as in 'aB64b'"
         )
-    return str(found)
+    return str(parsed)
 
 
 def packed_block(tag: FormatTag) -> int:
-    """How many elements one block of a tag has.
+    """Return the number of elements in the inner blocks of a tag.
 
     >>> packed_block(FormatTag.parse("BA16a64b4a"))
     4096
@@ -122,59 +123,58 @@ def packed_block(tag: FormatTag) -> int:
 
 
 def packed_layout(dims: Dims, placement: kinds.Packed) -> Layout:
-    """Where each element would lie if zeros were stored too; `placement` has a tag."""
+    """Return the layout of the tensor if zeros were stored too; `placement` must have a tag."""
     return FormatTag.parse(placement.tag).layout(dims)
 
 
-def checked_csr(dims: Dims, nnz: object, index_type: DataTypeLike, pointer_type: DataTypeLike) -> kinds.CSR:
-    """The place of the elements of a matrix in compressed rows.
+def make_csr(dims: Dims, nnz: object, index_type: DataTypeLike, pointer_type: DataTypeLike) -> kinds.CSR:
+    """Create the kind of a matrix in compressed rows from its checked arguments.
 
     Raises:
         Unimplemented, InvalidArguments: see `MemoryDesc.csr`.
     """
     require_csr_ndims(dims)
-    indices, pointers = checked_index_type("index_type", index_type), checked_index_type("pointer_type", pointer_type)
-    return kinds.CSR(checked_nnz(dims, nnz), indices, pointers)
+    indices, pointers = validate_index_type("index_type", index_type), validate_index_type("pointer_type", pointer_type)
+    return kinds.CSR(validate_nnz(dims, nnz), indices, pointers)
 
 
-def checked_coo(dims: Dims, nnz: object, index_type: DataTypeLike) -> kinds.COO:
-    """The place of the elements of a tensor with their coordinates.
+def make_coo(dims: Dims, nnz: object, index_type: DataTypeLike) -> kinds.COO:
+    """Create the kind of a tensor in coordinate format from its checked arguments.
 
     Raises:
         InvalidArguments: see `MemoryDesc.coo`.
     """
-    return kinds.COO(checked_nnz(dims, nnz), checked_index_type("index_type", index_type))
+    return kinds.COO(validate_nnz(dims, nnz), validate_index_type("index_type", index_type))
 
 
-def checked_packed(dims: Dims, nnz: object, tag: object) -> kinds.Packed:
-    """The place of the elements of a tensor without its zeros.
+def make_packed(dims: Dims, nnz: object, tag: object) -> kinds.Packed:
+    """Create the kind of a tensor in the packed encoding from its checked arguments.
 
     Raises:
         FormatTagError, InvalidArguments: see `MemoryDesc.packed`.
     """
-    return kinds.Packed(checked_nnz(dims, nnz), checked_packed_tag(dims, tag))
+    return kinds.Packed(validate_nnz(dims, nnz), validate_packed_tag(dims, tag))
 
 
-def checked_opaque(dims: Dims, name: object, nbytes: object) -> kinds.Opaque:
-    """The place of elements that one engine knows.
+def make_opaque(dims: Dims, name: object, nbytes: object) -> kinds.Opaque:
+    """Create the kind of a tensor in an opaque format from its checked arguments.
 
     Raises:
-        InvalidArguments: `dims` are no shape, `name` is none that an engine gives, or `nbytes` is no number of bytes.
+        InvalidArguments: `dims` are invalid, `name` is not 1 to 64 letters, digits and `_-.`, or `nbytes` is not in
+            0..2**63 - 1.
     """
     require_dims(dims)
     if not isinstance(name, str) or not _OPAQUE_NAME.fullmatch(name):
-        raise InvalidArguments(
-            f"name of an opaque format is {shown(name, 82)}: 1 to 64 letters, digits and _-. name one"
-        )
+        raise InvalidArguments(f"name of an opaque format is {shown(name, 82)}: give 1 to 64 letters, digits and _-.")
     if type(nbytes) is not int or not 0 <= nbytes <= LARGEST:
         raise InvalidArguments(f"nbytes of an opaque format is {shown(nbytes)}: give 0 to 2**63 - 1")
     return kinds.Opaque(name, nbytes)
 
 
-def data_types(desc: Described) -> tuple[DataType | None, ...]:
-    """The type of what each buffer holds (oneDNN's `get_data_type(index)`); None where no primitive has chosen yet.
+def data_types(desc: DescriptorFields) -> tuple[DataType | None, ...]:
+    """The data type of each buffer (oneDNN's `get_data_type(index)`); None for a packed buffer without a tag.
 
-    A CSR descriptor of one dim has no rows to point to: as oneDNN's, it counts two buffers.
+    A CSR descriptor of one dim has no row starts. It has two buffers, as in oneDNN.
 
     >>> from inlay.descriptor import MemoryDesc
     >>> [str(t) for t in MemoryDesc.csr((3, 4), "f32", 2, pointer_type="s64").data_types]
@@ -192,13 +192,13 @@ def data_types(desc: Described) -> tuple[DataType | None, ...]:
     return (desc.data_type,)
 
 
-def num_handles(desc: Described) -> int:
-    """The number of buffers: 1 for every kind but sparse."""
+def num_handles(desc: DescriptorFields) -> int:
+    """The number of buffers: 1 for all kinds but sparse."""
     return len(data_types(desc))
 
 
-def nnz(desc: Described) -> int:
-    """How many elements a sparse tensor stores.
+def nnz(desc: DescriptorFields) -> int:
+    """The number of elements that a sparse tensor stores.
 
     Raises:
         InvalidArguments: the kind is not sparse.
@@ -206,8 +206,8 @@ def nnz(desc: Described) -> int:
     return _require_sparse(desc, "nnz").nnz
 
 
-def sparse_encoding(desc: Described) -> kinds.SparseEncoding:
-    """How a sparse tensor says where its elements belong: `csr`, `coo` or `packed`.
+def sparse_encoding(desc: DescriptorFields) -> kinds.SparseEncoding:
+    """The name of the encoding of a sparse tensor: `csr`, `coo` or `packed`.
 
     Raises:
         InvalidArguments: the kind is not sparse.
@@ -215,14 +215,17 @@ def sparse_encoding(desc: Described) -> kinds.SparseEncoding:
     return _require_sparse(desc, "sparse_encoding").encoding
 
 
-def _require_sparse(desc: Described, what: str) -> kinds.Sparse:
+def _require_sparse(desc: DescriptorFields, what: str) -> kinds.Sparse:
+    """Return the sparse kind of a descriptor; an error for another kind starts with `what`."""
     if isinstance(desc.layout, kinds.Sparse):
         return desc.layout
     raise InvalidArguments(f"{what} belongs to sparse descriptors: {desc!r} is of kind {kind(desc)}")
 
 
 def sparse_counts(dims: Dims, placement: kinds.Sparse) -> tuple[int, ...]:
-    """How many elements each buffer holds; `dims` have no RUNTIME. All are 0 where there are no elements or no tag yet.
+    """Return the number of elements of each buffer for `dims` without RUNTIME.
+
+    All numbers are 0 if a dim is 0, or if a packed encoding has no tag yet.
 
     >>> from inlay.data_type import DATA_TYPES
     >>> sparse_counts((3, 4), kinds.CSR(2, DATA_TYPES["s32"], DATA_TYPES["s32"]))
@@ -243,10 +246,10 @@ def sparse_counts(dims: Dims, placement: kinds.Sparse) -> tuple[int, ...]:
     return (0,) * len(counts) if 0 in dims else counts
 
 
-def sparse_sizes(desc: Described, placement: kinds.Sparse) -> tuple[int, ...]:
-    """Bytes of each buffer, 2**63 where a dim is RUNTIME; elements of 4 bits take a byte each, as in oneDNN."""
+def sparse_sizes(desc: DescriptorFields, placement: kinds.Sparse) -> tuple[int, ...]:
+    """Return the size of each buffer in bytes, 2**63 if a dim is RUNTIME; 4-bit elements take a byte, as in oneDNN."""
     types = data_types(desc)
-    # As oneDNN: a dim of 0 is looked for first.
+    # As in oneDNN, a dim of 0 takes precedence over a RUNTIME dim.
     if RUNTIME in desc.dims and 0 not in desc.dims:
         return (RUNTIME_SIZE,) * len(types)
     counts = (0,) * len(types) if 0 in desc.dims else sparse_counts(desc.dims, placement)

@@ -1,14 +1,15 @@
-"""What a descriptor refuses, in oneDNN's order.
+"""Checks of the arguments of a descriptor, in oneDNN's order.
 
-First the arguments themselves: number of dims, data type, range of each dim, volume. Then, for layouts that oneDNN can
-say, the strides: sorted from the inside out, each must clear everything inside it, so they nest and no two elements
-share an offset. Three kinds of strides are exempt: 0 (broadcast), those of axes of one element, and all of them when a
-dim is 0 or anything is RUNTIME. Layouts whose strides do not nest, such as negative ones and those of sliding windows,
-are none that oneDNN can say: a descriptor of kind `digits` holds them.
+The first checks concern the arguments themselves: number of dims, data type, range of each dim, volume. The next
+concern the strides of layouts that oneDNN can represent. Sorted by size, each stride must be at least the extent in
+memory of all axes inside it; then the strides nest and no two elements share an offset. Exempt are strides of 0
+(broadcast), strides of unit axes, and all strides if a dim is 0 or anything is RUNTIME. oneDNN cannot represent layouts
+whose strides do not nest, such as negative strides and those of sliding windows; their descriptors have the kind
+`digits`.
 
-    dims (4, 4)   strides (8, 2)   fine: b reaches 8, a starts there
-                  strides (3, 1)   refused: b reaches 4
-                  strides (0, 1)   fine: a is broadcast
+    dims (4, 4)   strides (8, 2)   valid: the extent of b is 8
+                  strides (3, 1)   invalid: the extent of b is 4, more than 3
+                  strides (0, 1)   valid: a is broadcast
 
 Source: oneDNN, `memory_desc_sanity_check` and `memory_desc_strides_check`.
 """
@@ -25,17 +26,17 @@ from inlay.layout import RUNTIME, Axis, Dims, Layout
 from inlay.layout.views import axis_name
 
 MAX_NDIMS = 12
-"""The most dims a descriptor has (`DNNL_MAX_NDIMS`)."""
+"""The largest number of dims of a descriptor (`DNNL_MAX_NDIMS`)."""
 
 LARGEST = 2**63 - 1
 """The largest dim, stride, offset and number of elements."""
 
 
 def as_integers(what: str, values: Iterable[int]) -> Dims:
-    """`values` as a tuple of Python integers; NumPy's are accepted, `what` names the argument in messages.
+    """Return `values`, integers of Python or NumPy, as a tuple of Python integers; `what` names them in errors.
 
     Raises:
-        InvalidArguments: `values` is no sequence, or an entry is no integer or does not fit 64 bits.
+        InvalidArguments: `values` is not a sequence, or an entry is not an integer or does not fit 64 bits.
 
     >>> as_integers("dims", [2, 3])
     (2, 3)
@@ -46,7 +47,7 @@ def as_integers(what: str, values: Iterable[int]) -> Dims:
         try:
             values = tuple(values)
         except TypeError:
-            # NumPy's arrays without axes call themselves iterable.
+            # NumPy arrays without axes are instances of Iterable.
             _refuse_values(what, values)
     for value in values:
         if type(value) is not int or not RUNTIME <= value <= LARGEST:
@@ -55,12 +56,14 @@ def as_integers(what: str, values: Iterable[int]) -> Dims:
 
 
 def _refuse_values(what: str, values: object) -> NoReturn:
+    """Raise the error for `values` that are not a sequence of integers."""
     single = isinstance(values, int) and not isinstance(values, bool)
     remedy = f"({shown(values)},)" if single else "(2, 3)"
     raise InvalidArguments(f"{what} is {shown(values)}: give a sequence of integers such as {remedy}")
 
 
 def _as_integer(what: str, i: int, value: object) -> int:
+    """Return entry `i` of the argument `what` as a Python integer."""
     number = integer_or_none(value)
     if number is None:
         raise InvalidArguments(f"{what}[{i}] is {shown(value)}: entries are integers")
@@ -70,11 +73,11 @@ def _as_integer(what: str, i: int, value: object) -> int:
 
 
 def require_dims(dims: Dims) -> None:
-    """Refuse what is no shape of a tensor.
+    """Check that `dims` can be those of a tensor.
 
     Raises:
-        InvalidArguments: more than 12 dims, a negative dim, or a volume (dims of 0 and RUNTIME left out) that exceeds
-            2**63 - 1.
+        InvalidArguments: there are more than 12 dims, a dim is negative and not RUNTIME, or the product of all other
+            dims but 0 exceeds 2**63 - 1.
     """
     if len(dims) > MAX_NDIMS:
         raise InvalidArguments(f"{len(dims)} dims are too many: a descriptor has at most {MAX_NDIMS}")
@@ -90,7 +93,10 @@ def require_dims(dims: Dims) -> None:
 
 
 def dense_strides(dims: Dims) -> Dims:
-    """The strides of row-major order; 0 left of a dim of 0, RUNTIME at and left of a RUNTIME dim, except the last.
+    """Return the strides of row-major order, as oneDNN computes them.
+
+    The strides left of a dim of 0 are 0. The strides at and left of a RUNTIME dim are RUNTIME, except the last stride,
+    which is always 1.
 
     >>> dense_strides((2, 3, 4)), dense_strides((2, 0, 4))
     ((12, 4, 1), (0, 4, 1))
@@ -104,7 +110,7 @@ def dense_strides(dims: Dims) -> Dims:
 
 
 def require_padding(dims: Dims, padded_dims: Dims) -> None:
-    """Refuse padded dims that do not cover the dims.
+    """Check that each padded dim is at least the dim.
 
     Raises:
         InvalidArguments: they differ in number, one is smaller than its dim, only one of the two is RUNTIME, or the
@@ -120,7 +126,7 @@ def require_padding(dims: Dims, padded_dims: Dims) -> None:
 
 
 def require_placed(dims: Dims, layout: Layout, offset0: int) -> None:
-    """Refuse logical dims, a layout of the padded dims, and an origin that are no parts of one descriptor.
+    """Check that logical dims, a layout of the padded dims, and the offset of the origin form a descriptor.
 
     Raises:
         InvalidArguments: as `require_dims` and `require_padding`; `offset0` is negative, or something does not fit 64
@@ -131,11 +137,11 @@ def require_placed(dims: Dims, layout: Layout, offset0: int) -> None:
     require_64_bits(layout)
     (start,) = as_integers("offset0", (offset0,))
     if start < 0:
-        raise InvalidArguments(f"offset0 is {start}: the first element lies 0 or more elements into the buffer")
+        raise InvalidArguments(f"offset0 is {start}: the first element is 0 or more elements into the buffer")
 
 
 def require_64_bits(layout: Layout) -> None:
-    """Refuse strides and extents that no offset can count.
+    """Check that all strides and extents fit 64 bits.
 
     Raises:
         InvalidArguments: one of them is below -(2**63) or above 2**63 - 1.
@@ -147,10 +153,10 @@ def require_64_bits(layout: Layout) -> None:
 
 
 def require_bound(what: str, known: Dims, bound: Dims) -> None:
-    """Refuse numbers that are not those of `known` where it has numbers; `what` names the argument.
+    """Check that `bound` has the entries of `known` with numbers in place of RUNTIME; `what` names the argument.
 
     Raises:
-        InvalidArguments: they differ in number or from what is known, or are RUNTIME.
+        InvalidArguments: the lengths differ, an entry differs from a known one, or an entry is RUNTIME.
     """
     if len(bound) != len(known):
         raise InvalidArguments(f"{what} {bound} to bind has {len(bound)} entries: the descriptor has {len(known)} dims")
@@ -162,14 +168,14 @@ def require_bound(what: str, known: Dims, bound: Dims) -> None:
 
 
 def require_nested(layout: Layout, data_type: DataType, *, whole_bytes: bool = True) -> None:
-    """Refuse strides whose elements overlap, interleave, split a byte, or reach too far.
+    """Check that the strides of a layout nest, do not split bytes, and keep the size within limits.
 
-    `layout` is one that oneDNN can say: its inner digits are dense and in block order. Without `whole_bytes` strides
-    may split a byte: oneDNN checks that when a descriptor is created, and not again when it is viewed.
+    The inner digits of `layout` must be dense and in block order, so that oneDNN can represent it. Without
+    `whole_bytes` strides may split a byte: oneDNN checks this when a descriptor is created, but not for a view.
 
     Raises:
-        InvalidArguments: a stride is smaller than what lies inside it or negative, odd (but not 1) for a type of less
-            than a byte, or takes offsets past 2**63 - 1 elements or 2**64 - 1 bytes.
+        InvalidArguments: a stride is negative or smaller than the extent of the axes inside it, it is odd (but not 1)
+            for a type of less than a byte, or offsets exceed 2**63 - 1 elements or 2**64 - 1 bytes.
     """
     if 0 in layout.dims or layout.has_runtime:
         return
@@ -199,7 +205,7 @@ def require_nested(layout: Layout, data_type: DataType, *, whole_bytes: bool = T
 
 
 def is_nested(layout: Layout) -> bool:
-    """Whether every stride clears what lies inside it, as oneDNN wants it of all layouts that it can say.
+    """Return True if every stride is at least the extent of the axes inside it, as oneDNN requires.
 
     >>> is_nested(Layout.from_strides((4, 6), (6, 1))), is_nested(Layout.from_strides((4, 6), (-6, 1)))
     (True, False)
@@ -210,7 +216,11 @@ def is_nested(layout: Layout) -> bool:
 
 
 def _nested_axes(layout: Layout) -> Iterator[tuple[int, int, str]]:
-    """The axes that rules hold for, from the inside out: each with the least stride it needs, and what reaches it."""
+    """Yield the axes whose strides must nest, from the inside out.
+
+    Each comes with the least stride it may have, and the name of the axis inside it that requires this stride; the name
+    is empty for the innermost axis, whose stride must be at least the volume of the inner blocks.
+    """
     need, inside = prod(axis.block for axis in layout.axes), ""
     for i in sorted(range(layout.ndims), key=lambda i: _nesting_order(i, layout.dims[i], layout.axes[i])):
         stride, count = layout.axes[i].stride, layout.dims[i] // layout.axes[i].block
@@ -221,13 +231,14 @@ def _nested_axes(layout: Layout) -> Iterator[tuple[int, int, str]]:
 
 
 def _nesting_order(i: int, dim: int, axis: Axis) -> tuple[int, int, int, int]:
-    """The sort key, inside first: by stride; of equal ones blocked axes, then short ones."""
+    """Return the sort key of axis `i`, innermost first: by stride; of equal strides, blocked axes, then short ones."""
     if axis.inner:
         return (axis.stride, 0, dim // axis.block, -i)
     return (axis.stride, 1, dim, i)
 
 
 def _refuse_stride(i: int, stride: int, need: int, inside: str) -> NoReturn:
+    """Raise the error for a stride below `need`; `inside` is the name that `_nested_axes` yields."""
     if stride < 0:
         raise InvalidArguments(
             f"stride {stride} of {axis_name(i)} is negative: formats of oneDNN have strides of 0 or more; "

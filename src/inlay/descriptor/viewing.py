@@ -2,7 +2,7 @@
 
 What is asked here is oneDNN's order of questions: first whether the descriptor can be viewed at all, then whether dims,
 permutation or box are possible for it, at last what `inlay.layout.views` makes of its layout. What has no view is a
-`Fault`, and for a fault there are three kinds of repair, in the order of their price:
+`ViewFault`, and for a fault there are three kinds of repair, in the order of their price:
 
     dims close by that are a view        nothing moves
     the view itself in free digits       nothing moves, but no oneDNN primitive takes the result
@@ -21,20 +21,30 @@ from typing import TypeVar
 from inlay.arguments import as_flag
 from inlay.data_type import DataType
 from inlay.descriptor import kinds
-from inlay.descriptor.creation import created, place, view_of
-from inlay.descriptor.described import Described, Fields, InnerBlocks, has_runtime, kind_text
-from inlay.descriptor.queries import axis_letters, bytes_of, bytes_text, spelled, tag_without_extras
+from inlay.descriptor.creation import create_fields, resolve_placement, view_fields
+from inlay.descriptor.fields import DescriptorFields, FieldValues, InnerBlocks, has_runtime, kind_text
+from inlay.descriptor.queries import axis_letters, bytes_of, bytes_text, dims_text, tag_without_extras
 from inlay.descriptor.validation import LARGEST, as_integers, require_dims
 from inlay.errors import FormatTagError, InlayError, InvalidArguments, Unimplemented
 from inlay.layout import RUNTIME, Axis, Dims, Layout, views
 from inlay.layout.axis import LETTERS
-from inlay.layout.regroup import Fault, Name, Refusal, Run, deed, nearest_dims, nearest_volumes, remedy_of, runs
+from inlay.layout.regroup import (
+    AxisMatch,
+    AxisNaming,
+    Refusal,
+    ViewFault,
+    match_axes,
+    nearest_dims,
+    nearest_volumes,
+    remedy_text,
+    reshape_text,
+)
 from inlay.notation.format_tag import FormatTag, tag_of
 
 # Views
 
 
-def reshape(desc: Described, dims: Iterable[int], digits: bool, explain: bool) -> Fields:
+def reshape(desc: DescriptorFields, dims: Iterable[int], digits: bool, explain: bool) -> FieldValues:
     """The fields of `MemoryDesc.reshape`; a refusal names the repairs if it is to `explain`.
 
     Raises:
@@ -42,14 +52,14 @@ def reshape(desc: Described, dims: Iterable[int], digits: bool, explain: bool) -
     """
     wanted = as_integers("dims", dims)
     fields = try_reshape(desc, wanted, digits)
-    if not isinstance(fields, Fault):
+    if not isinstance(fields, ViewFault):
         return fields
     if not explain:
         raise InvalidArguments(fields.problem)
     raise InvalidArguments(str(reshape_refusal(desc, wanted, fields, digits, lambda result: result)))
 
 
-def try_reshape(desc: Described, dims: Dims, digits: bool) -> Fields | Fault:
+def try_reshape(desc: DescriptorFields, dims: Dims, digits: bool) -> FieldValues | ViewFault:
     """The fields of `desc` under `dims`, or why there are none.
 
     Raises:
@@ -61,22 +71,22 @@ def try_reshape(desc: Described, dims: Dims, digits: bool) -> Fields | Fault:
     if not isinstance(layout, (Layout, kinds.Any)) or desc.extras or has_runtime(desc):
         return view_fault(desc, "reshape")
     if RUNTIME in dims:
-        problem = f"reshape to {spelled(dims)} needs numbers: RUNTIME dims have no volume to keep"
-        return Fault((0, len(desc.dims), 0, len(dims)), "runtime", problem)
+        problem = f"reshape to {dims_text(dims)} needs numbers: RUNTIME dims have no volume to keep"
+        return ViewFault((0, len(desc.dims), 0, len(dims)), "runtime", problem)
     mine, wanted = views.volume(desc.dims), views.volume(dims)
     if mine != wanted:
         problem = (
-            f"dims {spelled(desc.dims)} hold {mine} elements, {spelled(dims)} {wanted}: a reshape keeps their "
+            f"dims {dims_text(desc.dims)} hold {mine} elements, {dims_text(dims)} {wanted}: a reshape keeps their "
             "number, where a dim of 0 counts as 1"
         )
-        return Fault((0, len(desc.dims), 0, len(dims)), "volume", problem)
+        return ViewFault((0, len(desc.dims), 0, len(dims)), "volume", problem)
     if isinstance(layout, Layout):
-        place = views.try_reshape(desc.dims, layout, dims, digits=is_free, name=lambda i: _name(desc, i))
-        return place if isinstance(place, Fault) else view_of(desc, dims, place)
-    return view_of(desc, dims, layout)
+        place = views.try_reshape(desc.dims, layout, dims, digits=is_free, name=lambda i: _axis_name(desc, i))
+        return place if isinstance(place, ViewFault) else view_fields(desc, dims, place)
+    return view_fields(desc, dims, layout)
 
 
-def permute_axes(desc: Described, permutation: Iterable[int]) -> Fields:
+def permute_axes(desc: DescriptorFields, permutation: Iterable[int]) -> FieldValues:
     """The fields of `MemoryDesc.permute_axes`.
 
     Raises:
@@ -84,10 +94,10 @@ def permute_axes(desc: Described, permutation: Iterable[int]) -> Fields:
     """
     places = as_integers("permutation", permutation)
     _require_axes(desc, "permute_axes", "permutation", places)
-    return _permuted(desc, places)
+    return _permute_fields(desc, places)
 
 
-def rename_axes(desc: Described, order: Iterable[int]) -> Fields:
+def rename_axes(desc: DescriptorFields, order: Iterable[int]) -> FieldValues:
     """The fields of `MemoryDesc.rename_axes`.
 
     Raises:
@@ -95,36 +105,36 @@ def rename_axes(desc: Described, order: Iterable[int]) -> Fields:
     """
     places = as_integers("order", order)
     _require_axes(desc, "rename_axes", "order", places)
-    return _permuted(desc, views.inverse(places))
+    return _permute_fields(desc, views.inverse(places))
 
 
-def _require_axes(desc: Described, view: str, what: str, axes: Dims) -> None:
+def _require_axes(desc: DescriptorFields, view: str, what: str, axes: Dims) -> None:
     """Refuse `axes` that are not each axis once, or a descriptor whose axes cannot be relabeled."""
     if not isinstance(desc.layout, (Layout, kinds.Any)) or has_runtime(desc) or not desc.extras.may_be_permuted:
         raise InvalidArguments(view_fault(desc, view).problem)
     views.require_permutation(what, axes, len(desc.dims))
 
 
-def _permuted(desc: Described, permutation: Dims) -> Fields:
+def _permute_fields(desc: DescriptorFields, permutation: Dims) -> FieldValues:
     layout = desc.layout
     place = views.permute_axes(layout, permutation) if isinstance(layout, Layout) else layout
-    return view_of(desc, views.permuted(desc.dims, permutation), place)
+    return view_fields(desc, views.permute(desc.dims, permutation), place)
 
 
-def submemory(desc: Described, dims: Iterable[int], offsets: Iterable[int]) -> Fields:
+def submemory(desc: DescriptorFields, dims: Iterable[int], offsets: Iterable[int]) -> FieldValues:
     """The fields of `MemoryDesc.submemory`.
 
     Raises:
         InvalidArguments, Unimplemented: as there.
     """
     size, starts = as_integers("dims", dims), as_integers("offsets", offsets)
-    box = _boxed(desc, size, starts)
-    if not isinstance(box, Fault):
-        return view_of(desc, size, *box)
-    raise (InvalidArguments if box.rule == "region" else Unimplemented)(box_text(desc, size, starts, box))
+    box = _place_box(desc, size, starts)
+    if not isinstance(box, ViewFault):
+        return view_fields(desc, size, *box)
+    raise (InvalidArguments if box.rule == "region" else Unimplemented)(submemory_refusal_text(desc, size, starts, box))
 
 
-def _boxed(desc: Described, dims: Dims, offsets: Dims) -> tuple[Layout, int] | Fault:
+def _place_box(desc: DescriptorFields, dims: Dims, offsets: Dims) -> tuple[Layout, int] | ViewFault:
     """The place of the box of `dims` elements at `offsets`, and the offset of its first element."""
     for what, values in (("dims", dims), ("offsets", offsets)):
         if len(values) != len(desc.dims):
@@ -136,29 +146,29 @@ def _boxed(desc: Described, dims: Dims, offsets: Dims) -> tuple[Layout, int] | F
     layout = desc.layout
     if not isinstance(layout, Layout):
         fault = views.region_fault(desc.dims, dims, offsets)
-        return fault or Fault((0, len(desc.dims), 0, 0), "kind", f"submemory needs a layout: {kind_text(desc)}")
-    box = views.try_submemory(desc.dims, layout, dims, offsets, lambda i: _name(desc, i))
-    if not isinstance(box, Fault) and desc.offset0 + box[1] > LARGEST:
+        return fault or ViewFault((0, len(desc.dims), 0, 0), "kind", f"submemory needs a layout: {kind_text(desc)}")
+    box = views.try_submemory(desc.dims, layout, dims, offsets, lambda i: _axis_name(desc, i))
+    if not isinstance(box, ViewFault) and desc.offset0 + box[1] > LARGEST:
         raise InvalidArguments(f"the submemory starts {desc.offset0 + box[1]} elements in, more than 2**63 - 1")
     return box
 
 
-def view_fault(desc: Described, what: str) -> Fault:
-    """Why `desc` can be neither reshaped nor permuted."""
+def view_fault(desc: DescriptorFields, what: str) -> ViewFault:
+    """Why `desc` can be neither reshaped nor permute."""
     everything = (0, len(desc.dims), 0, 0)
     if desc.extras and (what == "reshape" or not desc.extras.may_be_permuted):
         problem = (
             f"{what} needs elements alone: {desc!r} has buffers or factors that belong to its axes; "
             "describe the weights without extras, and fill them last"
         )
-        return Fault(everything, "kind", problem)
+        return ViewFault(everything, "kind", problem)
     if isinstance(desc.layout, Layout) and desc.layout.has_runtime:
         problem = f"{what} needs known dims and strides: {desc!r} has RUNTIME ones, bind them first"
-        return Fault(everything, "runtime", problem)
-    return Fault(everything, "kind", f"{what} needs a layout or the format any: {kind_text(desc)}")
+        return ViewFault(everything, "runtime", problem)
+    return ViewFault(everything, "kind", f"{what} needs a layout or the format any: {kind_text(desc)}")
 
 
-def _name(desc: Described, i: int) -> str:
+def _axis_name(desc: DescriptorFields, i: int) -> str:
     return views.axis_name(i, axis_letters(desc))
 
 
@@ -168,52 +178,60 @@ def _name(desc: Described, i: int) -> str:
 T = TypeVar("T")
 
 
-def reshape_refusal(desc: Described, dims: Dims, fault: Fault, digits: bool, make: Callable[[Fields], T]) -> Refusal[T]:
+def reshape_refusal(
+    desc: DescriptorFields, dims: Dims, fault: ViewFault, digits: bool, make: Callable[[FieldValues], T]
+) -> Refusal[T]:
     """The refusal of a reshape of `desc` to `dims` for `fault`, with its repairs, as `make` makes them of fields."""
-    refusal: Refusal[T] = Refusal(fault.rule, tuple(range(*fault.run[:2])), fault.problem)
+    refusal: Refusal[T] = Refusal(fault.rule, tuple(range(*fault.match[:2])), fault.problem)
     layout, data_type = desc.layout, desc.data_type
     if not isinstance(layout, Layout) or data_type is None or fault.rule in ("kind", "runtime"):
         return refusal
     if fault.rule == "volume":
         shapes = nearest_volumes(prod(desc.dims), dims)
-        nearest = next((s for s in shapes if _gives(desc.dims, layout, s, digits)), None)
+        nearest = next((s for s in shapes if _can_reshape(desc.dims, layout, s, digits)), None)
         return replace(refusal, remedy=f"{nearest} works" if nearest else "", nearest=nearest)
     if fault.rule == "zero":
         return replace(refusal, remedy=f"no element would move: describe a tensor of {dims} instead")
-    faulty = [run for run in runs(desc.dims, layout.dims, dims) if not _run_works(desc.dims, layout, dims, run, digits)]
-    near = nearest_dims(desc.dims, layout.dims, dims, lambda run: run not in faulty)
-    nearest = near if near is not None and _gives(desc.dims, layout, near, digits) else None
+    faulty = [
+        match
+        for match in match_axes(desc.dims, layout.dims, dims)
+        if not _match_works(desc.dims, layout, dims, match, digits)
+    ]
+    near = nearest_dims(desc.dims, layout.dims, dims, lambda match: match not in faulty)
+    nearest = near if near is not None and _can_reshape(desc.dims, layout, near, digits) else None
     free = views.try_reshape(desc.dims, layout, dims, digits=True)
-    found = _cheapest(desc, data_type, _candidates(layout, faulty), lambda placed: _gives(desc.dims, placed, dims))
+    found = _find_cheapest_reorder(
+        desc, data_type, _candidate_formats(layout, faulty), lambda placed: _can_reshape(desc.dims, placed, dims)
+    )
     letters = axis_letters(desc)
     return replace(
         refusal,
-        remedy=remedy_of(
-            f"{_said(desc, letters)}{desc.dims} -> {nearest} works" if nearest else "",
+        remedy=remedy_text(
+            f"{_format_text(desc, letters)}{desc.dims} -> {nearest} works" if nearest else "",
             isinstance(free, Layout),
-            "" if found is None else _reorder_text(lambda name: deed(fault.run, name), *found, letters),
+            "" if found is None else _reorder_text(lambda name: reshape_text(fault.match, name), *found, letters),
         ),
         nearest=nearest,
-        free=make(view_of(desc, dims, free)) if isinstance(free, Layout) else None,
-        target=make(created(desc.dims, data_type, found[0])) if found else None,
+        free=make(view_fields(desc, dims, free)) if isinstance(free, Layout) else None,
+        target=make(create_fields(desc.dims, data_type, found[0])) if found else None,
         moved=found[1] if found else None,
     )
 
 
-def _gives(dims: Dims, layout: Layout, new_dims: Dims, digits: bool = False) -> bool:
+def _can_reshape(dims: Dims, layout: Layout, new_dims: Dims, digits: bool = False) -> bool:
     return len(new_dims) <= len(LETTERS) and isinstance(
         views.try_reshape(dims, layout, new_dims, digits=digits), Layout
     )
 
 
-def _run_works(dims: Dims, layout: Layout, new_dims: Dims, run: Run, digits: bool) -> bool:
+def _match_works(dims: Dims, layout: Layout, new_dims: Dims, match: AxisMatch, digits: bool) -> bool:
     """Whether this run of axes alone can be reshaped."""
-    old, old_end, new, new_end = run
+    old, old_end, new, new_end = match
     part = Layout(layout.dims[old:old_end], layout.axes[old:old_end])
     return isinstance(views.try_reshape(dims[old:old_end], part, new_dims[new:new_end], digits=digits), Layout)
 
 
-def box_text(desc: Described, dims: Dims, offsets: Dims, fault: Fault) -> str:
+def submemory_refusal_text(desc: DescriptorFields, dims: Dims, offsets: Dims, fault: ViewFault) -> str:
     """The text of the refusal of a box, with the nearest box that works and the reorder after which this one does."""
     layout, data_type = desc.layout, desc.data_type
     if not isinstance(layout, Layout) or data_type is None or fault.rule not in ("region", "blocks"):
@@ -223,14 +241,14 @@ def box_text(desc: Described, dims: Dims, offsets: Dims, fault: Fault) -> str:
     remedy = f"dims {region} at offsets {starts} work"
     if fault.rule == "blocks":
         cut = [(i, i + 1, i, i + 1) for i in range(layout.ndims) if (dims[i], offsets[i]) != box[i]]
-        found = _cheapest(
+        found = _find_cheapest_reorder(
             desc,
             data_type,
-            _candidates(layout, cut),
+            _candidate_formats(layout, cut),
             lambda placed: isinstance(views.try_submemory(desc.dims, placed, dims, offsets), tuple),
         )
-        reorder = _reorder_text(lambda name: f"cut {name(fault.run[0])}", *found, axis_letters(desc)) if found else ""
-        remedy = remedy_of(f"{remedy} and hold that box", False, reorder)
+        reorder = _reorder_text(lambda name: f"cut {name(fault.match[0])}", *found, axis_letters(desc)) if found else ""
+        remedy = remedy_text(f"{remedy} and hold that box", False, reorder)
     return f"{fault.problem}\n    {remedy}"
 
 
@@ -250,14 +268,14 @@ def nearest_box(dim: int, axis: Axis, size: int, start: int) -> tuple[int, int]:
     return high - low, low
 
 
-def _cheapest(
-    desc: Described, data_type: DataType, candidates: Iterable[FormatTag], works: Callable[[Layout], bool]
+def _find_cheapest_reorder(
+    desc: DescriptorFields, data_type: DataType, candidates: Iterable[FormatTag], works: Callable[[Layout], bool]
 ) -> tuple[FormatTag, int] | None:
     """Of the candidates whose layout works, the destination of the reorder that moves least, and its bytes."""
     best: tuple[FormatTag, int] | None = None
     for tag in dict.fromkeys(candidates):
         try:
-            placed, _ = place(desc.dims, data_type, tag, None, None, None)
+            placed, _ = resolve_placement(desc.dims, data_type, tag, None, None, None)
         except InlayError:
             continue  # as for strides that would split a byte
         if isinstance(placed, Layout) and works(placed):
@@ -267,14 +285,14 @@ def _cheapest(
     return best
 
 
-def _candidates(layout: Layout, faulty: list[Run]) -> Iterator[FormatTag]:
+def _candidate_formats(layout: Layout, faulty: list[AxisMatch]) -> Iterator[FormatTag]:
     """The destinations tried, the nearest to the present format first."""
     present = tag_of(layout)
     if present is None:
         by_stride = sorted(range(layout.ndims), key=lambda i: -layout.axes[i].stride)
         present = FormatTag(tuple(by_stride))
     concerned = {i for old, old_end, _, _ in faulty for i in range(old, old_end)}
-    blocks = _joined_blocks([block for block in present.inner_blocks if block[0] not in concerned])
+    blocks = _merge_blocks([block for block in present.inner_blocks if block[0] not in concerned])
     yield FormatTag(present.order, blocks)
     order = list(present.order)
     for old, old_end, _, _ in faulty:
@@ -285,7 +303,7 @@ def _candidates(layout: Layout, faulty: list[Run]) -> Iterator[FormatTag]:
     yield FormatTag(tuple(range(layout.ndims)))
 
 
-def _joined_blocks(blocks: Iterable[tuple[int, int]]) -> InnerBlocks:
+def _merge_blocks(blocks: Iterable[tuple[int, int]]) -> InnerBlocks:
     """The blocks, neighbors on the same axis as one."""
     result: list[tuple[int, int]] = []
     for i, size in blocks:
@@ -295,7 +313,7 @@ def _joined_blocks(blocks: Iterable[tuple[int, int]]) -> InnerBlocks:
     return tuple(result)
 
 
-def _reorder_text(wish: Callable[[Name], str], tag: FormatTag, moved: int, letters: str) -> str:
+def _reorder_text(wish: Callable[[AxisNaming], str], tag: FormatTag, moved: int, letters: str) -> str:
     text = _tag_text(tag, letters)
     # Letters of two notations side by side would mislead.
     name = letters.__getitem__ if text is not None else "axis {}".format
@@ -312,7 +330,7 @@ def _tag_text(tag: FormatTag, letters: str) -> str | None:
         return None
 
 
-def _said(desc: Described, letters: str) -> str:
+def _format_text(desc: DescriptorFields, letters: str) -> str:
     """The format of `desc` before its dims, where it has one."""
     tag = None if desc.extras else tag_without_extras(desc)
     return "" if tag is None else f"{_tag_text(FormatTag.parse(tag), letters) or tag} "

@@ -1,9 +1,9 @@
-"""A layout is digits: the one idea of Inlay.
+"""Memory layouts of tensors: maps from coordinates to element offsets, made of mixed-radix digits.
 
-A coordinate along a logical axis is read as a mixed-radix number. A layout gives each axis a list of digits
-`(extent, stride)`, most significant first, and an element lies at the sum, over all axes and digits, of digit times
-stride, counted in elements. Plain strides are one digit per axis; every block is one more. For 17 channels padded
-to 24 in blocks of 8, as in oneDNN's nChw8c with 2 x 24 x 5 x 4:
+A layout gives each logical axis a list of digits `(extent, stride)`, most significant first. A coordinate along the
+axis is read as a mixed-radix number with these digits. The offset of an element is the sum, over all axes and digits,
+of digit value times stride, counted in elements. Plain strides are one digit per axis; every block is one more. For 17
+channels padded to 24 in blocks of 8, as in oneDNN's nChw8c with dims 2 x 24 x 5 x 4:
 
     axis   digits               coordinate 19 of c
     n      (2, 480)
@@ -11,27 +11,39 @@ to 24 in blocks of 8, as in oneDNN's nChw8c with 2 x 24 x 5 x 4:
     h      (5, 32)
     w      (4, 8)
 
-A layout is stored as it was spelled. The extent of the leading digit is not stored: it is what the dim needs,
-`ceil(dim / product of the inner extents)`, so zero dims and partial blocks are no special case. Two spellings of
-one map (`aB4b4b` and `aB16b`) differ under `==` and agree in `normal_form`, the form that decides equivalence.
+A layout keeps the digits that it was created with. The extent of the leading digit is not stored: it follows from the
+dim, `ceil(dim / product of the inner extents)`, so zero dims and partial blocks are no special cases. Two layouts of
+one map (`aB4b4b` and `aB16b`) differ under `==` but have the same `normal_form`, which decides equivalence.
 
 Strides may be any integers: negative (NumPy's `a[::-1]`), zero (broadcast) and overlapping ones are layouts too.
-This package knows no tags and no data types.
+This package knows no format tags and no data types.
 
 The modules, each built on those before it:
 
-    axis           one axis: its digits, their normal form, and its runs
-    address        the address formula: offsets, spans, and whether elements overlap
-    permutation    permutations of axes, and the nearest right one where one is wrong
-    regroup        the rules of reshape: digits under other dims, and views that are refused
-    refinement     digits that two layouts of an axis share
-    map            `Layout`: how it is made, compared, and viewed as NumPy views arrays
+    axis           `Axis`: the digits of one axis, their normal form, and ranges of coordinates
+    address        `AddressMap`, base class of `Layout`: offsets, spans, density, overlap
+    permutation    permutations of axes
+    regroup        the rules of reshape; `ViewFault` and `Refusal` describe a view that does not exist
+    refinement     the common digits of two layouts of one axis, for reorders
+    map            `Layout`: constructors, comparison, and the views of NumPy's arrays
     views          the views of oneDNN's descriptors, which know padding and blocks
+
+Glossary:
+
+    digit              one place of a mixed-radix number, with an extent (its radix) and a stride
+    weight             place value of a digit: coordinates from one of its values to the next
+    block              the inner digits of an axis, or the product of their extents (oneDNN: `inner_blks`)
+    span               half-open range of offsets that the elements of a layout occupy
+    view               another layout of the same elements; no data moves (NumPy, MegEngine `TensorLayout`)
+    axis match         a run of old axes and the run of new axes of equal volume that replaces it in a reshape
+    refusal            the value that describes why a view does not exist, and its repairs
+    RUNTIME            a dim or stride that is known only at execution (oneDNN: `DNNL_RUNTIME_DIM_VAL`)
+    contiguous, dense  offsets in row-major order are 0, 1, 2, ...; offsets fill their span without gap or overlap
 """
 
 from inlay.layout.axis import RUNTIME, Axis, Digit, Dims
 from inlay.layout.map import Layout
-from inlay.layout.refinement import CommonDigit, Map, refine
+from inlay.layout.refinement import CommonDigit, DigitMap, refine
 from inlay.layout.regroup import Refusal
 
-__all__ = ["RUNTIME", "Axis", "CommonDigit", "Digit", "Dims", "Layout", "Map", "Refusal", "refine"]
+__all__ = ["RUNTIME", "Axis", "CommonDigit", "Digit", "DigitMap", "Dims", "Layout", "Refusal", "refine"]

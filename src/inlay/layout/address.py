@@ -1,21 +1,23 @@
-"""The address formula: where each coordinate lies, how far that reaches, and whether two coordinates meet.
+"""The address formula: offsets of coordinates, the span of a layout, density, and overlap.
 
-`AddressMap` is the half of `Layout` that reads: `offset` is the formula, all else here is a question about it. Strides,
-offsets and spans count elements; what counts bytes takes `itemsize`, the bytes of one element, and says so in its name.
-A layout knows no data: offset 0 is the element at coordinate 0, wherever that lies, and others may lie before it.
+`AddressMap` is the base class of `Layout`. It holds dims and axes, and has the queries that create no other layout:
+`offset` is the formula, and the others follow from it. Strides, offsets and spans count elements. Methods that count
+bytes have `byte` in their name and take `itemsize`, the bytes of one element. Offset 0 belongs to coordinate 0; with
+negative strides, other elements have offsets below 0.
 
     a = np.zeros((3, 4), np.float32)[::-1]      strides (-4, 1), in bytes (-16, 4)
     span (-8, 4)                                the last row starts 8 elements before the first
     byte_span (-32, 16)
 
-The offsets of many coordinates are computed axis by axis. Coordinates come as rows of an array; so a part of the rows
-is turned into columns of its own, small enough to stay in the cache, and every column is read into digits in place:
+The offsets of many coordinates are computed axis by axis. Coordinates are the rows of an array. Chunks of 16384 rows
+are transposed into a contiguous copy that stays in the cache, and the digits of each column are computed in place:
 
     rows (1000000, 4)   ->   62 times   columns (4, 16384)   ->   16384 offsets
 
-Two coordinates meet exactly when some differences of digits, not all zero and each below the extent, times the strides
-sum to zero. Nested strides leave one candidate per digit, so the search ends at once; strides that interleave may
-leave many, so it gives up after `SEARCH_LIMIT` steps.
+Two coordinates share an offset exactly when there are differences of their digits, not all zero and each smaller than
+the extent in magnitude, whose sum of products with the strides is zero. `box_overlaps` searches for such differences.
+Nested strides leave one candidate per digit, so the search ends at once. Interleaved strides may leave many, so the
+search gives up after `SEARCH_LIMIT` steps.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,19 +36,19 @@ from inlay.layout.axis import RUNTIME, Axis, Digit, Dims, normal_axis
 
 @dataclass(frozen=True, slots=True, init=False)
 class AddressMap:
-    """What a `Layout` is made of and answers."""
+    """The dims and axes of a `Layout`, with its address formula and the queries that follow from it."""
 
     dims: Dims
-    """How many coordinates are placed along each axis: data and padding together."""
+    """Number of coordinates along each axis, data and padding together; an entry may be RUNTIME."""
     axes: tuple[Axis, ...]
-    """One per dim."""
+    """Digits and strides of each axis, one `Axis` per dim."""
 
     def __init__(self, dims: Dims, axes: tuple[Axis, ...]) -> None:
-        """The map of these parts; what no coordinate system has is refused.
+        """Create the map from its dims and axes.
 
         Raises:
-            InvalidArguments: `axes` and `dims` differ in number, a dim is negative or no integer, an axis is none, or
-                an inner extent is not positive.
+            InvalidArguments: `axes` and `dims` differ in number, a dim is negative or not an integer, an axis is not an
+                `Axis`, or an inner extent is not positive.
         """
         if type(dims) is not tuple or type(axes) is not tuple:
             dims, axes = as_numbers("dim", dims), _as_axes(axes)
@@ -83,12 +85,12 @@ class AddressMap:
 
     @property
     def digits(self) -> tuple[tuple[Digit, ...], ...]:
-        """Per axis, every digit, most significant first."""
+        """All digits of each axis, most significant first."""
         return tuple(axis.digits(dim) for axis, dim in zip(self.axes, self.dims, strict=True))
 
     @property
     def size(self) -> int:
-        """How many coordinates there are, in elements.
+        """The number of coordinates: the product of the dims.
 
         Raises:
             Unimplemented: the layout has RUNTIME dims or strides, as in every query below.
@@ -98,7 +100,7 @@ class AddressMap:
 
     @property
     def has_runtime(self) -> bool:
-        """Whether a dim or stride is known only when data arrives."""
+        """True if a dim or stride is RUNTIME."""
         return RUNTIME in self.dims or RUNTIME in [axis.stride for axis in self.axes]
 
     def _require_bound(self, what: str) -> None:
@@ -107,12 +109,12 @@ class AddressMap:
 
     @property
     def strides(self) -> Dims:
-        """Elements from each coordinate to the next along each axis, for a plain layout; an entry may be RUNTIME.
+        """The stride of each axis of a plain layout, in elements; an entry may be RUNTIME.
 
         Post-condition: Layout.from_strides(self.dims, self.strides) is equivalent to self.
 
         Raises:
-            InvalidArguments: an axis has more than one digit, so no stride leads from each coordinate to the next.
+            InvalidArguments: an axis has more than one digit, so it has no single stride.
 
         >>> from inlay.layout import Layout
         >>> Layout.column_major((3, 4)).strides
@@ -132,7 +134,7 @@ class AddressMap:
         return axis.stride
 
     def byte_strides(self, itemsize: int) -> Dims:
-        """Bytes from each coordinate to the next along each axis: NumPy's `ndarray.strides`, MegEngine's strides.
+        """Return the stride of each axis in bytes, as NumPy's `ndarray.strides` and MegEngine's strides.
 
         Post-condition: Layout.from_strides(self.dims, self.byte_strides(n), n) is equivalent to self.
 
@@ -151,16 +153,17 @@ class AddressMap:
         return tuple([stride * itemsize for stride in strides])
 
     def offset(self, coordinates: npt.ArrayLike) -> Any:
-        """Elements from the origin to each coordinate: an int for one coordinate, an int64 array for an array of them.
+        """Return the offset of each coordinate from the origin, in elements.
 
-        `coordinates` has shape (..., ndims); the result has the shape before the last axis.
+        `coordinates` has shape (..., ndims). One coordinate gives an int; an array of coordinates gives an int64 array
+        of the shape before the last axis.
 
         Post-condition: the result is the sum, over all axes and digits, of digit value times stride.
 
         Raises:
-            InvalidArguments: the last axis is not ndims long, an entry is no integer, or a coordinate lies outside the
-                dims.
-            Unimplemented: the layout has RUNTIME dims or strides, or an array was given and offsets exceed 64 bits.
+            InvalidArguments: the last axis is not ndims long, an entry is not an integer, or a coordinate is outside
+                the dims.
+            Unimplemented: the layout has RUNTIME dims or strides, or offsets of an array exceed 64 bits.
 
         >>> from inlay.layout import Layout
         >>> rows = Layout.from_strides((3, 4), (4, 1))
@@ -176,12 +179,12 @@ class AddressMap:
         if low < -(2**63) or high > 2**63:
             require_inside(self.dims, points)
             raise Unimplemented(
-                f"offsets {low}..{high - 1} of this layout exceed 64 bits: ask one coordinate at a time"
+                f"offsets {low}..{high - 1} of this layout exceed 64 bits: pass one coordinate at a time"
             )
-        return offsets_of(self.dims, self.axes, points)
+        return compute_offsets(self.dims, self.axes, points)
 
     def byte_offset(self, coordinates: npt.ArrayLike, itemsize: int) -> Any:
-        """Bytes from the origin to each coordinate: `offset` times `itemsize`.
+        """Return the offset of each coordinate from the origin in bytes: `offset` times `itemsize`.
 
         Raises:
             InvalidArguments: `itemsize` is not positive, or as `offset`.
@@ -196,7 +199,7 @@ class AddressMap:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The half-open range of offsets that coordinates reach, in elements; (0, 0) when there are none.
+        """The half-open range of the offsets of all elements; (0, 0) if there are no elements.
 
         Post-condition: with at least one coordinate, the least offset is span[0] and the greatest is span[1] - 1.
 
@@ -210,7 +213,7 @@ class AddressMap:
         return (sum(low for low, _ in bounds), sum(high for _, high in bounds) + 1)
 
     def byte_span(self, itemsize: int) -> tuple[int, int]:
-        """The half-open range of bytes that elements take, counted from the origin; (0, 0) when there are none.
+        """Return the half-open range of the bytes of all elements, counted from the origin; (0, 0) if there are none.
 
         Raises:
             InvalidArguments: `itemsize` is not positive.
@@ -225,7 +228,7 @@ class AddressMap:
 
     @property
     def is_dense(self) -> bool:
-        """Whether the offsets fill their span without gap or overlap.
+        """True if the offsets fill their span without gap or overlap.
 
         >>> from inlay.layout import Layout
         >>> Layout.from_strides((3, 4), (1, 3)).is_dense, Layout.from_strides((3, 4), (5, 1)).is_dense
@@ -236,10 +239,10 @@ class AddressMap:
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether every coordinate's offset is its row-major index.
+        """True if the offset of every coordinate is its row-major index.
 
-        Strides of axes of one do not count. A layout of no coordinates is contiguous, as in NumPy; MegEngine's
-        `TensorLayout::is_contiguous` says no there.
+        The strides of axes of size 1 are ignored. A layout without elements is contiguous, as in NumPy; MegEngine's
+        `TensorLayout::is_contiguous` returns false there.
 
         >>> from inlay.layout import Layout
         >>> Layout.from_strides((3, 1, 4), (4, 9, 1)).is_contiguous, Layout.column_major((3, 4)).is_contiguous
@@ -249,9 +252,9 @@ class AddressMap:
 
     @property
     def is_contiguous_allow_broadcast(self) -> bool:
-        """Whether the layout is contiguous once every digit of stride 0 counts as one coordinate.
+        """True if the layout is contiguous once the extent of every digit of stride 0 is reduced to 1.
 
-        Post-condition: the distinct offsets, in the row-major order in which they are first met, are 0, 1, 2, ...
+        Post-condition: the distinct offsets, in the row-major order of their first occurrence, are 0, 1, 2, ...
 
         Source: MegEngine, `TensorLayout::is_contiguous_allow_brdcst`.
 
@@ -262,7 +265,7 @@ class AddressMap:
         return self._is_packed(allow_broadcast=True)
 
     def _is_packed(self, allow_broadcast: bool) -> bool:
-        """Whether the digits, from the last one outward, each start where the ones inside them end."""
+        """Return True if each digit's stride, from the last digit outward, is the volume of the digits inside it."""
         self._require_bound("is_contiguous")
         if 0 in self.dims:
             return True
@@ -280,12 +283,13 @@ class AddressMap:
 
     @property
     def is_non_overlapping(self) -> bool:
-        """Whether the digits nest: each steps over all that the finer ones, of smaller |stride|, reach.
+        """True if the digits nest: each |stride| exceeds the reach of all digits of smaller |stride|.
 
-        Strict, as MegEngine means it (`TensorLayout::is_non_overlapping_strong`): True is a proof that no two
-        coordinates share an offset; False is none that two do, as strides may interleave. `overlaps` is exact and may
-        search long; this is one pass. Unlike MegEngine's, which weighs positive and negative strides apart and so
-        accepts 4 x 3 with strides (1, -2), where (2, 1) meets (0, 0), it weighs them together.
+        The test is sufficient, not necessary, as MegEngine's `TensorLayout::is_non_overlapping_strong`. True proves
+        that no two coordinates share an offset. False proves nothing, because strides may interleave. It is one pass
+        over the digits, while `overlaps` is exact and may search long. Unlike MegEngine, it treats positive and
+        negative strides together: MegEngine accepts 4 x 3 with strides (1, -2), where (2, 1) and (0, 0) share an
+        offset.
 
         Post-condition: not (self.is_non_overlapping and self.overlaps).
 
@@ -309,10 +313,10 @@ class AddressMap:
 
     @property
     def overlaps(self) -> bool:
-        """Whether two different coordinates share one offset.
+        """True if two different coordinates share one offset.
 
         Raises:
-            Unimplemented: the strides interleave so that only a long search could tell.
+            Unimplemented: the strides interleave, and a search of `SEARCH_LIMIT` steps does not decide.
 
         >>> from inlay.layout import Layout
         >>> Layout.from_strides((3, 4), (3, 1)).overlaps
@@ -326,7 +330,7 @@ class AddressMap:
         digits = [d for axis, n in zip(self._normal_axes(), self.dims, strict=True) for d in axis.digits(n)]
         if not box_overlaps(sorted(digits, key=lambda d: -abs(d.stride))):
             return False
-        # The digits span a box that a partial leading block does not fill: only then can the box overlap alone.
+        # A partial block leaves a part of the box of digits unused, so an overlap of the box may be outside the dims.
         return self._fills_its_box or self._overlaps_by_enumeration()
 
     def _normal_axes(self) -> tuple[Axis, ...]:
@@ -337,16 +341,18 @@ class AddressMap:
 
     @property
     def _fills_its_box(self) -> bool:
+        """True if no block is partial: every combination of digit values is a coordinate within the dims."""
         return all(n == prod(d.extent for d in digits) for n, digits in zip(self.dims, self.digits, strict=True))
 
     def _overlaps_by_enumeration(self) -> bool:
+        """Return True if two coordinates share an offset, by computing all offsets."""
         if self.size > SEARCH_LIMIT:
-            raise Unimplemented(SEARCH_TEXT)
+            raise Unimplemented(SEARCH_LIMIT_TEXT)
         points = np.indices(self.dims).reshape(self.ndims, -1).T
         return len(np.unique(self.offset(points))) < len(points)
 
 
-# As for `Axis`.
+# Slots are written as in `axis`: faster than `object.__setattr__`.
 _set_dims = vars(AddressMap)["dims"].__set__
 _set_axes = vars(AddressMap)["axes"].__set__
 
@@ -355,17 +361,17 @@ _set_axes = vars(AddressMap)["axes"].__set__
 
 
 def as_numbers(what: str, values: Sequence[int]) -> tuple[int, ...]:
-    """`values` as Python's own integers, whose arithmetic never wraps; `what` names one of them in messages.
+    """Return `values` as Python's own integers, whose arithmetic never wraps; `what` names an entry in errors.
 
     Raises:
-        InvalidArguments: `values` is no sequence, or an entry is no integer.
+        InvalidArguments: `values` is not iterable, or an entry is not an integer.
     """
     if not isinstance(values, Iterable):
         raise InvalidArguments(f"{what}s are {shown(values)}: give a sequence of integers")
     try:
         entries = tuple(values)
     except TypeError:
-        # NumPy's arrays without axes call themselves iterable.
+        # NumPy arrays without axes are instances of Iterable.
         raise InvalidArguments(f"{what}s are {shown(values)}: give a sequence of integers") from None
     return tuple([_as_number(what, i, value) for i, value in enumerate(entries)])
 
@@ -383,10 +389,10 @@ def _as_number(what: str, i: int, value: object) -> int:
 
 
 def _as_axes(axes: object) -> tuple[Axis, ...]:
-    """The axes of a layout as a tuple.
+    """Return the axes of a layout as a tuple.
 
     Raises:
-        InvalidArguments: they are none.
+        InvalidArguments: `axes` is not a sequence of `Axis`.
     """
     if not isinstance(axes, (tuple, list)) or not all(isinstance(axis, Axis) for axis in axes):
         raise InvalidArguments(f"axes are {shown(axes)}: give a tuple of Axis, such as (Axis(3), Axis(1))")
@@ -394,10 +400,10 @@ def _as_axes(axes: object) -> tuple[Axis, ...]:
 
 
 def require_itemsize(itemsize: int) -> None:
-    """Refuse what is no number of bytes.
+    """Check that `itemsize` is a number of bytes.
 
     Raises:
-        InvalidArguments: `itemsize` is no positive integer.
+        InvalidArguments: `itemsize` is not a positive integer.
     """
     if type(itemsize) is not int or not 1 <= itemsize < 2**MOST_BITS:
         raise InvalidArguments(f"itemsize is {shown(itemsize)}: an element has a whole number of bytes, 1 or more")
@@ -407,10 +413,10 @@ def require_itemsize(itemsize: int) -> None:
 
 
 def as_points(coordinates: npt.ArrayLike, ndims: int) -> npt.NDArray[np.integer[Any]]:
-    """`coordinates` as an array of integers of shape (..., ndims).
+    """Return `coordinates` as an array of integers of shape (..., ndims).
 
     Raises:
-        InvalidArguments: they are no integers, or their last axis is not `ndims` long.
+        InvalidArguments: the entries are not integers, or the last axis is not `ndims` long.
     """
     try:
         points = np.asarray(coordinates)
@@ -424,10 +430,10 @@ def as_points(coordinates: npt.ArrayLike, ndims: int) -> npt.NDArray[np.integer[
 
 
 def require_inside(dims: Dims, points: npt.NDArray[np.integer[Any]]) -> None:
-    """Refuse coordinates beyond `dims`.
+    """Check that all coordinates are within `dims`.
 
     Raises:
-        InvalidArguments: there is one; the first of the first axis concerned is named.
+        InvalidArguments: one is not; the error names the first such entry of the first such axis.
     """
     for i, dim in enumerate(dims):
         x = points[..., i]
@@ -438,30 +444,32 @@ def require_inside(dims: Dims, points: npt.NDArray[np.integer[Any]]) -> None:
         raise InvalidArguments(f"coordinate {first} of axis {i} is {bounds}")
 
 
-_AT_ONCE = 16384
-"""Coordinates whose offsets are computed together: they and all that is computed from them stay in the cache."""
+_CHUNK = 16384
+"""Number of coordinates whose offsets are computed together, so that all intermediate arrays stay in the cache."""
 
 
-def offsets_of(dims: Dims, axes: Sequence[Axis], points: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
-    """Where `axes` put `points`, of shape (..., ndims); the offsets fit 64 bits.
+def compute_offsets(dims: Dims, axes: Sequence[Axis], points: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
+    """Return the offsets of `points`, of shape (..., ndims), under `axes`; the caller ensures that they fit 64 bits.
 
     Raises:
         InvalidArguments: as `require_inside`.
 
-    >>> offsets_of((3, 4), (Axis(4), Axis(1)), np.array([[0, 3], [2, 1]]))
+    >>> compute_offsets((3, 4), (Axis(4), Axis(1)), np.array([[0, 3], [2, 1]]))
     array([3, 9])
     """
     rows = points.reshape(prod(points.shape[:-1]), len(dims))
     total = np.zeros(len(rows), np.int64)
-    for start in range(0, len(rows), _AT_ONCE):
-        part = slice(start, start + _AT_ONCE)
-        if not _add_inside(total[part], dims, axes, rows[part].T.astype(np.int64, "C")):
+    for start in range(0, len(rows), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        if not _add_offsets_if_inside(total[part], dims, axes, rows[part].T.astype(np.int64, "C")):
             require_inside(dims, points)
     return total.reshape(points.shape[:-1])
 
 
-def _add_inside(total: npt.NDArray[np.int64], dims: Dims, axes: Sequence[Axis], columns: npt.NDArray[np.int64]) -> bool:
-    """Add to `total` the offsets of the coordinates `columns`, one row per axis; False if one lies outside."""
+def _add_offsets_if_inside(
+    total: npt.NDArray[np.int64], dims: Dims, axes: Sequence[Axis], columns: npt.NDArray[np.int64]
+) -> bool:
+    """Add the offsets of the coordinates `columns`, one row per axis, to `total`; False if one is outside `dims`."""
     for dim, axis, x in zip(dims, axes, columns, strict=True):
         if x.min() < 0 or x.max() >= dim:
             return False
@@ -470,7 +478,7 @@ def _add_inside(total: npt.NDArray[np.int64], dims: Dims, axes: Sequence[Axis], 
 
 
 def _add_offsets(total: npt.NDArray[np.int64], axis: Axis, x: npt.NDArray[np.int64]) -> None:
-    """Add to `total` where `axis` puts each of the coordinates `x`, which are used up."""
+    """Add the offset of each coordinate `x` along one axis to `total`; `x` is overwritten."""
     for digit in reversed(axis.inner):
         # A shift and a mask take a tenth of the time of a division.
         if digit.extent & (digit.extent - 1) == 0:
@@ -488,33 +496,43 @@ def _add_offsets(total: npt.NDArray[np.int64], axis: Axis, x: npt.NDArray[np.int
 
 
 SEARCH_LIMIT = 500_000
-SEARCH_TEXT = (
-    "whether elements of this layout overlap cannot be told in reasonable time: its strides interleave. "
-    "Strides that are multiples of the extent they step over are told at once"
+"""The most combinations of digit differences that the search for an overlap tries."""
+
+SEARCH_LIMIT_TEXT = (
+    "the search for overlapping elements of this layout was given up: its strides interleave. "
+    "The search is short for strides that are multiples of the extent they step over"
 )
 
 
 def box_overlaps(digits: Sequence[Digit]) -> bool:
-    """Whether two points of the box of `digits`, sorted by falling |stride|, share an offset."""
+    """Return True if two points of the box of `digits`, sorted by falling |stride|, share an offset.
+
+    The search chooses a difference for each digit in turn. `reach[i]` is the largest sum that the digits from `i` on
+    can contribute.
+
+    Raises:
+        Unimplemented: the search takes more than `SEARCH_LIMIT` steps.
+    """
     reach = [0]
     for digit in reversed(digits):
         reach.append(reach[-1] + (digit.extent - 1) * abs(digit.stride))
     reach.reverse()
     steps = 0
 
-    def vanishes(i: int, total: int, moved: bool) -> bool:
+    def can_vanish(i: int, total: int, is_nonzero: bool) -> bool:
+        """Return True if digits from `i` on can cancel `total`; `is_nonzero`: an earlier difference is not zero."""
         nonlocal steps
         steps += 1
         if steps > SEARCH_LIMIT:
-            raise Unimplemented(SEARCH_TEXT)
+            raise Unimplemented(SEARCH_LIMIT_TEXT)
         if i == len(digits):
-            return moved and total == 0
+            return is_nonzero and total == 0
         extent, stride = digits[i].extent, abs(digits[i].stride)
         if stride == 0:
-            return extent > 1 or vanishes(i + 1, total, moved)
-        # Only differences that the finer digits can still cancel are worth a look; by symmetry the first is positive.
-        lowest = max(-(extent - 1), -((total + reach[i + 1]) // stride)) if moved else 0
+            return extent > 1 or can_vanish(i + 1, total, is_nonzero)
+        # Try only differences that the digits after this one can cancel. By symmetry, the first nonzero is positive.
+        lowest = max(-(extent - 1), -((total + reach[i + 1]) // stride)) if is_nonzero else 0
         highest = min(extent - 1, (reach[i + 1] - total) // stride)
-        return any(vanishes(i + 1, total + k * stride, moved or k != 0) for k in range(lowest, highest + 1))
+        return any(can_vanish(i + 1, total + k * stride, is_nonzero or k != 0) for k in range(lowest, highest + 1))
 
-    return vanishes(0, 0, False)
+    return can_vanish(0, 0, False)

@@ -1,10 +1,11 @@
-"""One axis of a layout: the digits that a coordinate along it is read in.
+"""One axis of a layout: the mixed-radix digits of a coordinate along it, and the stride of each digit.
 
-An axis needs its dim to say how many coordinates it has, so it never stores one; every function here takes the
-number `n` of coordinates beside the axis. The last of them may end inside a block, `n` no multiple of the block.
+An `Axis` does not store how many coordinates it has. Functions that need the number take it as the argument `n` (or
+`dim`). `n` need not be a multiple of the block: then the last block is partial.
 
-A range of coordinates splits into **runs**, in each of which the digits vary independently. Of an axis with digits
-(3,160) (8,1), the coordinates 17 to 23 are one run, those from 3 to 23 two:
+`split_range` splits the coordinates `begin` to `end` of an axis into a few `CoordinateRange`s, in each of which the
+digits vary independently of one another. For an axis with digits (3,160) (8,1), the coordinates 17 to 23 are one such
+range, and the coordinates 3 to 23 are two:
 
     3..7     leading digit 0, the other from 3 to 7          5 values, 1 element apart
     8..23    leading digit 1 or 2, the other from 0 to 7     2 values, 160 apart, by 8 values, 1 apart
@@ -19,36 +20,36 @@ from inlay.arguments import as_integer
 from inlay.errors import InvalidArguments, shown
 
 RUNTIME = -(2**63)
-"""The placeholder for a dim or stride that is known only when data arrives (oneDNN's `DNNL_RUNTIME_DIM_VAL`)."""
+"""The placeholder for a dim or stride that is known only at execution (oneDNN's `DNNL_RUNTIME_DIM_VAL`)."""
 
 LETTERS = "abcdefghijkl"
-"""The names of axes in abstract format tags, the first axis first."""
+"""The letters of the axes in abstract format tags, in the order of the axes."""
 
 Dims: TypeAlias = tuple[int, ...]
-"""How many coordinates each axis has."""
+"""One integer for each axis: the number of coordinates along it, or its stride in elements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Digit:
-    """One digit of a coordinate."""
+    """One digit of a coordinate in mixed-radix notation."""
 
     extent: int
-    """How many values the digit takes."""
+    """Number of values of the digit: 0 to extent - 1."""
     stride: int
-    """Elements from one value to the next."""
+    """Distance in memory from one value of the digit to the next, in elements."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Axis:
-    """How one logical axis is placed."""
+    """The layout of one logical axis: the stride of its leading digit, and its inner digits."""
 
     stride: int
-    """Stride of the leading digit, in elements; RUNTIME where unknown."""
+    """Stride of the leading digit, in elements; RUNTIME where it is not known yet."""
     inner: tuple[Digit, ...] = ()
-    """The other digits, most significant first."""
+    """All digits but the leading one, most significant first."""
 
     def __init__(self, stride: int, inner: tuple[Digit, ...] = ()) -> None:
-        """The axis of these parts.
+        """Create the axis from the stride of its leading digit and its inner digits.
 
         Raises:
             InvalidArguments: `stride` is no integer, or `inner` no tuple of digits of integers.
@@ -63,11 +64,11 @@ class Axis:
 
     @property
     def block(self) -> int:
-        """Consecutive coordinates that share one value of the leading digit: the product of the inner extents."""
+        """The number of consecutive coordinates that share one leading digit: the product of the inner extents."""
         return prod([d.extent for d in self.inner]) if self.inner else 1
 
     def digits(self, dim: int) -> tuple[Digit, ...]:
-        """All digits, the leading one with the extent that `dim` coordinates need.
+        """Return all digits, most significant first; the leading extent is the one that `dim` coordinates need.
 
         Raises:
             InvalidArguments: `dim` is no integer.
@@ -78,7 +79,7 @@ class Axis:
         return (Digit(extent, self.stride), *self.inner)
 
     def offset(self, x: int) -> int:
-        """Elements from coordinate 0 to coordinate `x` >= 0.
+        """Return the number of elements in memory from coordinate 0 to coordinate `x` >= 0.
 
         Raises:
             InvalidArguments: `x` is no integer.
@@ -95,7 +96,7 @@ class Axis:
         return total + x * self.stride
 
     def bounds(self, n: int) -> tuple[int, int]:
-        """The least and the greatest offset of the first `n` coordinates.
+        """Return the least and the greatest offset of the first `n` coordinates, in elements.
 
         Raises:
             InvalidArguments: `n` is no integer of 1 or more.
@@ -109,40 +110,47 @@ class Axis:
 
 
 def _as_digits(inner: object) -> tuple[Digit, ...]:
-    """Digits of Python's own integers.
+    """Return `inner` as a tuple of digits whose numbers are Python's own integers.
 
     Raises:
-        InvalidArguments: `inner` are none.
+        InvalidArguments: `inner` is not a sequence of digits.
     """
     if not isinstance(inner, (tuple, list)) or not all(isinstance(digit, Digit) for digit in inner):
         raise InvalidArguments(f"inner digits are {shown(inner)}: give a tuple of Digit, such as (Digit(8, 1),)")
     return tuple(Digit(as_integer("extent", d.extent), as_integer("stride", d.stride)) for d in inner)
 
 
-# A layout is made of many axes; writing through the slots takes two thirds of the time of `object.__setattr__`.
+# A frozen dataclass is written through its slots here: two thirds of the time of `object.__setattr__`.
 _set_stride = vars(Axis)["stride"].__set__
 _set_inner = vars(Axis)["inner"].__set__
 
 
 def _bounds(digits: Sequence[Digit], n: int) -> tuple[int, int]:
-    """The least and greatest offset of the first `n` >= 1 values of a mixed-radix number.
+    """Return the least and the greatest offset of the first `n` >= 1 values of a mixed-radix number.
 
-    From the last digit on: the bounds of all values of the digits so far, and of the first `n` modulo their product.
+    The loop starts at the last digit. It keeps the bounds of all values of the digits seen so far, and the bounds of
+    the first `n % block` values, where `block` is the product of their extents.
     """
     low, high, block = 0, 0, 1
     part: tuple[int, int] | None = None  # no values
     for digit in reversed(digits[1:]):
-        part = _first(digit, n % (block * digit.extent) // block, (low, high), part)
+        part = _leading_bounds(digit, n % (block * digit.extent) // block, (low, high), part)
         step = (digit.extent - 1) * digit.stride
         low, high = low + min(0, step), high + max(0, step)
         block *= digit.extent
-    whole = _first(digits[0], n // block, (low, high), part) if digits else (0, 0)
+    whole = _leading_bounds(digits[0], n // block, (low, high), part) if digits else (0, 0)
     assert whole is not None
     return whole
 
 
-def _first(digit: Digit, full: int, whole: tuple[int, int], part: tuple[int, int] | None) -> tuple[int, int] | None:
-    """The bounds where a digit takes its first `full` values with all lower ones, and the next with a part of them."""
+def _leading_bounds(
+    digit: Digit, full: int, whole: tuple[int, int], part: tuple[int, int] | None
+) -> tuple[int, int] | None:
+    """Return the bounds of the first `full` values of a digit with all lower digits, and of one more in part.
+
+    `whole` are the bounds of all values of the lower digits. `part` are the bounds of those that occur together with
+    the value `full` of this digit, or None where that value does not occur. The result is None where nothing occurs.
+    """
     step = full * digit.stride
     last = None if part is None else (part[0] + step, part[1] + step)
     if not full:
@@ -153,7 +161,7 @@ def _first(digit: Digit, full: int, whole: tuple[int, int], part: tuple[int, int
 
 
 def normal_axis(axis: Axis, n: int) -> Axis:
-    """The digits of `axis` for `n` >= 1 coordinates, each as long as its stride allows."""
+    """Return the normal form of `axis` for `n` >= 1 coordinates: unit digits dropped, contiguous digits merged."""
     merged: list[Digit] = []
     block = 1
     for digit in reversed(axis.digits(n)):
@@ -171,46 +179,47 @@ def normal_axis(axis: Axis, n: int) -> Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One digit of a run."""
+class RangeDigit:
+    """One digit of a `CoordinateRange`."""
 
     extent: int
-    """How many values it takes."""
+    """Number of values that the digit takes in this range."""
     weight: int
-    """Coordinates of its axis from one value to the next."""
+    """Place value of the digit: coordinates along the axis from one value to the next."""
     stride: int
-    """Elements from one value to the next."""
+    """Distance in memory from one value to the next, in elements."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Coordinates of one axis whose digits vary independently."""
+class CoordinateRange:
+    """Consecutive coordinates of one axis whose digits vary independently of one another."""
 
     start: int
-    """The first coordinate."""
+    """First coordinate of the range."""
     offset: int
-    """Elements from coordinate 0 of the axis to the first."""
-    steps: tuple[Step, ...]
-    """The digits, most significant first."""
+    """Distance in memory from coordinate 0 of the axis to `start`, in elements."""
+    digits: tuple[RangeDigit, ...]
+    """Digits that vary within the range, most significant first."""
 
     @property
     def count(self) -> int:
-        """How many coordinates there are; they are consecutive."""
-        return prod(step.extent for step in self.steps)
+        """The number of coordinates in the range."""
+        return prod(digit.extent for digit in self.digits)
 
 
-Digits: TypeAlias = tuple[tuple[int, int], ...]
-"""Stride and weight of each digit of an axis, most significant first; the last has the weight 1."""
+WeightedStrides: TypeAlias = tuple[tuple[int, int], ...]
+"""Stride (in elements) and weight (place value) of each digit of an axis, most significant first."""
 
 
-def runs(axis: Axis, begin: int, end: int) -> Iterator[Run]:
-    """The coordinates from `begin` to before `end` of an axis, in ascending order.
+def split_range(axis: Axis, begin: int, end: int) -> Iterator[CoordinateRange]:
+    """Split the coordinates from `begin` up to, not including, `end` into ranges with independent digits, ascending.
 
-    Post-condition: every coordinate of the range is start plus digit values times weights of exactly one run, and lies
-    at offset plus digit values times strides.
+    Post-condition: every coordinate belongs to exactly one range. It is `start` plus the sum of digit values times
+    weights, and its offset is `offset` plus the sum of digit values times strides.
 
     >>> from inlay.layout import Digit
-    >>> [(run.start, [step.extent for step in run.steps]) for run in runs(Axis(160, (Digit(8, 1),)), 3, 24)]
+    >>> ranges = list(split_range(Axis(160, (Digit(8, 1),)), 3, 24))
+    >>> [(part.start, [digit.extent for digit in part.digits]) for part in ranges]
     [(3, [5]), (8, [2, 8])]
     """
     weight, digits = 1, []
@@ -219,34 +228,39 @@ def runs(axis: Axis, begin: int, end: int) -> Iterator[Run]:
         weight *= digit.extent
     digits.append((axis.stride, weight))
     if begin < end:
-        yield from _runs(tuple(reversed(digits)), begin, end)
+        yield from _split_digits(tuple(reversed(digits)), begin, end)
 
 
-def _runs(digits: Digits, begin: int, end: int) -> Iterator[Run]:
+def _split_digits(digits: WeightedStrides, begin: int, end: int) -> Iterator[CoordinateRange]:
+    """Split `begin` to `end`, not empty, for an axis whose digits have these strides and weights."""
     (stride, weight), *lower = digits
     below = tuple(lower)
     first, head = divmod(begin, weight)
     last, tail = divmod(end, weight)
     if first == last:
-        yield from _within(stride, weight, below, first, head, tail)
+        yield from _split_digit_value(stride, weight, below, first, head, tail)
         return
     if head:
-        yield from _within(stride, weight, below, first, head, weight)
+        yield from _split_digit_value(stride, weight, below, first, head, weight)
         first += 1
     if first < last:
-        yield Run(first * weight, first * stride, (Step(last - first, weight, stride), *_full(below, weight)))
+        yield CoordinateRange(
+            first * weight, first * stride, (RangeDigit(last - first, weight, stride), *_full_digits(below, weight))
+        )
     if tail:
-        yield from _within(stride, weight, below, last, 0, tail)
+        yield from _split_digit_value(stride, weight, below, last, 0, tail)
 
 
-def _within(stride: int, weight: int, below: Digits, value: int, begin: int, end: int) -> Iterator[Run]:
-    """The runs of one value of the leading digit."""
-    for run in _runs(below, begin, end):
-        yield Run(value * weight + run.start, value * stride + run.offset, run.steps)
+def _split_digit_value(
+    stride: int, weight: int, below: WeightedStrides, value: int, begin: int, end: int
+) -> Iterator[CoordinateRange]:
+    """Split `begin` to `end` of the lower digits, where the leading digit has this one value."""
+    for part in _split_digits(below, begin, end):
+        yield CoordinateRange(value * weight + part.start, value * stride + part.offset, part.digits)
 
 
-def _full(digits: Digits, above: int) -> Iterator[Step]:
-    """Every value of digits that lie below one of weight `above`."""
+def _full_digits(digits: WeightedStrides, weight_above: int) -> Iterator[RangeDigit]:
+    """Return digits that take all their values, below a digit of weight `weight_above`."""
     for stride, weight in digits:
-        yield Step(above // weight, weight, stride)
-        above = weight
+        yield RangeDigit(weight_above // weight, weight, stride)
+        weight_above = weight

@@ -1,15 +1,15 @@
-"""`Layout`, the map from coordinates to offsets: how it is made, compared, and viewed under other coordinates.
+"""`Layout`, the map from coordinates to offsets: its constructors, comparisons and views.
 
-A view moves nothing. It is another layout of the same elements, so each view has a law in offsets:
+A view is another layout of the same elements; no data moves. So the offsets of each view follow from the old ones:
 
     (3, 4) by rows, strides (4, 1)
-    dimshuffle((1, 0))      (4, 3)     strides (1, 4)      coordinate (y, x) lies where (x, y) did
-    broadcast((2, 3, 4))    (2, 3, 4)  strides (0, 4, 1)   every first coordinate names the same elements
-    try_reshape((2, 6))     (2, 6)     strides (6, 1)      the row-major index of a coordinate keeps its offset
-    collapse_contiguous()   (12,)      strides (1,)        the same with as few axes as there can be
+    dimshuffle((1, 0))      (4, 3)     strides (1, 4)      (y, x) has the offset that (x, y) had
+    broadcast((2, 3, 4))    (2, 3, 4)  strides (0, 4, 1)   all values of the first coordinate have the same offset
+    try_reshape((2, 6))     (2, 6)     strides (6, 1)      equal row-major indices have equal offsets
+    collapse_contiguous()   (12,)      strides (1,)        the same, with the fewest axes
 
 These are the views of MegEngine's `TensorLayout` and of NumPy's arrays, for layouts of any digits. Those of oneDNN's
-descriptors, which know padding and refuse to cut a block, are in `inlay.layout.views`.
+descriptors, which know padding and do not cut blocks, are in `inlay.layout.views`.
 """
 
 from collections.abc import Sequence
@@ -26,15 +26,15 @@ from inlay.layout.address import AddressMap, as_numbers, require_itemsize
 from inlay.layout.axis import RUNTIME, Axis, Dims
 from inlay.layout.permutation import require_permutation
 from inlay.layout.regroup import (
-    Fault,
     Refusal,
-    collapsed,
-    deed,
+    ViewFault,
+    collapse_axes,
     nearest_dims,
     nearest_volumes,
-    regrouped,
-    remedy_of,
-    reshaped,
+    remedy_text,
+    reshape_axes,
+    reshape_match,
+    reshape_text,
 )
 
 
@@ -50,11 +50,11 @@ class Layout(AddressMap):
 
     @classmethod
     def from_strides(cls, dims: Sequence[int], strides: Sequence[int], itemsize: int | None = None) -> "Layout":
-        """The plain layout with these strides, in elements, or in bytes when `itemsize` (bytes) is given.
+        """Create the plain layout with these strides, which count elements, or bytes if `itemsize` (bytes) is given.
 
         Raises:
-            InvalidArguments: `strides` and `dims` differ in length, one is no sequence of integers, `itemsize` is no
-                positive integer, or a byte stride is no multiple of it.
+            InvalidArguments: `strides` and `dims` differ in length, one is not a sequence of integers, `itemsize` is
+                not a positive integer, or a byte stride is not a multiple of it.
 
         >>> import numpy as np
         >>> a = np.zeros((3, 4), np.float32).T
@@ -74,13 +74,13 @@ class Layout(AddressMap):
 
     @classmethod
     def from_array(cls, array: npt.NDArray[Any]) -> "Layout":
-        """The layout of a NumPy array, in its elements; offset 0 is its first element. `as_strided` is the way back.
+        """Create the layout of a NumPy array; offset 0 is its first element. `inlay.as_strided` is the inverse.
 
         Post-condition: result.byte_strides(array.itemsize) == array.strides.
 
         Raises:
-            InvalidArguments: `array` is no NumPy array, or a stride is no multiple of the element, as in a field of a
-                structured array.
+            InvalidArguments: `array` is not a NumPy array, or a stride is not a multiple of the element size, as in a
+                field of a structured array.
 
         >>> import numpy as np
         >>> Layout.from_array(np.zeros((3, 4), np.float32)[::-1, ::2]).strides
@@ -92,39 +92,39 @@ class Layout(AddressMap):
 
     @classmethod
     def row_major(cls, dims: Sequence[int]) -> "Layout":
-        """The dense layout whose last axis runs fastest (C order).
+        """Create the dense layout whose last axis has stride 1 (C order).
 
-        A dim of 0 counts as 1 in the strides; left of a RUNTIME dim they are RUNTIME.
+        A dim of 0 counts as 1 in the strides. The strides of the axes left of a RUNTIME dim are RUNTIME.
 
         Post-condition: result.is_contiguous.
 
         Raises:
-            InvalidArguments: a dim is negative or no integer.
+            InvalidArguments: a dim is negative or not an integer.
 
         >>> Layout.row_major((2, 3, 4)).strides
         (12, 4, 1)
         """
         wanted = as_numbers("dim", dims)
-        return cls(wanted, tuple(_nested(wanted[::-1])[::-1]))
+        return cls(wanted, tuple(_nest_axes(wanted[::-1])[::-1]))
 
     @classmethod
     def column_major(cls, dims: Sequence[int]) -> "Layout":
-        """The dense layout whose first axis runs fastest (Fortran order); else as `row_major`.
+        """Create the dense layout whose first axis has stride 1 (Fortran order); otherwise as `row_major`.
 
         Post-condition: result.dimshuffle(reversed axes).is_contiguous.
 
         Raises:
-            InvalidArguments: a dim is negative or no integer.
+            InvalidArguments: a dim is negative or not an integer.
 
         >>> Layout.column_major((2, 3, 4)).strides
         (1, 2, 6)
         """
         wanted = as_numbers("dim", dims)
-        return cls(wanted, tuple(_nested(wanted)))
+        return cls(wanted, tuple(_nest_axes(wanted)))
 
     @property
     def normal_form(self) -> "Layout":
-        """The one spelling of this map: neighbouring digits that are one digit merged, unit digits dropped.
+        """The canonical layout of this map: unit digits dropped, contiguous neighboring digits of an axis merged.
 
         Post-condition: two layouts with the same dims have the same normal form exactly when every coordinate has
         the same offset in both.
@@ -137,10 +137,10 @@ class Layout(AddressMap):
         return Layout(self.dims, self._normal_axes())
 
     def equivalent(self, other: "Layout") -> bool:
-        """Whether both have the same dims and place every coordinate at the same offset.
+        """Return True if both layouts have the same dims and the same offset for every coordinate.
 
         Raises:
-            InvalidArguments: `other` is no Layout.
+            InvalidArguments: `other` is not a Layout.
             Unimplemented: one has RUNTIME dims or strides.
 
         >>> from inlay.layout import Digit
@@ -153,12 +153,12 @@ class Layout(AddressMap):
         return self.dims == other.dims and self.normal_form == other.normal_form
 
     def dimshuffle(self, order: Sequence[int]) -> "Layout":
-        """The axes in another order, as NumPy's `transpose` and MegEngine's `dimshuffle`: axis i is axis `order[i]`.
+        """Reorder the axes as NumPy's `transpose` and MegEngine's `dimshuffle`: axis i of the result is `order[i]`.
 
         Post-condition: result.offset([x[j] for j in order]) == self.offset(x) for every coordinate x.
 
         Raises:
-            InvalidArguments: `order` is not each axis once.
+            InvalidArguments: `order` does not contain each axis once.
 
         >>> Layout.row_major((2, 3, 4)).dimshuffle((2, 0, 1)).dims
         (4, 2, 3)
@@ -168,15 +168,15 @@ class Layout(AddressMap):
         return Layout(tuple([self.dims[i] for i in places]), tuple([self.axes[i] for i in places]))
 
     def add_axis(self, i: int, dim: int = 1, stride: int | None = None) -> "Layout":
-        """One more axis before axis `i`, or after the last one for `i` == ndims.
+        """Insert an axis before axis `i`, or after the last one for `i` == ndims.
 
-        Without `stride` it is the stride that a dense tensor would have there: what axis `i` takes, or 1 after the
-        last axis. A `dim` of more than 1 names elements that this layout does not, so it needs the stride said.
+        The default stride is that of a dense tensor: the extent of axis `i` in memory, or 1 after the last axis. A
+        `dim` of more than 1 reaches elements outside this layout, so `stride` is then required.
 
         Post-condition: result.offset(x with y inserted at i) == self.offset(x) + y * stride.
 
         Raises:
-            InvalidArguments: there is no place `i`, `dim` is negative, or `dim` is more than 1 without `stride`.
+            InvalidArguments: `i` is not in 0..ndims, `dim` is negative, or `dim` is more than 1 without `stride`.
 
         Source: MegEngine, `TensorLayout::add_axis_inplace` and `add_axis_cont_inplace`.
 
@@ -189,16 +189,16 @@ class Layout(AddressMap):
         if stride is None:
             if dim > 1:
                 raise InvalidArguments(f"an axis of {dim} needs a stride: 0 repeats the elements, others name new ones")
-            stride = _step_over(self.dims[i], self.axes[i]) if i < self.ndims else 1
+            stride = _axis_extent(self.dims[i], self.axes[i]) if i < self.ndims else 1
         return Layout((*self.dims[:i], dim, *self.dims[i:]), (*self.axes[:i], Axis(stride), *self.axes[i:]))
 
     def remove_axis(self, i: int) -> "Layout":
-        """The layout without axis `i`: what lies at its coordinate 0.
+        """Remove axis `i`, keeping the elements at its coordinate 0.
 
         Post-condition: result.offset(x) == self.offset(x with 0 inserted at i) for every coordinate x.
 
         Raises:
-            InvalidArguments: there is no axis `i`, or it has no coordinate 0.
+            InvalidArguments: there is no axis `i`, or its dim is 0.
 
         Source: MegEngine, `TensorLayout::remove_axis`, which leaves the checks to its caller.
 
@@ -213,12 +213,13 @@ class Layout(AddressMap):
         return Layout(self.dims[:i] + self.dims[i + 1 :], self.axes[:i] + self.axes[i + 1 :])
 
     def broadcast(self, dims: Sequence[int]) -> "Layout":
-        """The layout repeated to `dims`, as NumPy's `broadcast_to`: new axes on the left and axes of one get stride 0.
+        """Repeat the elements to `dims`, as NumPy's `broadcast_to`: new axes on the left and unit axes get stride 0.
 
-        Post-condition: result.offset(y) == self.offset(x), where x is the end of y with 0 for every axis of one.
+        Post-condition: result.offset(y) == self.offset(x), where x is the last ndims entries of y, with 0 for each axis
+        that is repeated.
 
         Raises:
-            InvalidArguments: `dims` are fewer, or an axis is neither as long as wanted nor of one.
+            InvalidArguments: `dims` are fewer than the axes, or an axis is neither of size 1 nor of its size in `dims`.
 
         >>> Layout.row_major((3, 1)).broadcast((2, 3, 4)).strides
         (0, 1, 0)
@@ -237,12 +238,12 @@ class Layout(AddressMap):
         return Layout(wanted, tuple(axes))
 
     def collapse_contiguous(self) -> "Layout":
-        """The same elements in the same order under as few axes as joining neighbors gives; never fewer than one.
+        """Join neighboring axes as far as strides allow, keeping the elements and their row-major order.
 
-        Axes of one go, and neighbors join where the left one goes on where the right one ends. What is left is
-        (1,) with stride 1 for a single element, and (0,) with stride 1 for none.
+        Unit axes are dropped. Two neighbors are joined if the stride of the left one is the extent of the right one in
+        memory. A single element gives dims (1,) with stride 1, no elements give dims (0,) with stride 1.
 
-        Post-condition: the offsets in row-major order are those of self; no neighbors in the result could be joined.
+        Post-condition: the offsets in row-major order are those of self; no neighbors in the result can be joined.
 
         Raises:
             Unimplemented: the layout has RUNTIME dims or strides.
@@ -255,14 +256,14 @@ class Layout(AddressMap):
         self._require_bound("collapse_contiguous")
         if 0 in self.dims:
             return Layout((0,), (Axis(1),))
-        left = collapsed(self.dims, self.axes) or [(1, Axis(1))]
+        left = collapse_axes(self.dims, self.axes) or [(1, Axis(1))]
         return Layout(tuple([n for n, _ in left]), tuple([axis for _, axis in left]))
 
     def reshape(self, dims: Sequence[int], *, digits: bool = False) -> "Layout":
-        """`try_reshape`, where a refusal is an error.
+        """Return the view that `try_reshape` returns, and raise an error where it returns a refusal.
 
         Raises:
-            InvalidArguments: there is no such view; the text is that of the `Refusal`. Or as `try_reshape`.
+            InvalidArguments: there is no such view, and the text is that of the `Refusal`; or as `try_reshape`.
             Unimplemented: as `try_reshape`.
 
         >>> Layout.from_strides((4, 6), (12, 2)).reshape((2, 2, 6)).strides
@@ -274,17 +275,18 @@ class Layout(AddressMap):
         return result
 
     def try_reshape(self, dims: Sequence[int], *, digits: bool = False) -> "Layout | Refusal[Layout]":
-        """The same elements under other `dims` of equal volume, or why strides cannot say that.
+        """Return the view of the same elements under other `dims` of equal volume, or a refusal if there is none.
 
-        An axis that is split or joined gets one stride, as in NumPy and MegEngine; one that is kept keeps its digits.
-        With `digits`, new axes may have several digits: then (4, 6) by columns joins to 24, digits (4, 1) (6, 4).
+        An axis that is split or joined gets one stride, as in NumPy and MegEngine. An axis that stays as it is keeps
+        its digits. With `digits`, new axes may have several digits: then (4, 6) in column-major order can be joined to
+        24 coordinates, with the digits (4, 1) (6, 4).
 
         Post-condition: result.offset(y) == self.offset(x) wherever x and y have the same row-major index.
-        Post-condition: of a refusal, `nearest` are dims for which this view exists, and `target`, of the same dims, is
-            a layout whose reshape to `dims` exists.
+        Post-condition: in a refusal, `nearest` are dims for which this view exists. `target` is a layout with the dims
+            of self whose reshape to `dims` exists.
 
         Raises:
-            InvalidArguments: a dim is negative or no integer.
+            InvalidArguments: a dim is negative or not an integer.
             Unimplemented: the layout has RUNTIME dims or strides.
 
         Source: MegEngine, `TensorLayout::try_reshape`.
@@ -299,39 +301,40 @@ class Layout(AddressMap):
         self._require_bound("reshape")
         digits = as_flag("digits", digits)
         wanted = Layout.row_major(dims).dims
-        result = reshaped(self.dims, self.axes, wanted, digits)
-        if isinstance(result, Fault):
-            return self._refusal(wanted, result, digits)
+        result = reshape_axes(self.dims, self.axes, wanted, digits)
+        if isinstance(result, ViewFault):
+            return self._make_refusal(wanted, result, digits)
         return Layout(wanted, tuple(result))
 
-    def _refusal(self, wanted: Dims, fault: Fault, digits: bool) -> "Refusal[Layout]":
-        """The refusal of `wanted`, with its repairs."""
-        refusal: Refusal[Layout] = Refusal(fault.rule, tuple(range(*fault.run[:2])), fault.problem)
+    def _make_refusal(self, wanted: Dims, fault: ViewFault, digits: bool) -> "Refusal[Layout]":
+        """Create the refusal of a reshape to `wanted`, with its repairs."""
+        refusal: Refusal[Layout] = Refusal(fault.rule, tuple(range(*fault.match[:2])), fault.problem)
         if fault.rule == "volume":
             shapes = nearest_volumes(prod(self.dims), wanted)
-            nearest = next((s for s in shapes if isinstance(reshaped(self.dims, self.axes, s, digits), list)), None)
+            nearest = next((s for s in shapes if isinstance(reshape_axes(self.dims, self.axes, s, digits), list)), None)
             return replace(refusal, nearest=nearest, remedy=f"{nearest} works" if nearest else "")
         nearest = nearest_dims(
             self.dims,
             self.dims,
             wanted,
-            lambda run: isinstance(regrouped(self.dims, self.axes, wanted, run, digits), list),
+            lambda match: isinstance(reshape_match(self.dims, self.axes, wanted, match, digits), list),
         )
         free = None if digits else self.try_reshape(wanted, digits=True)
         view = free if isinstance(free, Layout) else None
         moved = 2 * prod(self.dims)
-        remedy = remedy_of(
+        remedy = remedy_text(
             f"{self.dims} -> {nearest} works" if nearest else "",
             view is not None,
-            f"to {deed(fault.run, 'axis {}'.format)}, reorder to row-major order first ({moved} elements moved)",
+            f"to {reshape_text(fault.match, 'axis {}'.format)}, reorder to row-major order first "
+            f"({moved} elements moved)",
         )
         return replace(
             refusal, nearest=nearest, free=view, target=Layout.row_major(self.dims), moved=moved, remedy=remedy
         )
 
 
-def _nested(dims: Sequence[int]) -> list[Axis]:
-    """Axes one around another, the first innermost."""
+def _nest_axes(dims: Sequence[int]) -> list[Axis]:
+    """Return plain axes of a dense layout for `dims`, of which the first is innermost."""
     axes, stride = [], 1
     for dim in dims:
         axes.append(Axis(stride))
@@ -339,6 +342,6 @@ def _nested(dims: Sequence[int]) -> list[Axis]:
     return axes
 
 
-def _step_over(dim: int, axis: Axis) -> int:
-    """Elements from the start of an axis to where it would go on."""
+def _axis_extent(dim: int, axis: Axis) -> int:
+    """Return the extent of an axis in memory, in elements: stride times extent of its leading digit."""
     return RUNTIME if RUNTIME in (dim, axis.stride) else axis.stride * axis.digits(dim)[0].extent

@@ -1,9 +1,9 @@
-"""Permutations of axes: applied, undone, and refused with the nearest one that is right.
+"""Permutations of axes: application, inverse, and validation.
 
-A permutation says where each axis goes: entry i of what is permuted becomes entry `permutation[i]`. Its inverse says
-where each axis comes from, which is how NumPy's `transpose` and MegEngine's `dimshuffle` read their argument.
+A permutation holds the new position of each axis: `permute` moves entry i to position `permutation[i]`. The inverse
+holds the old position of each axis, as the arguments of NumPy's `transpose` and MegEngine's `dimshuffle` do.
 
->>> permuted("nchw", (0, 3, 1, 2)), inverse((0, 3, 1, 2))
+>>> permute("nchw", (0, 3, 1, 2)), inverse((0, 3, 1, 2))
 (('n', 'h', 'w', 'c'), (0, 2, 3, 1))
 """
 
@@ -15,42 +15,44 @@ from inlay.errors import InvalidArguments
 T = TypeVar("T")
 
 
-def permuted(values: Sequence[T], permutation: Sequence[int]) -> tuple[T, ...]:
-    """`values` with entry i moved to place `permutation[i]`.
+def permute(values: Sequence[T], permutation: Sequence[int]) -> tuple[T, ...]:
+    """Move entry i of `values` to position `permutation[i]`.
 
-    >>> permuted("nchw", (0, 3, 1, 2))
+    >>> permute("nchw", (0, 3, 1, 2))
     ('n', 'h', 'w', 'c')
     """
     result = list(values)
-    for value, place in zip(values, permutation, strict=True):
-        result[place] = value
+    for value, position in zip(values, permutation, strict=True):
+        result[position] = value
     return tuple(result)
 
 
 def inverse(permutation: Sequence[int]) -> tuple[int, ...]:
-    """The permutation that undoes `permutation`.
+    """Return the permutation that reverses `permutation`.
 
     >>> inverse((0, 3, 1, 2))
     (0, 2, 3, 1)
     """
-    return permuted(range(len(permutation)), permutation)
+    return permute(range(len(permutation)), permutation)
 
 
 def require_permutation(what: str, permutation: Sequence[int], ndims: int) -> None:
-    """Refuse what is not each of 0..ndims-1 once, and say the nearest permutation; `what` names the argument.
+    """Check that `permutation` contains each of 0..ndims-1 once; `what` names the argument in the error.
 
     Raises:
-        InvalidArguments: an axis is missing, repeated or out of range.
+        InvalidArguments: an axis is missing, repeated or out of range; the error proposes the nearest permutation.
     """
     if sorted(permutation) == list(range(ndims)):
         return
     remedy = f"\n    {nearest_permutation(permutation, ndims)} works" if ndims else ""
-    faults = ", ".join(_faults(permutation, ndims))
+    faults = ", ".join(_describe_faults(permutation, ndims))
     raise InvalidArguments(f"{what} {tuple(permutation)} must use each of 0..{ndims - 1} once: {faults}{remedy}")
 
 
 def nearest_permutation(wanted: Sequence[int], ndims: int) -> tuple[int, ...]:
-    """`wanted` with what is missing, in order, in place of what is repeated or no axis, and as long as needed.
+    """Return the permutation of `ndims` axes that keeps the most of `wanted`.
+
+    Entries that repeat an earlier one or are out of range are replaced by the missing axes, in ascending order.
 
     >>> nearest_permutation((0, 3, 3, 2), 4)
     (0, 3, 1, 2)
@@ -67,10 +69,11 @@ def nearest_permutation(wanted: Sequence[int], ndims: int) -> tuple[int, ...]:
     return tuple(next(rest) if i < 0 else i for i in result)
 
 
-def _faults(permutation: Sequence[int], ndims: int) -> Iterator[str]:
+def _describe_faults(permutation: Sequence[int], ndims: int) -> Iterator[str]:
+    """Return phrases that describe missing, invalid and repeated axes."""
     missing = [str(i) for i in range(ndims) if i not in permutation]
     if missing:
-        yield f"{_listed(missing)} {'is' if len(missing) == 1 else 'are'} missing"
+        yield f"{_join_words(missing)} {'is' if len(missing) == 1 else 'are'} missing"
     for i in sorted(set(permutation)):
         if not 0 <= i < ndims:
             yield f"{i} is no axis"
@@ -78,5 +81,6 @@ def _faults(permutation: Sequence[int], ndims: int) -> Iterator[str]:
             yield f"{i} appears {'twice' if count == 2 else f'{count} times'}"
 
 
-def _listed(words: Sequence[str]) -> str:
+def _join_words(words: Sequence[str]) -> str:
+    """Join words as in a sentence: "1, 2 and 3"."""
     return words[-1] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

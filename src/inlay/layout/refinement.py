@@ -1,8 +1,9 @@
-"""Two layouts of one axis, read in digits that both share.
+"""The common refinement of two layouts of one axis: digits that both layouts share.
 
-`refine` reads one axis of two layouts in digits that both share, which turns a reorder into a permutation of digits. An
-axis that one side blocks by 8 and the other by 16 is read in digits of 8 and 2 on both sides; where blocks do not
-divide one another (8 and 12), one digit runs over their common multiple (24) and each side keeps a table of offsets.
+With common digits, a reorder becomes a loop nest with one loop per digit and a stride on either side. An axis in blocks
+of 8 on one side and of 16 on the other has the common digits 8 and 2. Where blocks do not divide one another (8 and
+12), one digit covers their least common multiple (24), and a side that has no single stride for it gets a table of
+offsets.
 """
 
 from dataclasses import dataclass
@@ -12,8 +13,8 @@ from typing import TypeAlias
 
 from inlay.layout.axis import Axis
 
-Map: TypeAlias = int | tuple[int, ...]
-"""Where the values of a digit go: a stride, or one offset for each value. In elements."""
+DigitMap: TypeAlias = int | tuple[int, ...]
+"""Offsets of the values of a digit, in elements: a stride, or a tuple with the offset of each value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,60 +22,64 @@ class CommonDigit:
     """A digit that two layouts of one axis share."""
 
     extent: int
-    """How many values it takes."""
+    """Number of values of the digit."""
     weight: int
-    """Coordinates from one value to the next."""
-    first: Map
-    """Where the first layout puts each value."""
-    second: Map
-    """Where the second layout puts each value."""
+    """Place value of the digit: coordinates from one value to the next."""
+    first: DigitMap
+    """Offsets of the values in the first layout, in elements."""
+    second: DigitMap
+    """Offsets of the values in the second layout, in elements."""
 
 
 def refine(first: Axis, second: Axis, n: int) -> tuple[CommonDigit, ...]:
-    """The digits that both axes share for `n` coordinates, most significant first.
+    """Return the common digits of two axes for `n` coordinates, most significant first.
 
-    Where the blocks of the two divide one another every digit has a stride on both sides. Where they do not, as for
-    blocks of 8 and of 12, one digit runs over their common multiple and has a table of offsets instead.
+    If the blocks of the two axes divide one another, every digit has a stride on both sides. If they do not, as for
+    blocks of 8 and of 12, one digit covers their common multiple and has a table of offsets instead.
 
-    Post-condition: for every x < n, with digit values x // weight % extent (the leading one not reduced), the maps
-    of `first` sum to its offset of x, and those of `second` to its own.
+    Post-condition: the value of a digit for coordinate x < n is `x // weight % extent`, without the `%` for the leading
+    digit. The offset of x in either layout is the sum, over all digits, of the offsets that the digit's map gives.
 
     >>> from inlay.layout import Digit
     >>> refine(Axis(160, (Digit(8, 1),)), Axis(160), 24)[-1]
     CommonDigit(extent=8, weight=1, first=1, second=160)
     """
-    cuts = _common_cuts(_cuts(first) | _cuts(second), n)
-    bounds = [*cuts, max(cuts[-1], cuts[-1] * -(-n // cuts[-1]))]
+    weights = _common_weights(_digit_weights(first) | _digit_weights(second), n)
+    largest = weights[-1]
+    bounds = [*weights, max(largest, largest * -(-n // largest))]
     digits = []
     for low, high in pairwise(bounds):
-        maps = [_map_between(axis, low, high) for axis in (first, second)]
+        maps = [_digit_map(axis, low, high) for axis in (first, second)]
         digits.append(CommonDigit(high // low, low, maps[0], maps[1]))
     return tuple(reversed(digits))
 
 
-def _cuts(axis: Axis) -> set[int]:
-    """The weights of the digits of an axis."""
-    cuts = {1}
+def _digit_weights(axis: Axis) -> set[int]:
+    """Return the weights of the digits of an axis."""
+    weights = {1}
     for digit in reversed(axis.inner):
-        cuts.add(max(cuts) * digit.extent)
-    return cuts
+        weights.add(max(weights) * digit.extent)
+    return weights
 
 
-def _common_cuts(cuts: set[int], n: int) -> list[int]:
-    """The weights at which every digit of both axes can be split, ascending; each divides the next."""
-    pairs = {f(a, b) for a in cuts for b in cuts for f in (gcd, lcm)} | {lcm(*cuts)}
+def _common_weights(weights: set[int], n: int) -> list[int]:
+    """Return the weights of the common digits, ascending, so that each divides the next.
+
+    `weights` are those of the digits of both axes. A common weight divides, or is a multiple of, each of them.
+    """
+    candidates = {f(a, b) for a in weights for b in weights for f in (gcd, lcm)} | {lcm(*weights)}
     chain: list[int] = []
-    for cut in sorted(pairs):
-        splits_all = all(cut % c == 0 or c % cut == 0 for c in cuts)
-        # A multiple that no axis has and no coordinate reaches would only make a longer table.
-        wanted = cut in cuts or cut < n
-        if splits_all and wanted and (not chain or (cut % chain[-1] == 0 and chain[-1] < n)):
-            chain.append(cut)
+    for candidate in sorted(candidates):
+        is_common = all(candidate % weight == 0 or weight % candidate == 0 for weight in weights)
+        # A weight of neither axis that exceeds the coordinates would only make a table longer.
+        is_useful = candidate in weights or candidate < n
+        if is_common and is_useful and (not chain or (candidate % chain[-1] == 0 and chain[-1] < n)):
+            chain.append(candidate)
     return chain
 
 
-def _map_between(axis: Axis, low: int, high: int) -> Map:
-    """Where `axis` puts the digit of weight `low` and extent `high // low`: a stride if one serves."""
+def _digit_map(axis: Axis, low: int, high: int) -> DigitMap:
+    """Return the offsets in `axis` of the digit of weight `low` and extent `high // low`, as a stride if possible."""
     extent = high // low
     if extent == 1:
         return 0
@@ -85,5 +90,5 @@ def _map_between(axis: Axis, low: int, high: int) -> Map:
 
 
 def _is_affine(axis: Axis, low: int, high: int) -> bool:
-    """Whether no digit boundary of `axis` lies strictly between the weights `low` and `high`."""
-    return not any(low < cut < high for cut in _cuts(axis))
+    """Return True if no digit of `axis` has a weight strictly between `low` and `high`: then one stride suffices."""
+    return not any(low < weight < high for weight in _digit_weights(axis))

@@ -47,7 +47,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.descriptor.validation import as_integers
 from inlay.errors import InvalidArguments, NotationError, shown
 from inlay.layout import Dims
-from inlay.layout.permutation import inverse, permuted
+from inlay.layout.permutation import inverse, permute
 from inlay.notation.format_tag import FormatTag
 
 SPATIAL = "DHW"
@@ -132,7 +132,7 @@ class AxisOrder:
         numbers = as_integers("axes", axes)
         if sorted(numbers) != list(range(len(logical))):
             raise InvalidArguments(f"axes {numbers} must say for each of {logical} which axis of the array it is")
-        return cls("".join(permuted(logical, numbers)), logical)
+        return cls("".join(permute(logical, numbers)), logical)
 
     @property
     def ndims(self) -> int:

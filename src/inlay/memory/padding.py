@@ -29,7 +29,8 @@ multiplication keep padding zero; exp, cos, sigmoid and addition of a bias do no
     (True, False)
 
 A range of coordinates along one axis is a few runs, in each of which the digits vary independently
-(`layout.axis.runs`). One run of each axis makes a **box**. In every layout, a box is a strided array of NumPy: a view.
+(`layout.axis.split_range`). One run of each axis makes a **box**. In every layout, a box is a strided array of NumPy: a
+view.
 The padding of a tensor is at most one range of coordinates per axis. So a few views hold all padding and nothing else,
 and the time of a check grows with the padding and not with the tensor. One reduction tests whether a box is all zero;
 only a box with nonzero lanes is searched lane by lane.
@@ -48,7 +49,7 @@ from inlay.data_type import DataType, DataTypeLike, as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, shown
 from inlay.layout import Dims
-from inlay.layout.axis import LETTERS, Step, runs
+from inlay.layout.axis import LETTERS, RangeDigit, split_range
 from inlay.memory.buffers import Bytes, decode_elements
 
 # Boxes of coordinates as views of a buffer
@@ -65,7 +66,7 @@ class Box:
     """Smallest coordinate of the box."""
     offset: int
     """Offset of `start` in the buffer, in elements, including `offset0`."""
-    steps: tuple[tuple[Step, ...], ...]
+    steps: tuple[tuple[RangeDigit, ...], ...]
     """Digits of each axis, most significant first."""
 
     @property
@@ -98,10 +99,12 @@ def boxes(desc: MemoryDesc, begin: Dims, end: Dims) -> Iterator[Box]:
         InvalidArguments: `desc` has no layout.
     """
     layout, _ = desc.require_layout("boxes")
-    runs_of_axes = [tuple(runs(axis, low, high)) for axis, low, high in zip(layout.axes, begin, end, strict=True)]
+    runs_of_axes = [
+        tuple(split_range(axis, low, high)) for axis, low, high in zip(layout.axes, begin, end, strict=True)
+    ]
     for one_each in product(*runs_of_axes):
         offset = desc.offset0 + sum(run.offset for run in one_each)
-        yield Box(tuple(run.start for run in one_each), offset, tuple(run.steps for run in one_each))
+        yield Box(tuple(run.start for run in one_each), offset, tuple(run.digits for run in one_each))
 
 
 def padding_boxes(desc: MemoryDesc) -> Iterator[Box]:
@@ -136,7 +139,7 @@ def even_stride_boxes(box: Box) -> Iterator[Box]:
 def _alternate_lanes(box: Box, i: int, j: int, half: int) -> Box:
     """Return the lanes of a box in which digit j of axis i is even, or odd if `half` is 1."""
     step = box.steps[i][j]
-    doubled = Step((step.extent + 1 - half) // 2, 2 * step.weight, 2 * step.stride)
+    doubled = RangeDigit((step.extent + 1 - half) // 2, 2 * step.weight, 2 * step.stride)
     steps = (*box.steps[i][:j], doubled, *box.steps[i][j + 1 :])
     start = (*box.start[:i], box.start[i] + half * step.weight, *box.start[i + 1 :])
     return Box(start, box.offset + half * step.stride, (*box.steps[:i], steps, *box.steps[i + 1 :]))

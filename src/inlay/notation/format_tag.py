@@ -1,9 +1,8 @@
-"""Format tags: oneDNN's notation for layouts, read, printed, and turned into digits.
+"""Format tags: oneDNN's notation for layouts. Parsing, printing, and conversion from and to layouts.
 
-A tag names the axes of a tensor a, b, c, ... and writes them in the order they lie in memory, outermost first; after
-them come the inner blocks, again outermost first, each a size and the axis it takes coordinates from. An axis with
-inner blocks is written in upper case. So `aBcd8b` is: images, blocks of 8 channels, rows, columns, and inside all that
-the 8 channels of a block.
+A tag names the axes of a tensor a, b, c, ... and lists them in memory order, outermost first. The inner blocks follow,
+again outermost first, each with its size and its axis. An axis with inner blocks is written in upper case. So `aBcd8b`
+is: images, blocks of 8 channels, rows, columns, and innermost the 8 channels of a block.
 
     >>> tag = FormatTag.parse("nChw8c")
     >>> str(tag), tag.order, tag.inner_blocks
@@ -11,15 +10,16 @@ the 8 channels of a block.
     >>> tag.layout((2, 17, 5, 4)).dims
     (2, 24, 5, 4)
 
-A tag is a rule for any dims; a layout is what the rule gives for some. oneDNN enumerates 873 tags; the grammar reads
-every tag that could be spelled, and `ENUMERATED` tells which of them oneDNN has a code for.
+A tag is valid for any dims; `FormatTag.layout` gives the layout for particular dims. oneDNN enumerates 873 tags. The
+parser accepts every tag of the grammar below; `ENUMERATED` maps the tags that oneDNN has to their codes.
 
     tag   = outer , { block } ;
     outer = letter , { letter } ;      each axis once, outermost first
     block = size , letter ;            outermost first
 
-Letters name axes in one of two ways. Abstract letters are a, b, c, ... in the order of the axes. Role letters say what
-an axis is for; a **role order** gives the axes of a tensor their letters, and a tag uses some of them:
+Letters name axes in one of two ways. Abstract letters are a, b, c, ... in the order of the axes. Role letters denote
+the purpose of an axis. A **role order** lists the letters of a kind of tensor in the order of its axes, and a tag uses
+some of them:
 
     ncdhw     activations: images, channels, depth, height, width
     goidhw    weights: groups, output and input channels, depth, height, width
@@ -28,10 +28,10 @@ an axis is for; a **role order** gives the axes of a tensor their letters, and a
     ldigo     weights of recurrent networks: layers, directions, input channels, gates, output channels
     mkn       products of matrices: rows, the axis summed over, columns
 
-The letters of `OhwI16o64i` are those of o, i, h, w in goidhw, so o is axis 0 and the tag is `AcdB16a64b`. oneDNN has an
-alias for 798 such texts; each means what oneDNN says. Role letters in upper case that have no block are read as lower
-case. Letters that two role orders place differently, such as those of `dnc`, are refused unless oneDNN has an alias of
-the same letters.
+The letters of `OhwI16o64i` are those of o, i, h, w in goidhw, so o is axis 0 and the tag is `AcdB16a64b`. oneDNN has
+aliases for 798 such texts; each of them has oneDNN's meaning. Role letters in upper case without a block are read as
+lower case. Letters that two role orders place differently, such as those of `dnc`, are an error unless oneDNN has an
+alias of the same letters.
 
 Source: oneDNN, `dnnl_format_tag_t`, for the tags, the aliases and the order of axes behind them;
 `memory_desc_init_by_tag`, for the layouts.
@@ -54,10 +54,11 @@ from inlay.layout.address import as_numbers
 from inlay.layout.axis import LETTERS
 
 ROLE_ORDERS = ("ncdhw", "goidhw", "tnc", "ldnc", "ldigo", "mkn")
-"""The letters of the axes by role, each in the order of the axes."""
+"""The role orders: letters of the axes by purpose, in the order of the axes."""
 
 
 def _read_table() -> Any:
+    """Read the table of oneDNN's tags and aliases that is a part of the package."""
     content = pkgutil.get_data("inlay", "data/format_tags.json")
     if content is None:
         raise FileError(
@@ -69,10 +70,10 @@ def _read_table() -> Any:
 _TABLE = _read_table()
 
 ALIASES: Mapping[str, str] = MappingProxyType(_TABLE["aliases"])
-"""The tag that each alias stands for."""
+"""The tag of each alias, in abstract letters."""
 
 ENUMERATED: Mapping[str, int] = MappingProxyType({t: i for i, t in enumerate(_TABLE["tags"], _TABLE["first_code"])})
-"""oneDNN's code, `dnnl_format_tag_t`, of each tag that has one."""
+"""oneDNN's code, `dnnl_format_tag_t`, of each tag that has one, by the tag in abstract letters."""
 
 _LARGEST = 2**63 - 1
 
@@ -81,28 +82,28 @@ _NO_AXIS = Axis(0)
 
 @dataclass(frozen=True, slots=True)
 class FormatTag:
-    """One format tag.
+    """A format tag: the order of the axes in memory, and the inner blocks.
 
-    Tags are equal when they have the same order and blocks, whatever letters they were read from.
+    Tags are equal if they have the same order and blocks; the letters of the text do not count.
 
     Post-conditions: `FormatTag.parse(str(tag)) == tag == FormatTag.parse(tag.spelling)`.
     """
 
     order: tuple[int, ...]
-    """The axes, outermost first."""
+    """Axes in memory order, outermost first."""
     inner_blocks: tuple[tuple[int, int], ...] = ()
     """Axis and size of each inner block, outermost first; sizes are 2 or more."""
     _inner: tuple[tuple[Digit, ...], ...] = field(init=False, repr=False, compare=False)
-    """Per axis, the digits of its inner blocks: they depend on no dims."""
+    """Digits of the inner blocks of each axis; they do not depend on dims."""
     _blocks: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """Per axis, the product of its inner blocks."""
-    _typed: str = field(init=False, repr=False, compare=False)
-    """The text that the tag was read from; empty where it was read from none."""
+    """Product of the inner blocks of each axis, in elements."""
+    _source_text: str = field(init=False, repr=False, compare=False)
+    """Text that the tag was parsed from; empty if it was created from numbers."""
     _letters: str = field(init=False, repr=False, compare=False)
-    """The letters that the text names the axes by, in the order of the axes."""
+    """Letters of the axes in `_source_text`, in the order of the axes."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be spelled.
+        """Check the order and the blocks, and compute the digits of the blocks.
 
         Raises:
             InvalidArguments: `order` does not use each of 0..n-1 once with n from 1 to 12, or an inner block has an
@@ -127,16 +128,16 @@ class FormatTag:
         object.__setattr__(self, "inner_blocks", blocks)
         object.__setattr__(self, "_inner", tuple(tuple(reversed(digits)) for digits in inner))
         object.__setattr__(self, "_blocks", tuple(prod(digit.extent for digit in digits) for digits in inner))
-        object.__setattr__(self, "_typed", "")
+        object.__setattr__(self, "_source_text", "")
         object.__setattr__(self, "_letters", LETTERS[:n])
 
     @classmethod
     def parse(cls, text: str) -> "FormatTag":
-        """The tag that `text` spells, in abstract or in role letters; blocks of one element are dropped.
+        """Parse a tag in abstract or in role letters; blocks of one element are dropped.
 
         Raises:
-            FormatTagError: `text` is no tag, can be read in two ways, or is `any` or `undef`, which give no layout.
-            InvalidArguments: `text` is no text.
+            FormatTagError: `text` is not a tag, is ambiguous, or is `any` or `undef`, which have no layout.
+            InvalidArguments: `text` is not a `str`.
 
         >>> FormatTag.parse("OIhw4i16o4i") == FormatTag.parse("ABcd4b16a4b")
         True
@@ -158,10 +159,10 @@ class FormatTag:
         return len(self.order)
 
     def blocks(self, axis: int) -> int:
-        """The product of the inner blocks of `axis`, 1 if it has none: its dim is padded to a multiple of this.
+        """Return the product of the inner blocks of `axis`, 1 if it has none; its dim is padded to a multiple of it.
 
         Raises:
-            InvalidArguments: `axis` is no integer of 0..ndims-1.
+            InvalidArguments: `axis` is not an integer of 0..ndims-1.
 
         >>> FormatTag.parse("ABcd4b16a4b").blocks(1)
         16
@@ -172,17 +173,17 @@ class FormatTag:
 
     @property
     def spelling(self) -> str:
-        """The text that the tag was read from, letters and all; `str(tag)` where it was made of numbers.
+        """The text that the tag was parsed from, with its letters; `str(tag)` if it was created from numbers.
 
         >>> tag = FormatTag.parse("OhwI16o64i")
         >>> tag.spelling, str(tag)
         ('OhwI16o64i', 'AcdB16a64b')
         """
-        return self._typed or str(self)
+        return self._source_text or str(self)
 
     @property
     def letters(self) -> str:
-        """The letter of each axis in `spelling`, in lower case and in the order of the axes.
+        """The letters of the axes in `spelling`, in lower case and in the order of the axes.
 
         >>> FormatTag.parse("nhwc").letters, FormatTag.parse("acdb").letters
         ('nchw', 'abcd')
@@ -190,15 +191,15 @@ class FormatTag:
         return self._letters
 
     def __str__(self) -> str:
-        """The tag in oneDNN's letters."""
+        """Return the tag in abstract letters."""
         blocked = {axis for axis, _ in self.inner_blocks}
         outer = (LETTERS[axis].upper() if axis in blocked else LETTERS[axis] for axis in self.order)
         return "".join(outer) + "".join(f"{size}{LETTERS[axis]}" for axis, size in self.inner_blocks)
 
     def layout(self, dims: Sequence[int]) -> Layout:
-        """The layout of a tensor of `dims`, padded to whole blocks and dense; a dim of 0 counts as 1 in the strides.
+        """Return the dense layout of a tensor of `dims`, padded to whole blocks.
 
-        Where a dim is RUNTIME, so is the stride of every axis outside it.
+        A dim of 0 counts as 1 in the strides. If a dim is RUNTIME, so are the strides of all axes outside that axis.
 
         Raises:
             InvalidArguments: `dims` differ in number from the axes of the tag, one is negative, or the padded tensor
@@ -230,7 +231,7 @@ class FormatTag:
                 padded[axis] = dim * block
             reach = padded[axis]
             if stride > 0:
-                # No padded dim so far is larger.
+                # The product is at least as large as each padded dim so far, so it alone needs the check below.
                 stride *= dim or 1
                 reach = stride
             if reach > _LARGEST:
@@ -245,10 +246,10 @@ class FormatTag:
 
 
 def _as_order(order: object) -> tuple[int, ...]:
-    """The order of a tag as a tuple of integers.
+    """Return the order of a tag as a tuple of integers.
 
     Raises:
-        InvalidArguments: it is none.
+        InvalidArguments: `order` is not a sequence of integers.
     """
     if not isinstance(order, (tuple, list)) or not all(type(axis) is int for axis in order):
         raise InvalidArguments(f"the order of a format tag is a tuple of axes such as (0, 2, 1), not {shown(order)}")
@@ -256,10 +257,10 @@ def _as_order(order: object) -> tuple[int, ...]:
 
 
 def _as_blocks(blocks: object) -> tuple[tuple[int, int], ...]:
-    """The inner blocks of a tag as pairs of integers.
+    """Return the inner blocks of a tag as pairs of integers.
 
     Raises:
-        InvalidArguments: they are none.
+        InvalidArguments: `blocks` is not a sequence of pairs of integers.
     """
     if isinstance(blocks, (tuple, list)) and all(_is_pair(block) for block in blocks):
         return tuple((axis, size) for axis, size in blocks)
@@ -274,7 +275,7 @@ def _is_pair(block: object) -> bool:
 
 
 def tag_of(layout: Layout) -> FormatTag | None:
-    """The tag that gives `layout` for its own dims, or None where none does; strides of axes of one do not count.
+    """Return the tag whose layout for the same dims is `layout`, or None; strides of unit axes are ignored.
 
     Post-condition: a tag that is not None gives the dims and inner digits of `layout`, and its strides wherever the
     dim is not 1.
@@ -289,31 +290,32 @@ def tag_of(layout: Layout) -> FormatTag | None:
     digits = [(d.stride, i, d.extent) for i, axis in enumerate(layout.axes) for d in axis.inner if d.extent > 1]
     blocks = tuple((i, extent) for _, i, extent in sorted(digits, reverse=True))
     by_stride = FormatTag(order_by_stride(layout), blocks)
-    if creates(by_stride, layout, every_stride=True):
+    if tag_matches(by_stride, layout, every_stride=True):
         return by_stride
-    moved = FormatTag(_after_their_predecessors(by_stride.order, layout.dims), blocks)
-    return moved if creates(moved, layout, every_stride=False) else None
+    moved = FormatTag(_place_unit_axes(by_stride.order, layout.dims), blocks)
+    return moved if tag_matches(moved, layout, every_stride=False) else None
 
 
 def order_by_stride(layout: Layout) -> tuple[int, ...]:
-    """The axes by falling stride; of equal strides, the axis that repeats lies outside the one that does not.
+    """Return the axes by falling |stride|: the first is outermost in memory.
 
-    The sign of a stride does not count: an axis that runs backwards lies where it would lie forwards.
+    Of axes of equal stride, the one with more blocks along it comes first, then the one of lower number. A RUNTIME
+    stride or dim counts as infinite.
 
     >>> order_by_stride(Layout.from_strides((2, 3, 4), (1, -8, 2)))
     (1, 2, 0)
     """
 
-    def place(i: int) -> tuple[float, float, int]:
+    def sort_key(i: int) -> tuple[float, float, int]:
         dim, stride = layout.dims[i], layout.axes[i].stride
         count = float("inf") if dim == RUNTIME else max(1, -(-dim // layout.axes[i].block))
         return (-float("inf") if stride == RUNTIME else -abs(stride), -count, i)
 
-    return tuple(sorted(range(layout.ndims), key=place))
+    return tuple(sorted(range(layout.ndims), key=sort_key))
 
 
-def _after_their_predecessors(order: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
-    """`order` with every axis of one moved just inside the axis named before it, where plain orders have it."""
+def _place_unit_axes(order: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
+    """Move every unit axis i of `order` directly inside axis i - 1; the first axis becomes the outermost."""
     moved = [i for i in order if dims[i] != 1]
     for i in range(len(dims)):
         if dims[i] == 1:
@@ -321,10 +323,12 @@ def _after_their_predecessors(order: Sequence[int], dims: Sequence[int]) -> tupl
     return tuple(moved)
 
 
-def creates(tag: FormatTag, layout: Layout, every_stride: bool) -> bool:
-    """Whether `tag` gives the dims, blocks and strides of `layout`; unless `every_stride`, axes of one are excused.
+def tag_matches(tag: FormatTag, layout: Layout, every_stride: bool) -> bool:
+    """Return True if `tag` gives the dims, blocks and strides of `layout`.
 
-    >>> creates(FormatTag.parse("ba"), Layout.from_strides((3, 4), (1, 3)), every_stride=True)
+    Without `every_stride`, the strides of unit axes may differ.
+
+    >>> tag_matches(FormatTag.parse("ba"), Layout.from_strides((3, 4), (1, 3)), every_stride=True)
     True
     """
     try:
@@ -333,27 +337,28 @@ def creates(tag: FormatTag, layout: Layout, every_stride: bool) -> bool:
         return False
     if rebuilt.dims != layout.dims:
         return False
-    for mine, theirs, dim in zip(rebuilt.axes, layout.axes, layout.dims, strict=True):
-        if mine.stride != theirs.stride and (every_stride or dim != 1):
+    for tag_axis, axis, dim in zip(rebuilt.axes, layout.axes, layout.dims, strict=True):
+        if tag_axis.stride != axis.stride and (every_stride or dim != 1):
             return False
-        if mine.inner != tuple(digit for digit in theirs.inner if digit.extent > 1):
+        if tag_axis.inner != tuple(digit for digit in axis.inner if digit.extent > 1):
             return False
     return True
 
 
-# Reading. One function per rule of the grammar; each takes the reader and leaves it after what it read.
+# Parsing. One function per rule of the grammar; each advances the reader past the text of its rule.
 
 
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> FormatTag:
+    """Parse a tag or an alias, with a cache of the last 4,096 texts."""
     if text in ("any", "undef"):
         meaning = "lets a primitive choose the layout" if text == "any" else "is the absence of a format"
         raise FormatTagError(f"'{text}' {meaning}: it is no tag and gives no layout", text, 0, len(text))
-    order, blocks, letters = _read(_Reader(ALIASES.get(text, text)))
+    order, blocks, letters = _read_tag(_TagReader(ALIASES.get(text, text)))
     if text in ALIASES:
         letters = "".join(letter.lower() for _, letter in sorted(zip(order, text, strict=False)))
     tag = FormatTag(order, blocks)
-    object.__setattr__(tag, "_typed", text)
+    object.__setattr__(tag, "_source_text", text)
     object.__setattr__(tag, "_letters", letters)
     return tag
 
@@ -365,8 +370,8 @@ _TOKENS = {
 
 
 @dataclass(slots=True)
-class _Reader:
-    """A text and how far it has been read."""
+class _TagReader:
+    """The text of a tag and the position of the parser in it."""
 
     text: str
     """The whole text."""
@@ -374,7 +379,7 @@ class _Reader:
     """Index of the next character to read."""
 
     def read(self, kind: str) -> str | None:
-        """The next token if it is of this kind, consumed; else None."""
+        """Consume and return the next token if it is of this kind; otherwise return None."""
         match = _TOKENS[kind].match(self.text, self.position)
         if match is None:
             return None
@@ -382,12 +387,12 @@ class _Reader:
         return match[0]
 
     def fail(self, problem: str, start: int, end: int | None = None) -> NoReturn:
-        """Raise with a caret span from `start` to `end`, one character long unless told."""
+        """Raise an error that marks the characters from `start` to `end`, by default one character."""
         raise FormatTagError(problem, self.text, start, start + 1 if end is None else end)
 
 
-def _read(reader: _Reader) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...], str]:
-    """tag = outer , { block } ;   as order, inner blocks of two elements or more, and letters of the axes"""
+def _read_tag(reader: _TagReader) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...], str]:
+    """Parse `tag = outer , { block } ;` and return the order, the inner blocks of 2 or more, and the axes' letters."""
     foreign = re.search(r"[^A-Za-z0-9]", reader.text)
     if foreign:
         problem = f"{foreign[0]!r} has no place in a format tag, which has letters and block sizes"
@@ -404,7 +409,7 @@ def _read(reader: _Reader) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]
 
 
 def _plain_orders() -> Mapping[frozenset[str], str]:
-    """The order of axes of each set of letters that has an alias without blocks."""
+    """Return the letters in the order of the axes, for each set of letters that has an alias without blocks."""
     plain = {alias: tag for alias, tag in ALIASES.items() if alias.isalpha() and alias.islower()}
     return {
         frozenset(alias): "".join(c for _, c in sorted(zip(tag, alias, strict=True))) for alias, tag in plain.items()
@@ -414,10 +419,10 @@ def _plain_orders() -> Mapping[frozenset[str], str]:
 _PLAIN_ORDERS = _plain_orders()
 
 
-def _role_letters(reader: _Reader) -> str:
-    """The letters of the axes where the outer letters are roles, in the order of the axes; else none.
+def _role_letters(reader: _TagReader) -> str:
+    """Return the role letters of the tag in the order of the axes, or an empty text if the letters are abstract.
 
-    Every abstract tag names axis a, which is no role, so no text is both.
+    Every abstract tag contains the letter a, which is not a role letter, so no tag is both.
     """
     outer = re.match(r"[A-Za-z]*", reader.text)[0].lower()  # type: ignore[index]
     used = frozenset(outer)
@@ -429,25 +434,29 @@ def _role_letters(reader: _Reader) -> str:
     return _PLAIN_ORDERS[used] if len(readings) > 1 else next(iter(readings))
 
 
-def _refuse_two_readings(reader: _Reader, readings: Mapping[str, str]) -> NoReturn:
+def _refuse_two_readings(reader: _TagReader, readings: Mapping[str, str]) -> NoReturn:
+    """Raise an error for letters that two role orders place differently; `readings` maps letters to role orders."""
     text = reader.text
-    said = [
+    alternatives = [
         f"{shown(text.translate(_translation(letters)))} by the axes {', '.join(letters)} of {order}"
         for letters, order in sorted(readings.items())
     ]
-    reader.fail(
-        f"{shown(text)} can be read in two ways, as {' and as '.join(said)}: give the one that is meant", 0, len(text)
-    )
+    problem = f"{shown(text)} can be read in two ways, as {' and as '.join(alternatives)}: give the one that is meant"
+    reader.fail(problem, 0, len(text))
 
 
-def _translation(letters: str) -> dict[int, str]:
-    """From the letters of a tag to abstract ones, in both cases."""
-    pairs = list(zip(letters, LETTERS, strict=False))
-    return str.maketrans({a: b for one, other in pairs for a, b in ((one, other), (one.upper(), other.upper()))})
+def _translation(letters: str) -> dict[int, int]:
+    """Return a translation table from the letters of a tag to abstract letters, in lower and upper case."""
+    abstract = LETTERS[: len(letters)]
+    return str.maketrans(letters + letters.upper(), abstract + abstract.upper())
 
 
-def _read_outer(reader: _Reader, by_role: str) -> str:
-    """outer = letter , { letter } ;   each axis once, upper case for one with inner blocks; `by_role` as letters"""
+def _read_outer(reader: _TagReader, by_role: str) -> str:
+    """Parse `outer = letter , { letter } ;` and return its letters; each axis occurs once.
+
+    `by_role` are the role letters of the axes; it is empty for a tag in abstract letters, which must name all axes from
+    a to its last letter.
+    """
     outer = ""
     while (letter := reader.read("letter")) is not None:
         at = reader.position - 1
@@ -469,13 +478,14 @@ def _read_outer(reader: _Reader, by_role: str) -> str:
     return outer
 
 
-def _read_block(reader: _Reader, letters: str) -> tuple[int, int]:
-    """block = size , letter ;   in lower case, one of `letters`, which are those of the axes"""
+def _read_block(reader: _TagReader, letters: str) -> tuple[int, int]:
+    """Parse `block = size , letter ;` and return axis and size; `letters` are the lower-case letters of the axes."""
     start = reader.position
     size = reader.read("size")
     if size is None:
-        found = reader.text[start]
-        reader.fail(f"inner block axis '{found}' needs a size before it, as in 16{found.lower()}", start)
+        axis_letter = reader.text[start]
+        problem = f"inner block axis '{axis_letter}' needs a size before it, as in 16{axis_letter.lower()}"
+        reader.fail(problem, start)
     end = reader.position
     extent = _block_size(reader, size, start)
     letter = reader.read("letter")
@@ -489,8 +499,8 @@ def _read_block(reader: _Reader, letters: str) -> tuple[int, int]:
     return letters.index(letter), extent
 
 
-def _block_size(reader: _Reader, size: str, start: int) -> int:
-    """size = digit , { digit } ;   without leading zeros, 1 to 2**63 - 1"""
+def _block_size(reader: _TagReader, size: str, start: int) -> int:
+    """Return the number of `size = digit , { digit } ;`, 1 to 2**63 - 1; leading zeros are an error."""
     end = start + len(size)
     if not size.strip("0"):
         reader.fail("a block has 1 element or more, not 0", start, end)
@@ -501,10 +511,12 @@ def _block_size(reader: _Reader, size: str, start: int) -> int:
     return int(size)
 
 
-def _check_case(reader: _Reader, outer: str, letters: str, blocks: Sequence[tuple[int, int]], is_strict: bool) -> None:
-    """Upper case means inner blocks; an axis whose blocks are all of one element may be written either way.
+def _check_case(
+    reader: _TagReader, outer: str, letters: str, blocks: Sequence[tuple[int, int]], is_strict: bool
+) -> None:
+    """Check that exactly the axes with inner blocks are in upper case.
 
-    Unless `is_strict`, upper case without blocks is lower case.
+    An axis whose blocks all have one element may be in either case. Without `is_strict`, so may an axis without blocks.
     """
     largest: Counter[str] = Counter()
     for axis, size in blocks:
@@ -517,8 +529,8 @@ def _check_case(reader: _Reader, outer: str, letters: str, blocks: Sequence[tupl
             reader.fail(f"outer axis '{letter}' has inner blocks: write '{letter.upper()}'", at)
 
 
-def _refuse_letter(reader: _Reader, letter: str, at: int) -> NoReturn:
-    """A letter beyond l: a 13th axis, a misspelled alias, or a slip."""
+def _refuse_letter(reader: _TagReader, letter: str, at: int) -> NoReturn:
+    """Raise an error for a letter that is not an axis: it names a 13th axis, similar aliases, or the letter."""
     if at == len(LETTERS):
         reader.fail(f"a format tag has at most 12 axes, a..l: '{letter}' would be the 13th", at)
     import difflib  # slow to import, and only this message needs it

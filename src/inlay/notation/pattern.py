@@ -1,12 +1,12 @@
-"""Patterns: a notation for every dense layout, digit by digit.
+"""Patterns: a notation that can express every dense layout, digit by digit. Parser and printer.
 
-A pattern reads as einops does. Left of the arrow stands each logical axis as the group of its digits, most significant
-first; right of it stand the same digits in the order they lie in memory, outermost first. A name that ends in a number
-has that extent, and in each group one name may go without: that digit takes the rest. The letters are free.
+The syntax resembles einops. Left of the arrow is each logical axis as the group of its digits, most significant first.
+Right of the arrow are the same digits in memory order, outermost first. A name that ends in a number has that extent.
+One name of each group may have no number: its extent follows from the dim. The letters of names are free.
 
     n (c c16) h w -> n c h w c16                           oneDNN's nChw16c
     (o o16) (i ix4 iy4) h w -> o i h w ix4 o16 iy4         OIhw4i16o4i
-    (m m4 m32) (k k4) -> m k m32 m4 k4                     the 128x4 scales of NVFP4, which no tag can say
+    (m m4 m32) (k k4) -> m k m32 m4 k4                     the 128x4 scales of NVFP4, for which there is no tag
 
     >>> layout = parse_pattern("(m m4 m32) (k k4) -> m k m32 m4 k4", (256, 8))
     >>> [[(d.extent, d.stride) for d in digits] for digits in layout.digits]
@@ -14,7 +14,7 @@ has that extent, and in each group one name may go without: that digit takes the
     >>> pattern_of(layout)
     '(a a4 a32) (b b4) -> a b a32 a4 b4'
 
-An axis is padded to what its digits hold: 17 channels in `(c c16)` become 32.
+An axis is padded to the product of its digits' extents: 17 channels in `(c c16)` become 32.
 """
 
 import re
@@ -35,22 +35,22 @@ _EXTENT = re.compile(r"(?<![0-9])[0-9]+$")
 
 
 @dataclass(frozen=True, slots=True)
-class _Name:
-    """A digit as it is written."""
+class _DigitName:
+    """The name of a digit in a pattern."""
 
     text: str
-    """The name, its number included."""
+    """The name with its number, such as `c16`."""
     start: int
-    """Where it stands in the pattern."""
+    """Index of its first character in the pattern."""
     extent: int | None
-    """The number it ends in; None for the digit that takes the rest."""
+    """The number at its end; None for the digit whose extent follows from the dim."""
 
 
-Group: TypeAlias = tuple[_Name, ...]
+DigitGroup: TypeAlias = tuple[_DigitName, ...]
 
 
 def parse_pattern(text: str, dims: Sequence[int]) -> Layout:
-    """The layout that `text` gives a tensor of `dims`, padded to what the digits hold.
+    """Return the layout of a tensor of `dims` in a pattern; axes are padded to the product of their digits.
 
     A dim of 0 counts as 1 in the strides, as it does for tags.
 
@@ -59,15 +59,16 @@ def parse_pattern(text: str, dims: Sequence[int]) -> Layout:
         the arrow and reshaped to the padded dims.
 
     Raises:
-        PatternError: `text` is no pattern, or its groups do not fit `dims`.
-        InvalidArguments: `text` is no text, a dim is negative, or the padded tensor has more than 2**63 - 1 elements.
+        PatternError: `text` is not a pattern, or its groups do not fit `dims`.
+        InvalidArguments: `text` is not a `str`, a dim is negative, or the padded tensor has more than 2**63 - 1
+            elements.
 
     >>> parse_pattern("n (c c16) h w -> n c h w c16", (2, 17, 5, 4)).dims
     (2, 32, 5, 4)
     """
     if not isinstance(text, str):
         raise InvalidArguments(f"a pattern is text such as 'n (c c16) h w -> n c h w c16', not {text!r}")
-    reader = _Reader(text)
+    reader = _PatternReader(text)
     groups, order = _read_pattern(reader)
     if len(groups) != len(dims):
         end = groups[-1][-1]
@@ -75,24 +76,24 @@ def parse_pattern(text: str, dims: Sequence[int]) -> Layout:
         reader.fail(problem, groups[0][0].start, end.start + len(end.text))
     extents: dict[str, int] = {}
     for axis, (group, dim) in enumerate(zip(groups, dims, strict=True)):
-        extents.update(_extents_of(reader, axis, group, dim))
-    strides = _strides_of(reader, groups, order, extents)
+        extents.update(_infer_extents(reader, axis, group, dim))
+    strides = _compute_strides(reader, groups, order, extents)
     axes = []
     for lead, *inner in groups:
         digits = tuple(Digit(extents[name.text], strides[name.text]) for name in inner)
         axes.append(Axis(strides[lead.text], digits))
-    return Layout(tuple(_padded(group, dim, extents) for group, dim in zip(groups, dims, strict=True)), tuple(axes))
+    return Layout(tuple(_padded_dim(group, dim, extents) for group, dim in zip(groups, dims, strict=True)), tuple(axes))
 
 
 def pattern_of(layout: Layout, names: Sequence[str] | None = None) -> str:
-    """The pattern of `layout`, its axes called a, b, c ... or by `names`; digits of extent one are left out.
+    """Return the pattern of `layout`, with axes named a, b, c, ... or `names`; inner digits of extent 1 are left out.
 
     Post-conditions:
         parse_pattern(pattern_of(layout), layout.dims) has the dims of `layout` and is equivalent to it.
 
     Raises:
-        InvalidArguments: no pattern says `layout`, since it is not dense or its last block is partial, or `names` are
-            not one name per axis, without a number at the end.
+        InvalidArguments: `layout` has no pattern, because it is not dense or its last block is partial; or `names` are
+            not one different word per axis, without a number at the end.
 
     >>> pattern_of(parse_pattern("(o o16) i -> o i o16", (32, 3)), "oi")
     '(o o16) i -> o i o16'
@@ -100,20 +101,21 @@ def pattern_of(layout: Layout, names: Sequence[str] | None = None) -> str:
     axis_names = _axis_names(layout.ndims, names)
     written = _write_groups(axis_names, layout.axes)
     left = " ".join(group[0] if len(group) == 1 else f"({' '.join(group)})" for group in written)
-    for order in _orders(layout):
+    for order in _candidate_orders(layout):
         text = f"{left} -> {' '.join(written[axis][digit] for axis, digit in order)}"
-        if _says(text, layout):
+        if _pattern_matches(text, layout):
             return text
     raise InvalidArguments(
-        "no pattern says this layout: a pattern is dense and made of whole blocks, without gaps, overlaps or negative"
+        "this layout has no pattern: a pattern is dense and made of whole blocks, without gaps, overlaps or negative"
         f" strides; this one has dims {layout.dims} and strides {tuple(axis.stride for axis in layout.axes)}"
     )
 
 
-# Writing
+# Printing
 
 
 def _axis_names(n: int, names: Sequence[str] | None) -> Sequence[str]:
+    """Return `names`, checked, or the default names of `n` axes."""
     if names is None and n <= len(_DEFAULT_NAMES):
         return _DEFAULT_NAMES[:n]
     names = tuple(names or ())
@@ -125,18 +127,18 @@ def _axis_names(n: int, names: Sequence[str] | None) -> Sequence[str]:
 
 
 def _write_groups(names: Sequence[str], axes: Sequence[Axis]) -> list[list[str]]:
-    """The digits' names per axis: `c c16`, or with marks where extents repeat, `c cx4 cy4`."""
+    """Return the names of the digits of each axis: `c c16`, or with unique stems if extents repeat, `c cx4 cy4`."""
     taken = set(names)
     groups = []
     for name, axis in zip(names, axes, strict=True):
         extents = [digit.extent for digit in axis.inner if digit.extent > 1]
-        stems = repeat(name) if len(set(extents)) == len(extents) else _marked(name, taken)
+        stems = repeat(name) if len(set(extents)) == len(extents) else _unique_stems(name, taken)
         groups.append([name, *(f"{stem}{extent}" for extent, stem in zip(extents, stems, strict=False))])
     return groups
 
 
-def _marked(name: str, taken: set[str]) -> Iterator[str]:
-    """`name` with x, y, z, xx, ... behind it, each word once over all axes."""
+def _unique_stems(name: str, taken: set[str]) -> Iterator[str]:
+    """Yield `name` followed by x, y, z, xx, ..., without words in `taken`, and add each word to `taken`."""
     for length in count(1):
         for mark in product("xyz", repeat=length):
             stem = name + "".join(mark)
@@ -145,44 +147,48 @@ def _marked(name: str, taken: set[str]) -> Iterator[str]:
                 yield stem
 
 
-def _orders(layout: Layout) -> Iterator[list[tuple[int, int]]]:
-    """The digits as pairs of axis and place in its group, outermost first: by stride, then with unit axes moved.
+def _candidate_orders(layout: Layout) -> Iterator[list[tuple[int, int]]]:
+    """Yield the two orders of digits to try, outermost first, as pairs of an axis and an index in its group.
 
-    An axis of one may have any stride. Where that is not the one its place gives, it goes just inside the axis before.
+    The first order is by stride. A unit axis may have any stride, so the second order moves each unit axis directly
+    inside the axis before it.
     """
-    places = []
+    keys = []
     for i, axis in enumerate(layout.axes):
         digits = axis.digits(layout.dims[i])
-        kept = (digits[0], *(digit for digit in digits[1:] if digit.extent > 1))
-        for k, digit in enumerate(kept):
+        named = (digits[0], *(digit for digit in digits[1:] if digit.extent > 1))
+        for k, digit in enumerate(named):
             extent = float("inf") if digit.extent == RUNTIME else max(1, digit.extent)
             stride = float("inf") if digit.stride == RUNTIME else digit.stride
-            places.append((-stride, -extent, i, k))
-    by_stride = [(i, k) for *_, i, k in sorted(places)]
+            keys.append((-stride, -extent, i, k))
+    by_stride = [(i, k) for *_, i, k in sorted(keys)]
     yield by_stride
     units = [(i, 0) for i, axis in enumerate(layout.axes) if axis.digits(layout.dims[i])[0].extent == 1]
-    moved = [place for place in by_stride if place not in units]
+    moved = [pair for pair in by_stride if pair not in units]
     for i, k in units:
         moved.insert(moved.index((i - 1, 0)) + 1 if i else 0, (i, k))
     yield moved
 
 
-def _says(text: str, layout: Layout) -> bool:
+def _pattern_matches(text: str, layout: Layout) -> bool:
+    """Return True if the pattern `text` gives `layout`, digits of extent 1 ignored."""
     try:
-        read = parse_pattern(text, layout.dims)
+        parsed = parse_pattern(text, layout.dims)
     except InvalidArguments:
         return False
-    if read.dims != layout.dims:
-        return False
-    pairs = zip(read.digits, layout.digits, strict=True)
-    return all([d for d in mine if d.extent != 1] == [d for d in theirs if d.extent != 1] for mine, theirs in pairs)
+    return parsed.dims == layout.dims and _long_digits(parsed) == _long_digits(layout)
+
+
+def _long_digits(layout: Layout) -> list[list[Digit]]:
+    """Return the digits of each axis, without those of extent 1."""
+    return [[digit for digit in digits if digit.extent != 1] for digits in layout.digits]
 
 
 # From names to extents and strides
 
 
-def _extents_of(reader: "_Reader", axis: int, group: Group, dim: int) -> Iterator[tuple[str, int]]:
-    """The extent of each digit of one axis, the open one as large as `dim` needs."""
+def _infer_extents(reader: "_PatternReader", axis: int, group: DigitGroup, dim: int) -> Iterator[tuple[str, int]]:
+    """Yield name and extent of each digit of one axis; the digit without a number is as large as `dim` needs."""
     if dim < 0 and dim != RUNTIME:
         raise InvalidArguments(f"dim {axis} is {dim}: dims are 0 or more")
     known = prod(name.extent for name in group if name.extent is not None)
@@ -201,40 +207,46 @@ def _extents_of(reader: "_Reader", axis: int, group: Group, dim: int) -> Iterato
         yield name.text, open_extent if name.extent is None else name.extent
 
 
-def _padded(group: Group, dim: int, extents: Mapping[str, int]) -> int:
-    """How many coordinates the digits of an axis hold."""
+def _padded_dim(group: DigitGroup, dim: int, extents: Mapping[str, int]) -> int:
+    """Return the padded dim of an axis: the product of its digits' extents."""
     return dim if dim in (0, RUNTIME) else prod(extents[name.text] for name in group)
 
 
-def _strides_of(reader: "_Reader", groups: Sequence[Group], order: Group, extents: Mapping[str, int]) -> dict[str, int]:
-    """The stride of each digit: the product of the extents of all digits inside it; RUNTIME outside a RUNTIME one."""
+def _compute_strides(
+    reader: "_PatternReader", groups: Sequence[DigitGroup], order: DigitGroup, extents: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the stride of each digit by name: the product of the extents of all digits inside it.
+
+    The strides of digits outside a RUNTIME one are RUNTIME.
+    """
     leading = {group[0].text for group in groups}
     strides: dict[str, int] = {}
-    stride = held = 1
+    stride = volume = 1
     for name in reversed(order):
         extent = extents[name.text]
         strides[name.text] = stride
         if stride == RUNTIME and name.text not in leading:
             problem = f"digit '{name.text}' lies outside a RUNTIME axis: only the first digit of a group may"
             reader.fail(problem, name.start, name.start + len(name.text))
-        held *= 1 if extent == RUNTIME else max(1, extent)
-        stride = RUNTIME if RUNTIME in (stride, extent) else held
-        if held > _LARGEST:
+        volume *= 1 if extent == RUNTIME else max(1, extent)
+        stride = RUNTIME if RUNTIME in (stride, extent) else volume
+        if volume > _LARGEST:
             raise InvalidArguments(f"the pattern needs more than 2**63 - 1 elements once '{name.text}' is counted")
     return strides
 
 
-# Reading. One function per rule of the grammar.
+# Parsing. One function per rule of the grammar.
 
 
-class _Reader:
-    """The tokens of a pattern, one ahead."""
+class _PatternReader:
+    """The tokens of a pattern, with one token of lookahead: its `kind`, text `token` and index `start`."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self._advance(0)
 
     def _advance(self, position: int) -> None:
+        """Read the token at `position`."""
         match = _TOKEN.match(self.text, position)
         assert match is not None, "the last alternatives of the token match anything"
         self.kind = str(match.lastgroup)
@@ -242,21 +254,21 @@ class _Reader:
         self.start, self._end = match.span(self.kind)
 
     def take(self) -> str:
-        """Consume the token."""
+        """Consume and return the token."""
         token = self.token
         self._advance(self._end)
         return token
 
     def fail(self, problem: str, start: int | None = None, end: int | None = None) -> NoReturn:
-        """Raise with a caret span, that of the next token unless told."""
+        """Raise an error that marks the characters from `start` to `end`, by default the next token."""
         if start is None:
             start, end = self.start, self._end
         raise PatternError(problem, self.text, start, start + 1 if end is None else end)
 
 
-def _read_pattern(reader: _Reader) -> tuple[list[Group], Group]:
-    """pattern = axis , { axis } , "->" , name , { name } ;"""
-    groups: list[Group] = []
+def _read_pattern(reader: _PatternReader) -> tuple[list[DigitGroup], DigitGroup]:
+    """Parse `pattern = axis , { axis } , "->" , name , { name } ;` and return its groups and its memory order."""
+    groups: list[DigitGroup] = []
     while reader.kind != "arrow":
         if reader.kind == "end":
             reader.fail("a pattern needs an arrow: axes -> order in memory")
@@ -264,23 +276,23 @@ def _read_pattern(reader: _Reader) -> tuple[list[Group], Group]:
     if not groups:
         reader.fail("a pattern needs at least one axis left of the arrow")
     reader.take()
-    order: list[_Name] = []
+    order: list[_DigitName] = []
     while reader.kind != "end":
         order.append(_read_name(reader))
     left = [name for group in groups for name in group]
     _check_unique(reader, left, "left of the arrow")
     _check_unique(reader, order, "right of the arrow")
-    _check_same(reader, left, order)
+    _check_same_names(reader, left, order)
     return groups, tuple(order)
 
 
-def _read_axis(reader: _Reader) -> Group:
-    """axis = name | "(" , name , { name } , ")" ;   at most one name without a number"""
+def _read_axis(reader: _PatternReader) -> DigitGroup:
+    """Parse `axis = name | "(" , name , { name } , ")" ;`, where at most one name has no number."""
     if reader.token != "(":
         return (_read_name(reader),)
     start = reader.start
     reader.take()
-    group: list[_Name] = []
+    group: list[_DigitName] = []
     while reader.token != ")":
         if reader.kind in ("end", "arrow"):
             reader.fail("this group is not closed: a ')' is missing", start)
@@ -298,15 +310,15 @@ def _read_axis(reader: _Reader) -> Group:
     return tuple(group)
 
 
-def _read_name(reader: _Reader) -> _Name:
-    """name = letter , { letter | digit | "_" } ;   its extent is the number at its end, 1 or more"""
+def _read_name(reader: _PatternReader) -> _DigitName:
+    """Parse `name = letter , { letter | digit | "_" } ;`. A number at its end, 1 or more, is its extent."""
     if reader.kind != "name":
         reader.fail(f"{reader.token!r} has no place here: a name is expected, such as c or c16")
     start = reader.start
     text = reader.take()
     number = _EXTENT.search(text)
     if number is None:
-        return _Name(text, start, None)
+        return _DigitName(text, start, None)
     digits, at = number[0], start + number.start()
     if digits[0] == "0":
         advice = (
@@ -315,10 +327,11 @@ def _read_name(reader: _Reader) -> _Name:
         reader.fail(f"extent '{digits}' starts with 0: {advice}", at, at + len(digits))
     if len(digits) > 19 or int(digits) > _LARGEST:
         reader.fail("the extent exceeds 2**63 - 1", at, at + len(digits))
-    return _Name(text, start, int(digits))
+    return _DigitName(text, start, int(digits))
 
 
-def _check_unique(reader: _Reader, names: Sequence[_Name], side: str) -> None:
+def _check_unique(reader: _PatternReader, names: Sequence[_DigitName], side: str) -> None:
+    """Check that no name occurs twice; `side` names the side of the arrow in the error."""
     seen: set[str] = set()
     for name in names:
         if name.text in seen:
@@ -327,13 +340,13 @@ def _check_unique(reader: _Reader, names: Sequence[_Name], side: str) -> None:
         seen.add(name.text)
 
 
-def _check_same(reader: _Reader, left: Sequence[_Name], right: Sequence[_Name]) -> None:
-    """Both sides name the same digits."""
-    for mine, theirs, problem in (
+def _check_same_names(reader: _PatternReader, left: Sequence[_DigitName], right: Sequence[_DigitName]) -> None:
+    """Check that both sides of the arrow have the same names."""
+    for names, other_names, problem in (
         (right, left, "'{}' is no digit of an axis: it does not appear left of the arrow"),
         (left, right, "'{}' has no place in memory: it does not appear right of the arrow"),
     ):
-        known = {name.text for name in theirs}
-        for name in mine:
+        known = {name.text for name in other_names}
+        for name in names:
             if name.text not in known:
                 reader.fail(problem.format(name.text), name.start, name.start + len(name.text))

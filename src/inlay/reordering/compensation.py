@@ -31,7 +31,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.descriptor.extras import ASYMMETRIC_SRC, S8S8, SCALE_ADJUST, Extras
 from inlay.errors import Unimplemented
 from inlay.layout import Dims, Layout
-from inlay.layout.axis import runs
+from inlay.layout.axis import split_range
 from inlay.reordering.emit_sums import SumKernel
 from inlay.reordering.kernel import Words
 from inlay.reordering.machine_code import machine_code
@@ -210,11 +210,11 @@ def build_channel_sums(layout: Layout, offset: int, mask: int, target: Target) -
     axes = layout.normal_form.axes
     kept = [i for i in range(len(axes)) if mask >> i & 1]
     parts = []
-    for box in product(*(tuple(runs(axis, 0, n)) for axis, n in zip(axes, layout.dims, strict=True))):
+    for box in product(*(tuple(split_range(axis, 0, n)) for axis, n in zip(axes, layout.dims, strict=True))):
         digits = [
             _SumDigit(step.extent, step.stride, kept.index(i) if i in kept else _SUMMED, step.weight)
             for i, run in enumerate(box)
-            for step in reversed(run.steps)
+            for step in reversed(run.digits)
         ]
         channels = tuple(slice(box[i].start, box[i].start + box[i].count) for i in kept)
         start = offset + sum(run.offset for run in box)

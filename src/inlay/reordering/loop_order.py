@@ -19,7 +19,7 @@ from math import ceil, prod
 from types import MappingProxyType
 from typing import Literal
 
-from inlay.layout import Map
+from inlay.layout import DigitMap
 from inlay.machine import MemoryModel
 from inlay.reordering.conversion import LINE
 from inlay.reordering.nest import Loop
@@ -233,7 +233,7 @@ def _src_bytes(loop: Loop, outer: OuterLoop, traffic: Traffic) -> int | None:
     return loop.src * outer.step * traffic.src_bits // 8 if isinstance(loop.src, int) else None
 
 
-def has_few_streams(registers: Iterable[int], register: int, step: Map) -> bool:
+def has_few_streams(registers: Iterable[int], register: int, step: DigitMap) -> bool:
     """Return whether the accesses of one side form a few sequential streams, each continued by the next tile.
 
     Hardware prefetchers follow such streams, and in a shared cache a software prefetch would cost more than it gains.

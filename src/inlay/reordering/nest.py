@@ -16,7 +16,7 @@ from math import prod
 from typing import NoReturn
 
 from inlay.errors import Unimplemented
-from inlay.layout import Axis, CommonDigit, Digit, Map, refine
+from inlay.layout import Axis, CommonDigit, Digit, DigitMap, refine
 from inlay.reordering.problem import ProblemAxis, ReorderProblem
 
 
@@ -26,16 +26,16 @@ class Loop:
 
     extent: int
     """Number of iterations."""
-    src: Map
+    src: DigitMap
     """Offsets of the iterations in the source, in elements: a stride, or a tuple with one offset for each iteration."""
-    dst: Map
+    dst: DigitMap
     """Offsets of the iterations in the destination, in elements: a stride, or a tuple with one offset for each
     iteration."""
     guard_weights: tuple[tuple[int, int], ...] = ()
     """Pairs (number of a guard, weight): one iteration adds the weight to the sum of that guard."""
 
     @property
-    def maps(self) -> tuple[Map, Map]:
+    def maps(self) -> tuple[DigitMap, DigitMap]:
         """The offsets of the iterations on both sides: (src, dst)."""
         return self.src, self.dst
 
@@ -97,7 +97,7 @@ class LoopNest:
         return "\n".join(lines)
 
 
-def _show(where: Map) -> str:
+def _show(where: DigitMap) -> str:
     """Return the offsets of a loop on one side as text."""
     return f"stride {where}" if isinstance(where, int) else f"table of {len(where)}"
 

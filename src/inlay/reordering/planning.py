@@ -21,7 +21,7 @@ estimate has a specific cause: strides that map to one cache set, page faults of
 from dataclasses import dataclass, replace
 
 from inlay.data_type import DATA_TYPES
-from inlay.layout import Map
+from inlay.layout import DigitMap
 from inlay.machine import MemoryModel
 from inlay.reordering.choice import BY_MODEL, Choice
 from inlay.reordering.conversion import LINE, bits_of
@@ -222,12 +222,12 @@ def _sides_have_few_streams(problem: ReorderProblem, schedule: Schedule, table: 
     )
 
 
-def _in_bytes(where: Map, bits: int) -> Map:
+def _in_bytes(where: DigitMap, bits: int) -> DigitMap:
     """Return the offsets `where`, a stride or a table, in units of `bits`, converted to bytes."""
     return where * bits // 8 if isinstance(where, int) else tuple(place * bits // 8 for place in where)
 
 
-def _steps_by_lines(where: Map, bits: int) -> bool:
+def _steps_by_lines(where: DigitMap, bits: int) -> bool:
     """Return whether the offsets `where`, a stride or a table, in units of `bits`, are multiples of a cache line."""
     steps = _in_bytes(where, bits)
     return not any(step % LINE for step in ((steps,) if isinstance(steps, int) else steps))

@@ -11,8 +11,8 @@ No create function accepts padding that is not whole blocks, strides of blocked 
 written to the addresses that the library's queries return, and read back before the descriptor is used. If a release
 has another structure, the comparison fails and the descriptor is refused (decision 0013).
 
-**From the library.** Fields are read by queries (`descriptor.imported`). `DescriptorTable` stores the formats that the
-library chose for each request. It recognizes them by `memory_desc_equal` and by their strides, so for the second
+**From the library.** Fields are read by queries (`descriptor.onednn_import`). `DescriptorTable` stores the formats that
+the library chose for each request. It recognizes them by `memory_desc_equal` and by their strides, so for the second
 primitive of a kind each argument takes 1 us. Strides of unit axes, which equality ignores, are preserved both ways (see
 `creation`).
 

@@ -20,7 +20,7 @@ from inlay import onednn_abi as abi
 from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import kinds
 from inlay.descriptor.extras import Extras
-from inlay.descriptor.serialization import Parts
+from inlay.descriptor.serialization import DescriptorParts
 from inlay.descriptor.validation import require_nested
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import RUNTIME, Axis, Digit, Dims, Layout
@@ -29,7 +29,7 @@ _TYPES = {data_type.code: data_type for data_type in DATA_TYPES.values()}
 _SIZES_HOLD = (3, 13)
 
 
-class Handle:
+class DescriptorHandle:
     """A `dnnl_memory_desc_t` and the library that made it; it stays the caller's unless it came from a blob."""
 
     def __init__(self, library: ctypes.CDLL, address: int) -> None:
@@ -45,7 +45,7 @@ class Handle:
             raise InvalidArguments("the handle of oneDNN is NULL: give one that a create function of oneDNN wrote")
 
     def _function(self, name: str) -> Any:
-        function = _function_of(self._library, name)
+        function = _find_function(self._library, name)
         if function is None:
             raise InvalidArguments(
                 f"library is {self._library!r}, which has no dnnl_{name}: give a loaded oneDNN 3, as "
@@ -53,13 +53,13 @@ class Handle:
             )
         return function
 
-    def number(self, what: int, make: type[c_int] | type[c_int64] = c_int) -> int:
+    def query_int(self, what: int, make: type[c_int] | type[c_int64] = c_int) -> int:
         """The answer to a query for one number."""
         answer = make(0)
         self._require(self._query(self.pointer, what, byref(answer)), what)
         return answer.value
 
-    def entries(self, what: int, count: int) -> Dims:
+    def query_dims(self, what: int, count: int) -> Dims:
         """The first `count` entries of the array that answers a query."""
         if not count:
             return ()
@@ -67,7 +67,7 @@ class Handle:
         self._require(self._query(self.pointer, what, byref(address)), what)
         return tuple((c_int64 * count).from_address(address.value or 0)) if address.value else ()
 
-    def sparse(self, what: int, index: int = 0, make: type[c_int] | type[c_int64] = c_int) -> int:
+    def query_sparse(self, what: int, index: int = 0, make: type[c_int] | type[c_int64] = c_int) -> int:
         """The answer to a query of the second version."""
         answer = make(0)
         self._require(self._function("memory_desc_query_v2")(self.pointer, what, index, byref(answer)), what)
@@ -78,7 +78,7 @@ class Handle:
         """Bytes of buffer 0."""
         return int(self._function("memory_desc_get_size")(self.pointer))
 
-    def says(self, size: int, offset0: int, extras: Extras) -> bool:
+    def has_size(self, size: int, offset0: int, extras: Extras) -> bool:
         """Whether the library gives `size` bytes to its descriptor, as far as it can be believed.
 
         3.2 has no size of what does not start at the origin, and counts the buffers of extras several times.
@@ -103,17 +103,17 @@ class Handle:
             raise InvalidArguments(f"oneDNN does not answer query {what} of this descriptor: its status is {status}")
 
 
-def _function_of(library: object, name: str) -> Any:
+def _find_function(library: object, name: str) -> Any:
     """A function of the library, None if it has none of this name or is no library."""
     return abi.function(library, name) if isinstance(library, ctypes.CDLL) else None
 
 
 def destroy(library: ctypes.CDLL, pointer: c_void_p) -> None:
     """Give a descriptor back to the library."""
-    _function_of(library, "memory_desc_destroy")(pointer)
+    _find_function(library, "memory_desc_destroy")(pointer)
 
 
-def parts_of_handle(handle: Handle, name: str = "opaque") -> Parts:
+def read_handle(handle: DescriptorHandle, name: str = "opaque") -> DescriptorParts:
     """The parts that the library's queries answer, without extras, not yet checked against one another.
 
     `name` is what an opaque format is to be called.
@@ -122,17 +122,17 @@ def parts_of_handle(handle: Handle, name: str = "opaque") -> Parts:
         InvalidArguments: the library does not answer, or not as for a descriptor.
         Unimplemented: the descriptor has a type, kind, encoding or place of padding that ours cannot have.
     """
-    ndims = handle.number(abi.QUERY_NDIMS)
+    ndims = handle.query_int(abi.QUERY_NDIMS)
     if not 0 <= ndims <= abi.MAX_NDIMS:
         raise InvalidArguments(f"oneDNN answers {ndims} dims: the handle is no descriptor of this library")
-    kind = handle.number(abi.QUERY_KIND)
+    kind = handle.query_int(abi.QUERY_KIND)
     if ndims == 0 or kind == abi.UNDEF:
-        return Parts((), None, kinds.Undefined())
+        return DescriptorParts((), None, kinds.Undefined())
     if kind not in (*_READERS, abi.OPAQUE):
         raise Unimplemented(f"descriptors of oneDNN's format kind {kind} have no counterpart: give one of another kind")
-    dims, data_type = handle.entries(abi.QUERY_DIMS, ndims), _data_type(handle.number(abi.QUERY_TYPE))
+    dims, data_type = handle.query_dims(abi.QUERY_DIMS, ndims), _data_type(handle.query_int(abi.QUERY_TYPE))
     if kind == abi.OPAQUE:
-        return Parts(dims, data_type, kinds.Opaque(name, handle.size))
+        return DescriptorParts(dims, data_type, kinds.Opaque(name, handle.size))
     return _READERS[kind](handle, dims, data_type)
 
 
@@ -142,7 +142,7 @@ def _data_type(code: int) -> DataType:
     return _TYPES[code]
 
 
-def require_known_extras(handle: Handle, parts: Parts, extras: Extras) -> None:
+def require_known_extras(handle: DescriptorHandle, parts: DescriptorParts, extras: Extras) -> None:
     """Refuse `extras` that the library's descriptor has not; `parts` are checked ones.
 
     Raises:
@@ -161,7 +161,7 @@ def require_known_extras(handle: Handle, parts: Parts, extras: Extras) -> None:
         raise InvalidArguments(f"{extras!r} was given, but this descriptor of oneDNN has no extra flags")
 
 
-def require_format(parts: Parts) -> None:
+def require_format(parts: DescriptorParts) -> None:
     """Refuse a layout that is no format of oneDNN: one whose strides do not nest.
 
     Raises:
@@ -171,60 +171,60 @@ def require_format(parts: Parts) -> None:
         require_nested(parts.layout, parts.data_type, whole_bytes=False)
 
 
-def _layout(handle: Handle, dims: Dims, data_type: DataType) -> Parts:
+def _read_layout(handle: DescriptorHandle, dims: Dims, data_type: DataType) -> DescriptorParts:
     ndims = len(dims)
-    if any(handle.entries(abi.QUERY_PADDED_OFFSETS, ndims)):
+    if any(handle.query_dims(abi.QUERY_PADDED_OFFSETS, ndims)):
         raise Unimplemented("this descriptor of oneDNN has padding before its data: padding follows the data here")
-    count = handle.number(abi.QUERY_NBLKS)
+    count = handle.query_int(abi.QUERY_NBLKS)
     if not 0 <= count <= abi.MAX_NDIMS:
         raise InvalidArguments(f"oneDNN answers {count} inner blocks: the handle is no descriptor of this library")
     inner: list[tuple[Digit, ...]] = [()] * ndims
     stride = 1
-    sizes, axes = handle.entries(abi.QUERY_BLKS, count), handle.entries(abi.QUERY_IDXS, count)
+    sizes, axes = handle.query_dims(abi.QUERY_BLKS, count), handle.query_dims(abi.QUERY_IDXS, count)
     for axis, size in reversed(tuple(zip(axes, sizes, strict=True))):
         if not 0 <= axis < ndims or size < 1:
             raise Unimplemented(f"this descriptor of oneDNN has a block of {size} along axis {axis} of {ndims} dims")
         inner[axis] = (Digit(size, stride), *inner[axis])
         stride *= size
     layout = Layout(
-        handle.entries(abi.QUERY_PADDED, ndims), tuple(map(Axis, handle.entries(abi.QUERY_STRIDES, ndims), inner))
+        handle.query_dims(abi.QUERY_PADDED, ndims), tuple(map(Axis, handle.query_dims(abi.QUERY_STRIDES, ndims), inner))
     )
-    return Parts(dims, data_type, layout, handle.number(abi.QUERY_OFFSET0, c_int64))
+    return DescriptorParts(dims, data_type, layout, handle.query_int(abi.QUERY_OFFSET0, c_int64))
 
 
-def _any(handle: Handle, dims: Dims, data_type: DataType) -> Parts:
-    return Parts(dims, data_type, kinds.Any())
+def _read_any(handle: DescriptorHandle, dims: Dims, data_type: DataType) -> DescriptorParts:
+    return DescriptorParts(dims, data_type, kinds.Any())
 
 
-def _sparse(handle: Handle, dims: Dims, data_type: DataType) -> Parts:
-    encoding, nnz = handle.sparse(abi.QUERY_ENCODING), handle.sparse(abi.QUERY_NNZ, make=c_int64)
+def _read_sparse(handle: DescriptorHandle, dims: Dims, data_type: DataType) -> DescriptorParts:
+    encoding, nnz = handle.query_sparse(abi.QUERY_ENCODING), handle.query_sparse(abi.QUERY_NNZ, make=c_int64)
     if encoding == abi.CSR:
-        types = [_data_type(handle.sparse(abi.QUERY_TYPE, i)) for i in (1, 2)[: len(dims)]]
+        types = [_data_type(handle.query_sparse(abi.QUERY_TYPE, i)) for i in (1, 2)[: len(dims)]]
         # One dim has no rows to point to, and the type of their starts cannot be asked.
-        return Parts(dims, data_type, kinds.CSR(nnz, types[0], types[-1]))
+        return DescriptorParts(dims, data_type, kinds.CSR(nnz, types[0], types[-1]))
     if encoding == abi.COO:
-        return Parts(dims, data_type, kinds.COO(nnz, _data_type(handle.sparse(abi.QUERY_TYPE, 1))))
+        return DescriptorParts(dims, data_type, kinds.COO(nnz, _data_type(handle.query_sparse(abi.QUERY_TYPE, 1))))
     if encoding == abi.PACKED and (handle.size == 0 or RUNTIME in dims):
-        return Parts(dims, data_type, kinds.Packed(nnz))
+        return DescriptorParts(dims, data_type, kinds.Packed(nnz))
     raise Unimplemented(f"this sparse descriptor of oneDNN, encoding {encoding}, can be read by its engine only")
 
 
-def _host_scalar(handle: Handle, dims: Dims, data_type: DataType) -> Parts:
-    return Parts(dims, data_type, kinds.HostScalar())
+def _read_host_scalar(handle: DescriptorHandle, dims: Dims, data_type: DataType) -> DescriptorParts:
+    return DescriptorParts(dims, data_type, kinds.HostScalar())
 
 
-_READERS: Mapping[int, Callable[[Handle, Dims, DataType], Parts]] = MappingProxyType(
+_READERS: Mapping[int, Callable[[DescriptorHandle, Dims, DataType], DescriptorParts]] = MappingProxyType(
     {
-        abi.ANY: _any,
-        abi.BLOCKED: _layout,
-        abi.SPARSE: _sparse,
-        abi.HOST_SCALAR: _host_scalar,
+        abi.ANY: _read_any,
+        abi.BLOCKED: _read_layout,
+        abi.SPARSE: _read_sparse,
+        abi.HOST_SCALAR: _read_host_scalar,
     }
 )
 """What reads each of oneDNN's format kinds but the opaque one."""
 
 
-def address_of(source: object) -> int:
+def as_address(source: object) -> int:
     """The address that a handle of ctypes, or a number, says.
 
     Raises:
@@ -245,7 +245,7 @@ def _refuse_source(source: object) -> NoReturn:
     )
 
 
-def handle_of_blob(library: ctypes.CDLL, blob: bytes) -> c_void_p:
+def create_handle_from_blob(library: ctypes.CDLL, blob: bytes) -> c_void_p:
     """The descriptor that the library makes of a blob; to be destroyed.
 
     The library reads as many bytes as its structure has, whatever it is given, so the length is compared with that of a
@@ -259,7 +259,7 @@ def handle_of_blob(library: ctypes.CDLL, blob: bytes) -> c_void_p:
     if len(blob) != length:
         raise InvalidArguments(f"the blob has {len(blob)} bytes, this oneDNN writes {length}: another one wrote it")
     result = c_void_p()
-    create = _function_of(library, "memory_desc_create_with_blob")
+    create = _find_function(library, "memory_desc_create_with_blob")
     status = create(byref(result), ctypes.create_string_buffer(blob, length))
     if status or not result.value:
         raise InvalidArguments(f"oneDNN refuses the blob: its status is {status}")
@@ -268,7 +268,7 @@ def handle_of_blob(library: ctypes.CDLL, blob: bytes) -> c_void_p:
 
 def _blob_length(library: ctypes.CDLL) -> int:
     names = ("create_with_strides", "create_with_blob", "get_blob")
-    create, read, measure = (_function_of(library, f"memory_desc_{name}") for name in names)
+    create, read, measure = (_find_function(library, f"memory_desc_{name}") for name in names)
     if create is None:
         raise InvalidArguments(f"library is {library!r}: give a loaded oneDNN 3, as ctypes.CDLL('libdnnl.so.3')")
     if read is None or measure is None:

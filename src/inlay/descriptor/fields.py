@@ -1,7 +1,7 @@
-"""What a descriptor is made of, and what these fields say at once: kind, axes, strides, blocks and digits.
+"""The fields of a descriptor, and queries that follow directly from them: kind, axes, strides, blocks and digits.
 
-`Described` names the fields. What the functions of this package tell about a descriptor they read from any value that
-has them, so they are defined before `MemoryDesc`, which offers them under their names: `desc.strides` is
+`DescriptorFields` is the protocol of objects that have the fields. The functions of this package take any such object,
+so their modules are independent of `MemoryDesc`. The class has them as properties and methods: `desc.strides` is
 `strides(desc)`.
 
 >>> from inlay.descriptor import MemoryDesc
@@ -22,8 +22,8 @@ from inlay.layout import RUNTIME, Digit, Dims, Layout
 InnerBlocks: TypeAlias = tuple[tuple[int, int], ...]
 """Axis and size of each inner block, outermost first."""
 
-Fields: TypeAlias = tuple[Dims, DataType | None, kinds.Placement, int, InnerBlocks | None, Extras, str | None]
-"""The fields of a descriptor in the order of `MemoryDesc`: dims, type, layout, offset0, blocks, extras, spelling."""
+FieldValues: TypeAlias = tuple[Dims, DataType | None, kinds.Placement, int, InnerBlocks | None, Extras, str | None]
+"""Values of the fields of a `MemoryDesc`: dims, data type, layout, offset0, inner blocks, extras, spelling."""
 
 _REMEDIES = {
     "sparse": "; inlay.to_dense(memory) has a layout",
@@ -31,8 +31,8 @@ _REMEDIES = {
 }
 
 
-class Described(Protocol):
-    """The fields of a descriptor, which are documented in `MemoryDesc`."""
+class DescriptorFields(Protocol):
+    """An object with the fields of a descriptor, which are documented in `MemoryDesc`."""
 
     @property
     def dims(self) -> Dims:
@@ -40,37 +40,37 @@ class Described(Protocol):
 
     @property
     def data_type(self) -> DataType | None:
-        """The type of the elements."""
+        """The data type of the elements; None for the zero descriptor."""
 
     @property
     def layout(self) -> kinds.Placement:
-        """Where the elements lie."""
+        """The layout of the padded dims, or the kind of a descriptor without a layout."""
 
     @property
     def offset0(self) -> int:
-        """Elements before the origin."""
+        """The offset of the origin in the buffer, in elements."""
 
     @property
     def extras(self) -> Extras:
-        """What lies behind the elements."""
+        """The flags and masks of the buffers behind the elements."""
 
     @property
     def spelling(self) -> str | None:
-        """The text of the format tag it was made of."""
+        """The text of the format tag that the descriptor was created from; None if there was none."""
 
     @property
     def _blocks(self) -> InnerBlocks | None:
-        """The inner blocks, None where oneDNN cannot say them."""
+        """The inner blocks; None if oneDNN has no format for the layout."""
 
     def __hash__(self) -> int:
-        """Equal values have equal hashes."""
+        """Return a hash; equal descriptors have equal hashes."""
 
 
 if TYPE_CHECKING:
     T = TypeVar("T")
 
     class Query(Generic[T]):
-        """A property whose type is that of its function, which type checkers do not tell of `property`."""
+        """A `property` for type checkers, which do not infer the type of a property from a function."""
 
         def __init__(self, function: Callable[[Any], T]) -> None: ...
 
@@ -79,18 +79,18 @@ else:
     Query = property
 
 
-def ndims(desc: Described) -> int:
+def ndims(desc: DescriptorFields) -> int:
     """The number of axes."""
     return len(desc.dims)
 
 
-def is_zero(desc: Described) -> bool:
-    """Whether this is the zero descriptor, which has no dims."""
+def is_zero(desc: DescriptorFields) -> bool:
+    """True for the zero descriptor, which has no dims."""
     return not desc.dims
 
 
-def kind(desc: Described) -> kinds.KindName:
-    """oneDNN's format kind, or `digits` for a layout whose digit order oneDNN cannot say."""
+def kind(desc: DescriptorFields) -> kinds.KindName:
+    """The name of oneDNN's format kind, or `digits` for a layout that oneDNN cannot represent."""
     match desc.layout:
         case Layout():
             return "digits" if desc._blocks is None else "blocked"
@@ -106,33 +106,33 @@ def kind(desc: Described) -> kinds.KindName:
             return "host_scalar"
 
 
-def kind_text(desc: Described) -> str:
-    """The descriptor, its kind, and how to get what this kind has not: the end of a message."""
+def kind_text(desc: DescriptorFields) -> str:
+    """Return the end of an error text: the descriptor, its kind, and the remedy if the kind has one."""
     return f"{desc!r} is of kind {kind(desc)}{_REMEDIES.get(kind(desc), '')}"
 
 
-def padded_dims(desc: Described) -> Dims:
-    """Elements along each axis in memory: data and padding."""
+def padded_dims(desc: DescriptorFields) -> Dims:
+    """The number of elements along each axis in memory: data and padding."""
     if isinstance(desc.layout, Layout):
         return desc.layout.dims
     return (0,) if isinstance(desc.layout, kinds.HostScalar) else desc.dims
 
 
-def padded_offsets(desc: Described) -> Dims:
-    """Always zeros: padding follows the data."""
+def padded_offsets(desc: DescriptorFields) -> Dims:
+    """The number of padding elements before the data along each axis: always 0, because padding follows the data."""
     return (0,) * len(desc.dims)
 
 
-def has_runtime(desc: Described) -> bool:
-    """Whether a dim or stride is RUNTIME."""
+def has_runtime(desc: DescriptorFields) -> bool:
+    """True if a dim or stride is RUNTIME."""
     return desc.layout.has_runtime if isinstance(desc.layout, Layout) else RUNTIME in desc.dims
 
 
-def strides(desc: Described) -> Dims:
-    """Elements from one block of each axis to the next, or from one coordinate to the next where it has no blocks.
+def strides(desc: DescriptorFields) -> Dims:
+    """The stride of each axis in elements: from one block to the next, or between coordinates if there are no blocks.
 
     Raises:
-        InvalidArguments: there is no layout, or one with digits in an order that oneDNN cannot say.
+        InvalidArguments: there is no layout, or oneDNN cannot represent its digits.
     """
     if not desc.dims:
         return ()
@@ -141,7 +141,7 @@ def strides(desc: Described) -> Dims:
     return tuple([axis.stride for axis in desc.layout.axes])
 
 
-def inner_blocks(desc: Described) -> InnerBlocks:
+def inner_blocks(desc: DescriptorFields) -> InnerBlocks:
     """Axis and size of each inner block, outermost first.
 
     Raises:
@@ -154,30 +154,31 @@ def inner_blocks(desc: Described) -> InnerBlocks:
     return desc._blocks
 
 
-def _no_format(desc: Described, what: str) -> InvalidArguments:
+def _no_format(desc: DescriptorFields, what: str) -> InvalidArguments:
+    """Return the error for strides or inner blocks of a descriptor that has none in oneDNN's sense."""
     if isinstance(desc.layout, Layout):
         remedy = "this digit order has no inner blocks in oneDNN's sense; read `digits`"
-        return InvalidArguments(f"{what} of {desc!r} cannot be said: {remedy}")
+        return InvalidArguments(f"{what} of {desc!r} do not exist: {remedy}")
     return InvalidArguments(f"{what} belong to blocked layouts: {kind_text(desc)}")
 
 
-def inner_nblks(desc: Described) -> int:
+def inner_nblks(desc: DescriptorFields) -> int:
     """The number of inner blocks."""
     return len(inner_blocks(desc))
 
 
-def inner_blks(desc: Described) -> Dims:
+def inner_blks(desc: DescriptorFields) -> Dims:
     """The size of each inner block, outermost first."""
     return tuple(size for _, size in inner_blocks(desc))
 
 
-def inner_idxs(desc: Described) -> Dims:
+def inner_idxs(desc: DescriptorFields) -> Dims:
     """The axis of each inner block, outermost first."""
     return tuple(axis for axis, _ in inner_blocks(desc))
 
 
-def digits(desc: Described) -> tuple[tuple[Digit, ...], ...]:
-    """Per axis, every digit of its coordinates, most significant first.
+def digits(desc: DescriptorFields) -> tuple[tuple[Digit, ...], ...]:
+    """All digits of each axis, most significant first.
 
     Raises:
         InvalidArguments: the kind has no layout.
@@ -185,11 +186,11 @@ def digits(desc: Described) -> tuple[tuple[Digit, ...], ...]:
     return require_layout(desc, "digits")[0].digits if desc.dims else ()
 
 
-def require_layout(desc: Described, purpose: str) -> tuple[Layout, DataType]:
-    """The layout and the data type; `purpose` begins the message where there is no layout.
+def require_layout(desc: DescriptorFields, purpose: str) -> tuple[Layout, DataType]:
+    """Return the layout and the data type.
 
     Raises:
-        InvalidArguments: the kind is not blocked or digits.
+        InvalidArguments: the kind is neither blocked nor digits; the text starts with `purpose`.
     """
     if isinstance(desc.layout, Layout) and desc.data_type is not None:
         return desc.layout, desc.data_type
