@@ -63,7 +63,11 @@ def _inner_product(context: LoweringContext, src: str, matrix: Array, bias: Arra
     rows, outputs = context.dims(src)[0], matrix.shape[1]
     weights = matrix.T
     writer = context.writer(src)
-    if writer is not None and writer.kind == "view" and all(isinstance(move, Reshape) for move in writer.moves):
+    if (
+        writer is not None
+        and writer.kind == "view"
+        and all(isinstance(transform, Reshape) for transform in writer.moves)
+    ):
         image = writer.reads["src"]
         dims = context.dims(image)
         if 2 < len(dims) <= _MOST_AXES_OF_INNER_PRODUCT and dims[0] == rows:
