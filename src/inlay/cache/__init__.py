@@ -10,7 +10,8 @@ according to `platformdirs`. All reads and writes of the cache go through this p
 The name of a file is the SHA-256 digest of the inputs that determine its content (for machine code, see
 `reordering.target`). A file begins with a digest of its key and content; a file that is truncated, damaged or stored
 under another key is ignored and written again. A file is written under a temporary name and renamed, so two processes
-can write the same file. A process that modifies a file holds its lock.
+can write one file at the same time, and the last one replaces it. A process that reads a file, changes the content and
+writes it back holds its lock (`hold_lock`).
 
 If the directory cannot be used, reorders and plans still work: `read_object` returns None, `write_object` does nothing,
 and code is compiled again.
@@ -35,7 +36,7 @@ from inlay.cache.private_directory import PrivateDirectory
 from inlay.errors import FileError
 from inlay.files import file_error
 
-_DIGEST = sha256().digest_size
+_DIGEST_BYTES = sha256().digest_size
 _MAX_FILE_BYTES = 1 << 26
 """Maximum size of a file that is read, in bytes: 64 MiB, a hundred times the size of the largest object."""
 
@@ -90,7 +91,7 @@ def read_object(key: str, kind: str = "o") -> bytes | None:
         return None
     if content is None:
         return None
-    digest, data = content[:_DIGEST], content[_DIGEST:]
+    digest, data = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
     return data if digest == _digest(key, data) else None
 
 
@@ -112,7 +113,7 @@ def store_object(key: str, data: bytes, kind: str = "o") -> None:
             directory.write(f"{key}.{kind}", _digest(key, data) + data)
         except OSError as error:
             raise file_error("write to the cache directory", directory.path, error) from error
-    size_limit.count_written(directory.path, len(data) + _DIGEST)
+    size_limit.count_written(directory.path, len(data) + _DIGEST_BYTES)
 
 
 @contextmanager

@@ -39,12 +39,12 @@ Batch = Annotated[int | None, _option("--batch", "N", f"{_NETWORK}extent of axis
 DimOption = Annotated[list[str] | None, _option("--dim", "NAME=N", f"{_NETWORK}extent of an open dim, by name.")]
 CostsTier = Annotated[str | None, _option("--costs", "TIER", f"{_NETWORK}measured, probed or analytic.")]
 ConvolutionsMode = Annotated[
-    str | None, _option("--convolutions", "MODE", f"{_NETWORK}auto, or direct: without Winograd's.")
+    str | None, _option("--convolutions", "MODE", f"{_NETWORK}auto, or direct: no Winograd algorithm.")
 ]
 Threads = Annotated[int | None, _option("--threads", "N", f"{_NETWORK}threads of every runtime.")]
 Peers = Annotated[str | None, _option("--peers", "LIST", f"{_NETWORK}of onnxruntime, openvino, torch.")]
 TorchCompile = Annotated[bool, typer.Option("--torch-compile", help=f"{_NETWORK}PyTorch compiles it too, in a minute.")]
-MachineModel = Annotated[bool, typer.Option("--machine", help="Measure caches and memory, beside what is reported.")]
+MachineModel = Annotated[bool, typer.Option("--machine", help="Measure the caches and memory of this machine.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, with the time of every round.")]
 
 
@@ -71,7 +71,7 @@ def bench(
 
     A network is an ONNX file. It is compared with ONNX Runtime, OpenVINO and PyTorch, if they are installed and return
     the same numbers. Measurements of all runtimes are interleaved, on the same number of threads. The command prints
-    medians, and the speed of Inlay as a ratio with the range of the middle half of the rounds.
+    medians, and the speed of Inlay as a ratio with its interquartile range.
 
     With --machine, the capacity and bandwidth of each memory level are measured. If INLAY_MACHINE names a file with the
     output of --machine --json, this file replaces the measurement.

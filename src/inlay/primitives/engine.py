@@ -140,7 +140,7 @@ class Implementation(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlainImplementation:
-    """An implementation made of a function that binds memories; it generates no code and is not batched."""
+    """An implementation made of a function that binds memories. Its code, if any, exists already; it is not batched."""
 
     operation: Operation
     """Operation that it implements."""
@@ -168,7 +168,7 @@ class PlainImplementation:
         return self.kernel_kind in ("reference", "numpy")
 
     def create_primitive(self) -> None:
-        """Do nothing: `bind` generates no code."""
+        """Do nothing: the code exists already."""
 
     def bind(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
         """Return a function that computes once with these memories at each call, and keeps them alive."""

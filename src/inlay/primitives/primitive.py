@@ -61,7 +61,7 @@ class Primitive:
     raises Unimplemented if only a reference kernel supports the operation; without it there is a PerformanceWarning.
     """
 
-    __slots__ = ("_engine", "_implementation", "_is_named", "_last", "_operation", "_signature")
+    __slots__ = ("_engine", "_implementation", "_last", "_may_substitute", "_operation", "_signature")
 
     kind: ClassVar[str]
     """Kind of the operation: a name of `rules.KINDS`."""
@@ -74,7 +74,7 @@ class Primitive:
     _engine: Engine
     _implementation: Implementation
     _signature: CallSignature
-    _is_named: bool
+    _may_substitute: bool
     _last: "_LastCall | None"
 
     def _create(
@@ -118,7 +118,7 @@ class Primitive:
         warn_of_reference_kernel(
             primitive_name, self._engine, self._implementation, avoid, is_named=engine is not None or hint is not None
         )
-        self._is_named = engine is not None or avoid is not None
+        self._may_substitute = engine is None and avoid is None
         self._signature = infer_call_signature(operation, self._implementation)
         self._last = None
 
@@ -303,7 +303,7 @@ class Primitive:
         try:
             return self._implementation.bind(memories)
         except Unimplemented:
-            substitute = None if self._is_named else substitute_reference(self._operation, self._implementation)
+            substitute = substitute_reference(self._operation, self._implementation) if self._may_substitute else None
             if substitute is None:
                 raise
             self._engine, self._implementation = substitute

@@ -43,7 +43,7 @@ class Choice:
     traversal: Side | None = None
     """The side whose memory order the loops follow."""
     registers: int | None = None
-    """Least number of registers of a tile, if the loops have that many iterations: a power of two."""
+    """Registers that a tile has at least, a power of two; fewer if the loops have fewer iterations."""
     width: int | None = None
     """Maximum width of a register in bytes: a power of two from 16 on, limited to the target's width."""
     prefetch_distance: int | None = None
@@ -170,7 +170,7 @@ _ALLOWED: Mapping[str, Sequence[object]] = {
 
 
 def _is_sound(decision: Decision) -> bool:
-    # The types of all fields are unknown: they come from a file.
+    # Only measured decisions are stored, so 0 seconds is not valid. The types of fields from a file are not known.
     fields_with_ranges = ((getattr(decision.choice, name), allowed) for name, allowed in _ALLOWED.items())
     numbers: tuple[Any, ...] = (decision.gain, decision.seconds)
     return all(isinstance(number, float) and 0 < number < _FURTHEST for number in numbers) and all(

@@ -109,9 +109,9 @@ def _clamp_integer(lanes: Lanes, value: str, src: str, dst: str) -> str:
     source, target = REGISTER_TYPES[src], REGISTER_TYPES[dst]
     letter = "u" if one.kind == "unsigned" else "s"
     if one.highest > two.highest:
-        value = lanes.least(source, value, int(two.highest), of=f"icmp {letter}lt")
+        value = lanes.clamp(source, value, int(two.highest), predicate=f"icmp {letter}lt")
     if one.lowest < two.lowest:
-        value = lanes.least(source, value, int(two.lowest), of="icmp sgt")
+        value = lanes.clamp(source, value, int(two.lowest), predicate="icmp sgt")
     if int(source[1:]) < int(target[1:]):
         return lanes.cast("zext" if letter == "u" else "sext", value, source, target)
     return _encode_integer(lanes, lanes.narrow(value, source, target), dst)
@@ -126,8 +126,8 @@ def _float_to_integer(lanes: Lanes, value: str, source: str, dst: str) -> str:
     """Append the conversion of floats of LLVM type `source` to integers: clamped, rounded to nearest, NaN to 0."""
     low, high = integer_bounds(source, dst)
     # A comparison with NaN is false, so a NaN becomes the lower limit here.
-    clamped = lanes.least(source, value, low, of="fcmp ogt")
-    clamped = lanes.least(source, clamped, high, of="fcmp olt")
+    clamped = lanes.clamp(source, value, low, predicate="fcmp ogt")
+    clamped = lanes.clamp(source, clamped, high, predicate="fcmp olt")
     if low < 0 or not lanes.arithmetic.max_drops_nan:
         clamped = lanes.choose(lanes.apply("fcmp ord", source, value, value), source, clamped, 0.0)
     wide = "i64" if dst == "s64" else "i32"
@@ -160,8 +160,8 @@ def _exponent_of_f64(lanes: Lanes, value: str) -> str:
     """Append the conversion of f64 to e8m0 codes."""
     bits = lanes.apply("lshr", "i64", lanes.cast("bitcast", value, "double", "i64"), 52)
     code = lanes.apply("sub", "i64", lanes.apply("and", "i64", bits, 0x7FF), 1023 - 127)
-    code = lanes.least("i64", code, 0, of="icmp sgt")
-    return lanes.narrow(lanes.least("i64", code, 255), "i64", "i8")
+    code = lanes.clamp("i64", code, 0, predicate="icmp sgt")
+    return lanes.narrow(lanes.clamp("i64", code, 255), "i64", "i8")
 
 
 def _round_to_odd(lanes: Lanes, narrow: str, exact: str) -> str:
@@ -302,7 +302,7 @@ def _encode(lanes: Lanes, value: str, name: str) -> str:
         _encode_subnormal(lanes, magnitude, kind),
         _encode_normal(lanes, magnitude, kind),
     )
-    code = lanes.least("i32", code, kind.last)
+    code = lanes.clamp("i32", code, kind.last)
     sign = lanes.apply("and", "i32", lanes.apply("lshr", "i32", bits, 32 - kind.bits), 1 << kind.bits - 1)
     code = lanes.apply("or", "i32", code, sign)
     if kind.beyond == "infinity":

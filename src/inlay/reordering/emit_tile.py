@@ -327,7 +327,7 @@ def mask_function(emitter: Emitter, side: int) -> tuple[str, Code]:
         left = code.let(f"sub i64 %room, {code.load_word(code.word('%table', at), r)}")
         for limit, name in ((_FAR, "smin"), (0, "smax")):
             left = code.minmax(name, left, limit)
-        left_in_lanes = emitter.lanes_in(code).spread(code.let(f"trunc i64 {left} to i32"), "i32")
+        left_in_lanes = emitter.lanes_in(code).splat(code.let(f"trunc i64 {left} to i32"), "i32")
         address = lane_coordinates(code, shape, side, at + shape.registers, r)
         coordinates = code.let(f"load <{lanes} x i32>, ptr {address}, align 4")
         below = code.let(f"icmp slt <{lanes} x i32> {coordinates}, {left_in_lanes}")

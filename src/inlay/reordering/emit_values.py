@@ -93,7 +93,7 @@ def _load_values(
             return _gather_values(lanes, element, start, where)
     assert value.lanes is not None, "values without a count are one for all lanes"
     if not any(value.lanes):
-        return lanes.spread(code.let(f"load {element}, ptr {start}"), element)
+        return lanes.splat(code.let(f"load {element}, ptr {start}"), element)
     count = 1 << max(value.lanes).bit_length()
     row = code.let(f"load <{count} x {element}>, ptr {start}, align 4")
     if value.lanes == tuple(range(lanes.count)):
@@ -118,7 +118,7 @@ def _gather_values(lanes: Lanes, element: str, start: str, where: str) -> str:
 def _seed(lanes: Lanes, k: int) -> str:
     """Append the broadcast of the seed, which is stored in place of an address of values."""
     code = lanes.code
-    return lanes.spread(code.let(f"trunc i64 {code.load_word('%table', -1 - k)} to i32"), "i32")
+    return lanes.splat(code.let(f"trunc i64 {code.load_word('%table', -1 - k)} to i32"), "i32")
 
 
 def _element_indices(
@@ -127,13 +127,13 @@ def _element_indices(
     """Append the computation of the row-major element index of each lane of register `r`, modulo 2^32."""
     code = lanes.code
     if value.count is None:
-        return lanes.spread("0", "i32")
+        return lanes.splat("0", "i32")
     side = SIDES.index(computation.side)
     at = shape.coordinates(side, value.count)
     first = code.let(f"add i64 %c{value.count}, {code.load_word(code.word('%table', at), r)}")
     where = lane_coordinates(code, shape, side, at + shape.registers, r)
     each = code.let(f"load {lanes.of('i32')}, ptr {where}, align 4")
-    return lanes.apply("add", "i32", each, lanes.spread(code.let(f"trunc i64 {first} to i32"), "i32"))
+    return lanes.apply("add", "i32", each, lanes.splat(code.let(f"trunc i64 {first} to i32"), "i32"))
 
 
 # Stochastic rounding
@@ -203,7 +203,7 @@ def _to_float(lanes: Lanes, value: str, element: str, dst: str, rest: str) -> st
     magnitude = lanes.call("fabs", element, value)
     code = lanes.cast("bitcast", magnitude, element, word)
     exponent = lanes.apply("lshr", word, code, mantissa)
-    exponent = lanes.least(word, exponent, lowest + bias, of="icmp sgt")
+    exponent = lanes.clamp(word, exponent, lowest + bias, predicate="icmp sgt")
     shifts = (lanes.apply("sub", word, 2 * bias + digits, exponent), lanes.apply("sub", word, exponent, digits))
     scale, step = (lanes.cast("bitcast", lanes.apply("shl", word, shift, mantissa), word, element) for shift in shifts)
     steps = _round_steps(lanes, lanes.apply("fmul", element, magnitude, scale), element, rest)

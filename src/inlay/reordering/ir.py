@@ -240,12 +240,12 @@ class Lanes:
         pair = ", ".join(f"{self.of(element)} {_operand(element, value)}" for value in (one, other))
         return self.code.let(f"select {self.of('i1')} {mask}, {pair}")
 
-    def least(self, element: str, value: str, limit: Operand, *, of: str = "icmp slt") -> str:
-        """Append the smaller of a register and a limit by the predicate `of`; with `sgt` or `ogt`, the greater.
+    def clamp(self, element: str, value: str, limit: Operand, *, predicate: str = "icmp slt") -> str:
+        """Append a register where `value predicate limit` holds, and `limit` elsewhere.
 
         A NaN becomes the limit.
         """
-        return self.choose(self.apply(of, element, value, limit), element, value, limit)
+        return self.choose(self.apply(predicate, element, value, limit), element, value, limit)
 
     def narrow(self, value: str, source: str, target: str) -> str:
         """Append the truncation of integers to a narrower type."""
@@ -311,7 +311,7 @@ class Lanes:
         integer = f"i{_BITS[element]}"
         return value if element == integer else self.cast("bitcast", value, element, integer)
 
-    def spread(self, one: str, element: str) -> str:
+    def splat(self, one: str, element: str) -> str:
         """Append a register that holds the value `one` in every lane."""
         vector = self.of(element)
         first = self.code.let(f"insertelement {vector} poison, {element} {one}, i64 0")

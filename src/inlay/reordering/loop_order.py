@@ -50,10 +50,10 @@ _FAR_APART = 512  # bytes between two lines of a tile: nearer lines share pages,
 # Prefetch distances.
 _BYTES_AHEAD = 256  # least distance along the source
 _ROW_TILES_AHEAD = 2  # least number of tiles along the source
-# Beyond the caches, if one execution of the innermost loop reads no more than the second number of bytes: as many
-# executions as reach the first number of bytes, but at most `_MOST_ROUNDS`.
-_ROUND_AHEAD = (32 << 10, 128 << 10)
-_MOST_ROUNDS = 4
+# Beyond the caches: as many next rows as have the first number of bytes, at most `_MOST_ROWS_AHEAD`; no row ahead if
+# one row has more than the second number of bytes.
+_ROWS_AHEAD_BYTES = (32 << 10, 128 << 10)
+_MOST_ROWS_AHEAD = 4
 _TILES_AHEAD = {False: 2, True: 4}  # tiles along the destination, with cached (False) and streaming (True) stores
 _PAGE = 4096  # bytes of a DRAM page, which stays open for several accesses
 _SOON = 16  # number of tiles after which a page is still open
@@ -72,7 +72,7 @@ class Traffic:
     """The memory level that holds source and destination."""
 
     @property
-    def streams(self) -> bool:
+    def exceeds_caches(self) -> bool:
         """Return whether source and destination together exceed the caches."""
         return self.level == "memory"
 
@@ -121,7 +121,7 @@ def _pair_tiles(loops: list[Loop], order: list[OuterLoop], traffic: Traffic) -> 
     innermost.
     """
     line = next((o for o in order if _steps_by_line(loops[o.loop], o, traffic)), None)
-    if not traffic.streams or line is None or line.extent % 2 or _count_places(order, line) <= _MANY_PLACES:
+    if not traffic.exceeds_caches or line is None or line.extent % 2 or _count_places(order, line) <= _MANY_PLACES:
         return order
     apart = loops[order[-1].loop].dst
     if not isinstance(apart, int) or abs(apart) * traffic.dst_bits < 8 * _FAR_APART:
@@ -144,7 +144,7 @@ def _prefers_dst(loops: list[Loop], orders: Mapping[Side, list[OuterLoop]], traf
     if not isinstance(src, int) or not isinstance(dst, int):
         return False
     piece_bits = abs(dst) * inner.step * traffic.dst_bits
-    if traffic.streams and piece_bits < 8 * LINE:
+    if traffic.exceeds_caches and piece_bits < 8 * LINE:
         return True
     if traffic.level != "L2" and piece_bits == 8 * LINE and inner.extent < _LONG_LOOP and _cuts_lines(loops, traffic):
         return True
@@ -193,18 +193,18 @@ def prefetch_distance(loops: tuple[Loop, ...], outer: tuple[OuterLoop, ...], tra
     """
     steps = [(o.extent, _src_bytes(loops[o.loop], o, traffic)) for o in reversed(outer)]
     if traversal == "src" and len(steps) > 1 and _only_pairs_tiles(steps[0][1], steps[1][1]):
-        steps.pop(0)
+        steps.pop(0)  # it alternates between two tiles of one row
     extent, step = steps[0] if steps else (1, None)
     if step is None or (traversal == "dst" and extent < _LONG_LOOP):
         return _BYTES_AHEAD
     if traversal == "dst":
-        return step * _TILES_AHEAD[traffic.streams]
+        return step * _TILES_AHEAD[traffic.exceeds_caches]
     # The row continues through loops whose stride is the length of the row so far.
     for count, stride in steps[1:]:
         if stride != step * extent:
-            least, most = _ROUND_AHEAD
-            if traffic.streams and stride is not None and 0 < stride <= most:
-                return stride * min(_MOST_ROUNDS, ceil(least / stride))
+            least, most = _ROWS_AHEAD_BYTES
+            if traffic.exceeds_caches and stride is not None and 0 < stride <= most:
+                return stride * min(_MOST_ROWS_AHEAD, ceil(least / stride))
             break
         extent *= count
     return max(_BYTES_AHEAD, _ROW_TILES_AHEAD * step)
@@ -217,7 +217,7 @@ def revisits_pages(loops: tuple[Loop, ...], outer: tuple[OuterLoop, ...], traffi
     less often.
     """
     steps = [(abs(step), i) for i, o in enumerate(outer) if (step := _src_bytes(loops[o.loop], o, traffic))]
-    if not traffic.streams or not steps:
+    if not traffic.exceeds_caches or not steps:
         return False
     nearest, i = min(steps)
     return nearest < _PAGE and prod(o.extent for o in outer[i + 1 :]) > _SOON

@@ -64,10 +64,11 @@ def memory_model() -> MemoryModel:
 
 
 def measure_slice(moved_bytes: int, copy: CopyKernel, seconds: float = SLICE) -> None:
-    """Continue an incomplete measurement for about `seconds`, if a tensor of `moved_bytes` needs the model.
+    """Measure for about `seconds` more, unless the memory model is already measured.
 
     Args:
-        moved_bytes: source plus destination; nothing is measured for up to `FIRST_MEASURED`.
+        moved_bytes: bytes of source and destination of a reorder; one of at most `FIRST_MEASURED` bytes does not need
+            the model, so nothing is measured.
         copy: the copies that are timed.
     """
     if moved_bytes <= FIRST_MEASURED or memory_model().source != "assumed" or not _measuring.acquire(blocking=False):

@@ -119,7 +119,9 @@ def build_loop_nest(problem: ReorderProblem) -> LoopNest:
 def _axis_loops(axis: ProblemAxis, guards: list[Guard], values: list[tuple[int, int]]) -> list[Loop]:
     """Return the loops of one axis, and append its guard to `guards` if it has padding or a partial block.
 
-    `values` has, for each value index, the stride from one group of coordinates to the next and the size of a group.
+    `values` has an entry for each array of scales or zero points: the stride in that array from one group of
+    coordinates to the next (0 if its values do not vary along the axis), and the number of coordinates in a group.
+    These arrays have the first numbers of `guards`, so that a loop advances both kinds of counters in the same way.
     """
     src = axis.src
     for stride, group in values:
@@ -131,10 +133,10 @@ def _axis_loops(axis: ProblemAxis, guards: list[Guard], values: list[tuple[int, 
     loops = []
     for digit in digits:
         if digit.extent > 1:
-            guard_weights = _value_weights(digit, values)
+            counter_weights = _value_weights(digit, values)
             if is_guarded:
-                guard_weights.append((len(guards) - 1, digit.weight))
-            loops.append(Loop(digit.extent, digit.first, digit.second, tuple(guard_weights)))
+                counter_weights.append((len(guards) - 1, digit.weight))
+            loops.append(Loop(digit.extent, digit.first, digit.second, tuple(counter_weights)))
     return loops
 
 
@@ -171,7 +173,7 @@ def _refuse_group(axis: Axis, group: int) -> NoReturn:
 
 
 def _value_weights(digit: CommonDigit, values: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the pairs (value index, weight) of one digit.
+    """Return (number of the array, weight) for each array of scales or zero points that varies along a digit.
 
     Raises:
         Unimplemented: a group boundary falls inside the digit.

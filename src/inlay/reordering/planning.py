@@ -114,22 +114,24 @@ class _Planner:
     memory: MemoryModel
 
     def candidates(self) -> list[ReorderPlan]:
-        """Return the plans that may be the best, those that differ least from the cheapest schedule first."""
+        """Return the plans that may be the best: direct ones, then with larger tiles, then through panels."""
         choice, plans = self.choice, self._direct_plans()
-        if not self.traffic.streams:
+        if not self.traffic.exceeds_caches:
             return plans
         best = min(plans, key=self.penalty)
         loops, outer = best.schedule.nest.loops, best.schedule.outer
         if choice.registers is None and best.streams and revisits_pages(loops, outer, self.traffic):
             plans += self._direct_plans(_LARGE_TILE)
-        wants_panels = not best.streams and self.target.prefers_panels if choice.panels is None else choice.panels
+        wants_panels = choice.panels
+        if wants_panels is None:
+            wants_panels = self.target.prefers_panels and not best.streams
         if wants_panels and (panels := self._panels()) is not None:
             plans.append(self._plan_panels(panels))
         return plans
 
     def penalty(self, plan: ReorderPlan) -> tuple[bool, float, float]:
         """Return the sort key of a plan, most important first: rewriting much, the kind of stores, pages revisited."""
-        if not self.traffic.streams:
+        if not self.traffic.exceeds_caches:
             return False, 0, 0
         stores = 0 if plan.streams else 2
         if plan.panels is not None:
@@ -143,7 +145,7 @@ class _Planner:
         plans = [first]
         if self._rewrites_much(first):
             plans.append(self._plan_direct(self._schedule(self.nest, overlaps=False, registers=registers)))
-        if first.schedule.overlaps and self.traffic.streams and not first.streams:
+        if first.schedule.overlaps and self.traffic.exceeds_caches and not first.streams:
             # Streaming stores gain more than unmasked tiles. They need a last tile that begins at a cache line.
             plans.append(self._plan_direct(first.schedule.with_guards()))
         return plans
@@ -174,7 +176,7 @@ class _Planner:
         table = build_table(problem, schedule, modelled if chosen is None else chosen)
         if chosen is None and self.traffic.level == "L3" and _sides_have_few_streams(problem, schedule, table):
             prefetches = False
-        may_stream = self.traffic.streams and problem.attributes.sum is None
+        may_stream = self.traffic.exceeds_caches and problem.attributes.sum is None
         stores = _choose_stores(problem, schedule, table) if may_stream else "cached"
         return ReorderPlan(schedule, build_kernel(problem, schedule, stores, prefetches=prefetches), table)
 

@@ -147,7 +147,7 @@ def _draw_divisor(choose: Choices, n: int) -> int:
 
 @check_arguments()
 def draw_weight_problem(choose: Choices, *, large: bool = False) -> tuple[MemoryDesc, MemoryDesc]:
-    """Draw a source, and int8 weights of equal dims with extras that a reorder computes: see `weight_problems`."""
+    """Draw a source, and int8 weights of the same dims with compensation in their extras: see `weight_problems`."""
     dims = draw_tile_shape(choose) if large else draw_shape(choose)
     src = draw_descriptor(choose, dims, broadcast=True)
     extras = extras_of(choose, choose.pick(_FLAGS), len(dims))
@@ -156,6 +156,6 @@ def draw_weight_problem(choose: Choices, *, large: bool = False) -> tuple[Memory
         weights = MemoryDesc.from_layout(layout, data_type, dims=dims, extras=extras)
         require_extras(src, weights)
     except InlayError:
-        # With a part of a block, or with gaps, elements would overlap the compensation that follows the weights.
+        # A layout with a partial block or gaps has no place for the compensation behind it: use dense weights instead.
         return src, MemoryDesc(dims, "s8", extras=extras)
     return src, weights

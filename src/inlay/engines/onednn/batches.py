@@ -128,7 +128,11 @@ class PrimitiveBatch:
             self._write(i, self._context)
 
     def _write(self, i: int, context: ThreadContext) -> None:
-        """Write row `i` for an execution in the thread of `context`."""
+        """Write row `i` for an execution in the thread of `context`.
+
+        A row is (primitive, stream, number of arguments, address of the arguments); for a check it is (0, function,
+        number, address).
+        """
         bound = self._bound[i]
         if isinstance(bound, MemoryCheck):
             self._table[i] = (0, bound.function, bound.number, bound.address)

@@ -368,6 +368,9 @@ class OnednnImplementation:
     def _create_primitive(self) -> LibraryHandle:
         """Create the primitive of the preferred implementation, or of the next one whose code can be generated.
 
+        After a failure, oneDNN's code generator fails on the same thread forever. A clean thread is one without a
+        failure; formats that are prone to failures get a thread of their own.
+
         Raises:
             Unimplemented: code generation fails for all implementations with these formats.
         """

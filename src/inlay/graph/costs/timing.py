@@ -247,7 +247,10 @@ class Bench:
         return bind_next
 
     def activation_memories(self, descs: Mapping[str, MemoryDesc]) -> dict[str, Memory]:
-        """Return memory for activations: the next of the memories that all kernels share."""
+        """Return memory for activations in a buffer that all kernels share.
+
+        Successive calls rotate through several copies, so that the caches do not hold what the last kernel wrote.
+        """
         offsets, end = {}, 0
         for name, desc in descs.items():
             offsets[name] = end

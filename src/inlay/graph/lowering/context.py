@@ -216,10 +216,10 @@ class LoweringContext:
         """Append a view of the whole tensor, and return its name."""
         return self._view(operand, None, self.dims(operand))
 
-    def _view(self, operand: str, transform: Move | None, dims: Dims) -> str:
+    def _view(self, operand: str, transform: ViewTransform | None, dims: Dims) -> str:
         """Append a view, and return the name of its result."""
         result = self._add_tensor(self._checked_dims(dims), self._tensor(operand).dtype)
-        self._add_op("view", {"src": operand}, {"dst": result}, moves=() if transform is None else (transform,))
+        self._add_op("view", {"src": operand}, {"dst": result}, transforms=() if transform is None else (transform,))
         return result
 
     def _checked_dims(self, dims: Dims) -> Dims:

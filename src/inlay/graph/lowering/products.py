@@ -66,7 +66,7 @@ def _inner_product(context: LoweringContext, src: str, matrix: Array, bias: Arra
     if (
         writer is not None
         and writer.kind == "view"
-        and all(isinstance(transform, Reshape) for transform in writer.moves)
+        and all(isinstance(transform, ReshapeView) for transform in writer.transforms)
     ):
         image = writer.reads["src"]
         dims = context.dims(image)

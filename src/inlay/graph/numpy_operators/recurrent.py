@@ -32,7 +32,7 @@ class _Direction:
     """Node with its inputs."""
     weights: Array
     """Weights W of the input, of dims (G * H, I): gates, hidden channels, input channels."""
-    states: Array
+    recurrent_weights: Array
     """Weights R of the state, of dims (G * H, H)."""
     bias: Array
     """Biases of input and state, of dims (2, G * H)."""
@@ -43,8 +43,8 @@ class _Direction:
 
     def gates(self, x: Array, h: Array) -> list[Array]:
         """Return the gates of a step before their activations, with biases added."""
-        total = x @ self.weights.T + h @ self.states.T + self.bias.sum(0)
-        return np.split(total, len(total[0]) // self.states.shape[1], axis=1)
+        total = x @ self.weights.T + h @ self.recurrent_weights.T + self.bias.sum(0)
+        return np.split(total, len(total[0]) // self.recurrent_weights.shape[1], axis=1)
 
     def clip(self, values: Array) -> Array:
         """Return values clipped to [-clip, clip] by the attribute `clip`, which applies to inputs of activations."""
@@ -55,13 +55,13 @@ class _Direction:
 def _lstm_step(direction: _Direction, x: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
     """Compute one step of an LSTM."""
     h, c = states
-    f, g, last = direction.activations
+    f, g, output_activation = direction.activations
     of_i, of_o, of_f = direction.peepholes
     i, o, forget, cell = direction.gates(x, h)
     i = f(direction.clip(i + of_i * c))
     forget = 1 - i if direction.call.attribute("input_forget", 0) else f(direction.clip(forget + of_f * c))
     c = forget * c + i * g(direction.clip(cell))
-    return f(direction.clip(o + of_o * c)) * last(c), c
+    return f(direction.clip(o + of_o * c)) * output_activation(c), c
 
 
 def _gru_step(direction: _Direction, x: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -71,12 +71,12 @@ def _gru_step(direction: _Direction, x: Array, states: tuple[Array, ...]) -> tup
     count = h.shape[1]
     update, reset, _ = direction.gates(x, h)
     update, reset = f(direction.clip(update)), f(direction.clip(reset))
-    last = slice(2 * count, 3 * count)
-    fresh = x @ direction.weights[last].T + direction.bias[0, last]
+    candidate = slice(2 * count, 3 * count)
+    fresh = x @ direction.weights[candidate].T + direction.bias[0, candidate]
     if direction.call.attribute("linear_before_reset", 0):
-        fresh = fresh + reset * (h @ direction.states[last].T + direction.bias[1, last])
+        fresh = fresh + reset * (h @ direction.recurrent_weights[candidate].T + direction.bias[1, candidate])
     else:
-        fresh = fresh + (reset * h) @ direction.states[last].T + direction.bias[1, last]
+        fresh = fresh + (reset * h) @ direction.recurrent_weights[candidate].T + direction.bias[1, candidate]
     return ((1 - update) * g(direction.clip(fresh)) + update * h,)
 
 
@@ -88,7 +88,7 @@ def _rnn_step(direction: _Direction, x: Array, states: tuple[Array, ...]) -> tup
 
 
 def _recurrent(
-    step: StepFunction, usual: tuple[str, ...], gates: int, count: int
+    step: StepFunction, default_activations: tuple[str, ...], gates: int, count: int
 ) -> Callable[[OperatorCall], tuple[Array, ...]]:
     """Return the function of an operator: its step, default activations, and numbers of gates and states."""
 
@@ -103,7 +103,7 @@ def _recurrent(
         if flags is None:
             raise call.invalid(f"direction {call.attribute('direction')!r} is none of {', '.join(DIRECTIONS)}")
         lengths = _lengths(call, src.shape[0], src.shape[1])
-        activations = _activations(call, usual, len(flags))
+        activations = _activations(call, default_activations, len(flags))
         results, finals = [], []
         for k, is_reverse in enumerate(flags):
             direction = _direction(call, k, activations[k], gates)
@@ -125,7 +125,7 @@ def _run_direction(
 ) -> tuple[Array, tuple[Array, ...]]:
     """Return all results (T, N, H) of a direction, and the states at the end."""
     times, batch = src.shape[:2]
-    result = np.zeros((times, batch, direction.states.shape[1]), src.dtype)
+    result = np.zeros((times, batch, direction.recurrent_weights.shape[1]), src.dtype)
     rows = np.arange(batch)
     for k in range(times):
         is_running = k < lengths
@@ -152,7 +152,7 @@ def _initial_state(
     """Return the initial state of direction `k`, from input `index` or 0."""
     stored = call.optional(index)
     if stored is None:
-        return np.zeros((src.shape[1], direction.states.shape[1]), src.dtype)
+        return np.zeros((src.shape[1], direction.recurrent_weights.shape[1]), src.dtype)
     return np.asarray(stored[:, k] if is_batch_first else stored[k])
 
 
@@ -169,14 +169,18 @@ def _lengths(call: OperatorCall, times: int, batch: int) -> Array:
 # Activations
 
 
-def _activations(call: OperatorCall, usual: tuple[str, ...], directions: int) -> list[tuple[Activation, ...]]:
+def _activations(
+    call: OperatorCall, default_activations: tuple[str, ...], directions: int
+) -> list[tuple[Activation, ...]]:
     """Return the functions of each direction; they consume alpha and beta from the node's lists in order."""
-    names = tuple(str(name) for name in call.attribute("activations") or usual * directions)
-    if len(names) != len(usual) * directions:
-        raise call.invalid(f"it names {len(names)} activations, and has {len(usual) * directions}")
+    names = tuple(str(name) for name in call.attribute("activations") or default_activations * directions)
+    if len(names) != len(default_activations) * directions:
+        raise call.invalid(f"it names {len(names)} activations, and has {len(default_activations) * directions}")
     alphas, betas = (iter(call.attribute(f"activation_{name}") or ()) for name in ("alpha", "beta"))
     functions = [_activation(call, name, alphas, betas) for name in names]
-    return [tuple(functions[k * len(usual) : (k + 1) * len(usual)]) for k in range(directions)]
+    return [
+        tuple(functions[k * len(default_activations) : (k + 1) * len(default_activations)]) for k in range(directions)
+    ]
 
 
 def _activation(call: OperatorCall, name: str, alphas: Iterator[float], betas: Iterator[float]) -> Activation:

@@ -31,7 +31,7 @@ from inlay.primitives.attributes import BinaryPostOp, EltwisePostOp, PostOp, Sum
 
 NEAR = 0.1
 """Share of the cost that fewer calls may add: costs of single kernels are no more exact than that."""
-IN_PLACE = 0.2
+IN_PLACE_TOLERANCE = 0.2
 """Share of the cost that an in-place sum may add to be preferred.
 
 It does the same arithmetic on fewer bytes, and evicts fewer bytes of other tensors from the caches. Measured costs of
@@ -53,10 +53,10 @@ class FusionSearch:
 
     def candidates(self) -> Iterator[Candidate]:
         """Yield the cheapest candidate for each combination of formats that the engine supports."""
-        for head in self.combinations.of(self.group.head):
-            for operands in product(*(self._operands(op, head[self.written]) for op in self.group.epilogue)):
-                formats = self._formats(head, operands)
-                calls = None if formats is None else self._best_calls(0, head, operands, {})
+        for first_formats in self.combinations.of(self.group.head):
+            for operands in product(*(self._operands(op, first_formats[self.written]) for op in self.group.epilogue)):
+                formats = self._formats(first_formats, operands)
+                calls = None if formats is None else self._best_calls(0, first_formats, operands, {})
                 if formats is not None and calls is not None:
                     reads, writes = (
                         tuple(formats[name] for name in names) for names in (self.group.reads, self.group.writes)
@@ -67,21 +67,21 @@ class FusionSearch:
         """Return the formats to try for the second operand of an operation; `NO_FORMAT` alone without one."""
         return [NO_FORMAT] if op.kind != "binary" else self.combinations.operands(op, "src_1", dst)
 
-    def _formats(self, head: ArgumentFormats, operands: Operands) -> dict[str, Format] | None:
+    def _formats(self, first_formats: ArgumentFormats, operands: Operands) -> dict[str, Format] | None:
         """Return the format of each tensor; None where one would be read in two formats."""
         group = self.group
-        found = {name: head[argument] for argument, name in group.head.reads.items()}
+        found = {name: first_formats[argument] for argument, name in group.head.reads.items()}
         for op, number in zip(group.epilogue, operands, strict=True):
             if number and "src_1" in op.reads and found.setdefault(op.reads["src_1"], number) != number:
                 return None
         for argument, name in group.ops[-1].writes.items():
-            found[name] = head[self.written] if group.epilogue else head[argument]
+            found[name] = first_formats[self.written] if group.epilogue else first_formats[argument]
         return found
 
     def _best_calls(
         self,
         first: int,
-        head: ArgumentFormats,
+        first_formats: ArgumentFormats,
         operands: Operands,
         known: dict[int, tuple[KernelCall, ...] | None],
     ) -> tuple[KernelCall, ...] | None:
@@ -94,8 +94,8 @@ class FusionSearch:
             for last in range(first, len(ops)):
                 if last > first and not may_fuse(ops[first].kind, ops[last].kind):
                     break
-                call = self._fused_call(first, last, head, operands)
-                rest = None if call is None else self._best_calls(last + 1, head, operands, known)
+                call = self._fused_call(first, last, first_formats, operands)
+                rest = None if call is None else self._best_calls(last + 1, first_formats, operands, known)
                 if call is not None and rest is not None:
                     ms = call.ms + sum(other.ms for other in rest)
                     # Later candidates fuse more operations.
@@ -104,17 +104,20 @@ class FusionSearch:
             known[first] = best
         return known[first]
 
-    def _fused_call(self, first: int, last: int, head: ArgumentFormats, operands: Operands) -> KernelCall | None:
+    def _fused_call(
+        self, first: int, last: int, first_formats: ArgumentFormats, operands: Operands
+    ) -> KernelCall | None:
         """Return the call that computes operations `first` to `last`; None where the engine supports none.
 
-        It overwrites an operand with the result if that is possible and not much slower.
+        A call that overwrites an operand with the result is preferred if it is at most `IN_PLACE_TOLERANCE` slower than
+        the fastest one; `_post_ops` yields such calls first.
         """
-        op, dst = self.group.ops[first], head[self.written]
-        formats = head if first == 0 else self._follower_formats(op, dst, operands[first - 1])
+        op, dst = self.group.ops[first], first_formats[self.written]
+        formats = first_formats if first == 0 else self._follower_formats(op, dst, operands[first - 1])
         tried = (self.costs.kernel(op, formats, post_ops) for post_ops in self._post_ops(first, last, dst, operands))
         found = [call for call in tried if call is not None]
         least = min((call.ms for call in found), default=0.0)
-        best = next((call for call in found if call.ms <= least * (1 + IN_PLACE)), None)
+        best = next((call for call in found if call.ms <= least * (1 + IN_PLACE_TOLERANCE)), None)
         return best if best is None or not last else replace(best, first=first, last=last)
 
     def _follower_formats(self, op: Op, dst: Format, operand: Format) -> ArgumentFormats:

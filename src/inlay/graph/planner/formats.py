@@ -142,21 +142,25 @@ class Formats:
             return self.add(desc), 0
         return self.add(MemoryDesc.from_layout(desc.layout, kind, dims=desc.dims)), desc.offset0 * kind.itemsize
 
-    def _view_source(self, number: Format, transforms: ViewTransforms, dims: Dims) -> Format:
-        found = self[number]
+    def _view_source(self, view: Format, transforms: ViewTransforms, dims: Dims) -> Format:
+        """Return the format of a source of `dims` whose view has the format `view`; `NO_FORMAT` if there is none.
+
+        The transforms are undone in reverse order; then they are applied again, as a check.
+        """
+        desc = self[view]
         for transform, before in zip(reversed(transforms), reversed(_dims_before(dims, transforms)), strict=True):
             match transform:
                 case ReshapeView():
-                    found = found.reshape(before, allow_empty=True)
+                    desc = desc.reshape(before, allow_empty=True)
                 case PermuteView(perm):
-                    found = found.permute_axes(perm, allow_empty=True)
+                    desc = desc.permute_axes(perm, allow_empty=True)
                 case SubmemoryView():
                     return NO_FORMAT
-            if found.is_zero:
+            if desc.is_zero:
                 return NO_FORMAT
-        source = self.add(found)
-        seen = self.view(source, transforms)
-        return source if seen is not None and seen[0] == number else NO_FORMAT
+        source = self.add(desc)
+        viewed = self.view(source, transforms)
+        return source if viewed is not None and viewed[0] == view else NO_FORMAT
 
 
 def apply_transform(desc: MemoryDesc, transform: ViewTransform, *, allow_empty: bool = False) -> MemoryDesc:

@@ -69,14 +69,21 @@ class Problem:
         return name not in self.concat_targets and self.formats.equivalent(src, dst)
 
     def is_in_concat_result(self, group: int, source: int, part: Format, produced: Format) -> bool:
-        """Return whether a source of a concatenation without a call is stored in the result.
+        """Return whether a source is written into the result of a concatenation that runs no kernel.
 
-        `part` is the format of its slice there. Otherwise the source is copied: it is stored in another result, is an
-        input or output, or cannot have the format of the slice.
+        If not, the source is copied into the result: it is stored in another result, is an input or output, or cannot
+        have the format of the slice.
+
+        Args:
+            group: index of the concatenation.
+            source: index of the source among its operands.
+            part: format of the source's slice of the result.
+            produced: format that the producer of the source writes.
         """
         name = self.groups[group].reads[source]
         if self.concat_targets.get(name) != (group, source) or part not in self.domains[name]:
             return False
+        # Between different formats a reorder writes the slice; otherwise the producer itself has to write there.
         return part != produced or self.can_relocate(name)
 
     def can_relocate(self, name: str) -> bool:

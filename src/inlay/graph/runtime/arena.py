@@ -287,7 +287,7 @@ def _count_overlaps(intervals: Iterable[LiveInterval]) -> int:
 
 
 def _assign_in_order(intervals: Mapping[str, LiveInterval], order: Iterable[str]) -> dict[str, int]:
-    """Assign offsets in this order, each in the smallest sufficient gap between overlapping allocations."""
+    """Assign offsets in this order, each in the smallest sufficient gap between allocations live at the same time."""
     offsets: dict[str, int] = {}
     index = _IntervalIndex(max((interval.last for interval in intervals.values()), default=0) + 2)
     for name in order:
