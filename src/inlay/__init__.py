@@ -1,7 +1,16 @@
-"""Inlay: how tensors lie in memory - described, drawn, and moved at the speed of a copy.
+"""Inlay: memory layouts of tensors - descriptors, drawings, and reorders at the speed of a copy.
 
-This module holds the public names and nothing else. What describes layouts is loaded here and needs NumPy and
-ml_dtypes only; what moves or draws data is loaded when first asked for.
+This module defines only the public names. The packages `layout`, `notation` and `descriptor` are imported here and need
+only NumPy and ml_dtypes. All other packages are imported when one of their names is used first.
+
+The packages, in the order of data flow:
+
+    layout, notation, descriptor    layouts, their text notations, and oneDNN's memory descriptors
+    memory, reordering              arrays in these layouts, and the compiler of reorders between them
+    primitives, engines             oneDNN's operations, and the engines that compute them
+    graph                           ONNX models: import, planning of formats and memory, execution
+    storage, render, cli            files of tensors, drawings, the command line
+    cache, measure, bench, testing  caches on disk, timing, benchmarks, generators of test cases
 
 >>> import inlay
 >>> inlay.MemoryDesc((2, 17, 5, 4), "f32", "nChw8c").padded_dims
@@ -11,7 +20,7 @@ ml_dtypes only; what moves or draws data is loaded when first asked for.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from inlay import interrupts  # noqa: F401  before what takes time to load
+from inlay import interrupts  # noqa: F401  before the imports that take time
 from inlay.data_type import DATA_TYPES, MOVED_TYPES, DataType
 from inlay.descriptor import Extras, MemoryDesc
 from inlay.errors import (
@@ -113,15 +122,14 @@ _LATE_NAMES = {
     "to_dense": "inlay.memory.sparse",
     "zero_padding": "inlay.memory",
 }
-"""The module of each public name that is loaded when first asked for."""
-
+"""Module of each public name that is imported at first use."""
 
 _LATE_PACKAGES = ("primitives",)
-"""Rooms whose names are many and read best with the room's own in front: `inlay.primitives.Convolution`."""
+"""Public packages that are imported at first use, and whose names need the prefix: `inlay.primitives.Convolution`."""
 
 
 def __getattr__(name: str) -> Any:
-    """Load a late name, once: the next access finds it in the module."""
+    """Import a public name at its first use and store it in this module."""
     if name in _LATE_PACKAGES:
         return importlib.import_module(f"inlay.{name}")
     if name not in _LATE_NAMES:
@@ -132,5 +140,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public names."""
+    """Return the public names."""
     return sorted([*__all__, "__version__"])

@@ -1,4 +1,4 @@
-"""`python -m inlay`: the command line, for environments in which the command `inlay` is not on the path."""
+"""`python -m inlay`: the command line, for when the command `inlay` is not on the path."""
 
 import sys
 

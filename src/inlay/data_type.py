@@ -1,12 +1,11 @@
-"""Every data type a descriptor can have, in one table.
+"""The data types of descriptors, in one table.
 
-A data type has a width in bits, a number line, and a name in each of the worlds that Inlay touches: oneDNN (name and
-code), NumPy with ml_dtypes, and LLVM. Layouts count elements and know no types; only sizes in bytes, memory and
-reorders look here. Widths below one byte are called sub-byte: two such elements share a byte, the one with the even
-offset in the low four bits.
+A data type has a width in bits, a range of values, and a name in oneDNN (with a code), in NumPy with ml_dtypes, and in
+LLVM. Layouts count elements and do not depend on data types; sizes in bytes, memory and reorders do. Types of less than
+8 bits are called sub-byte: two elements share a byte, and the one of even offset is in the low four bits.
 
 `DATA_TYPES` are the types of oneDNN: numbers, which reorders convert and primitives compute with. `MOVED_TYPES` are
-other types of NumPy's arrays: they are packed, reordered and stored as bits of their width, and nothing converts them.
+other types of NumPy's arrays. They are packed, reordered and stored as bits of their width, but never converted.
 
 >>> DataType("bf16").bits, DataType(np.float32).name, DataType("f32") == "f32"
 (16, 'f32', True)
@@ -29,7 +28,7 @@ NumberKind = Literal["float", "signed", "unsigned", "bits"]
 
 @dataclass(frozen=True, slots=True)
 class FloatFormat:
-    """A binary float type: a sign, an exponent and a mantissa.
+    """Encoding of a binary floating-point type: sign, exponent and mantissa.
 
     >>> form = FLOAT_FORMATS["f8_e4m3"]
     >>> form.bias, hex(form.greatest), form.quantum == 2**-9
@@ -37,65 +36,65 @@ class FloatFormat:
     """
 
     exponent_bits: int
-    """Bits of the exponent."""
+    """Number of bits of the exponent."""
     mantissa_bits: int
-    """Bits of the mantissa."""
+    """Number of bits of the mantissa."""
     beyond: Literal["infinity", "nan", "saturates"] = "infinity"
-    """What lies beyond the greatest finite number."""
+    """Result of overflow: infinity, NaN, or the greatest finite number."""
 
     @property
     def bits(self) -> int:
-        """All bits of an element."""
+        """The number of bits of an element."""
         return 1 + self.exponent_bits + self.mantissa_bits
 
     @property
     def bias(self) -> int:
-        """What is subtracted from the exponent's field."""
+        """The exponent bias: the number that is subtracted from the exponent's bits."""
         return (1 << self.exponent_bits - 1) - 1
 
     @property
     def lowest(self) -> int:
-        """The exponent of the smallest normal number, and the one that spaces the subnormal ones."""
+        """The exponent of the smallest normal number, which is also that of subnormal numbers."""
         return 1 - self.bias
 
     @property
     def quantum(self) -> float:
-        """The smallest positive number."""
+        """The smallest positive number, a subnormal."""
         return 2.0 ** (self.lowest - self.mantissa_bits)
 
     @property
     def greatest(self) -> int:
-        """The code of the greatest finite number."""
-        all_ = (1 << self.bits - 1) - 1
-        return {"infinity": all_ - (1 << self.mantissa_bits), "nan": all_ - 1, "saturates": all_}[self.beyond]
+        """The bits of the greatest finite number."""
+        all_ones = (1 << self.bits - 1) - 1
+        infinity = all_ones - (1 << self.mantissa_bits) + 1
+        return {"infinity": infinity - 1, "nan": all_ones - 1, "saturates": all_ones}[self.beyond]
 
     @property
     def last(self) -> int:
-        """The code, without its sign, of what lies beyond the range: infinity, NaN or the greatest number."""
+        """The bits, without the sign, of the result of overflow: infinity, NaN or the greatest finite number."""
         return self.greatest + (self.beyond != "saturates")
 
     @property
     def quiet(self) -> int:
-        """The bit that makes a NaN quiet."""
+        """The bit of the mantissa that is set in a quiet NaN."""
         return 1 << self.mantissa_bits - 1
 
     @property
     def exponent(self) -> int:
-        """The bits of the exponent, all set."""
+        """The bit mask of the exponent."""
         return (1 << self.bits - 1) - (1 << self.mantissa_bits)
 
 
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
 class DataType:
-    """One data type and its names.
+    """A data type and its names.
 
-    `DataType(value)` is the type that `value` names: oneDNN's name, a NumPy or ml_dtypes type or its name, or a
-    `DataType` itself. There is one object of each type. It equals its name and has the hash of it, so it finds what is
-    stored under the name; it is no `str`, because NumPy would read the text "u8" as a type of 64 bits. NumPy takes it
-    wherever it takes a dtype.
+    `DataType(value)` returns the type for oneDNN's name, a NumPy or ml_dtypes type or its name, or a `DataType`. There
+    is one object of each type. It equals its name and has the same hash, so it can be used as a dictionary key in place
+    of the name. It is not a `str`, because NumPy reads the text "u8" as a type of 64 bits. NumPy accepts it as a dtype.
 
     Raises:
-        InvalidArguments: no descriptor can be made of `value`, see `as_data_type`.
+        InvalidArguments: descriptors cannot have the type, see `as_data_type`.
 
     >>> DataType("u8") == "u8", {"u8": 1}[DataType("u8")], np.zeros(3, DataType("u8")).dtype
     (True, 1, dtype('uint8'))
@@ -108,34 +107,33 @@ class DataType:
     bits: int
     """Width of one element in bits: 4, 8, 16, 32, 64 or 128."""
     kind: NumberKind
-    """What the bits mean; `bits` for a type that only moves."""
+    """Kind of number; `bits` for a type that is moved but never converted (`MOVED_TYPES`)."""
     dtype: np.dtype[np.generic]
-    """The type of a logical array of such elements (NumPy's own or one of ml_dtypes)."""
+    """Type of a NumPy array of such elements, from NumPy or ml_dtypes."""
     llvm: str
-    """The LLVM type that holds one element in a register: a float that LLVM computes with, or an integer of whole bytes
-    for the code."""
+    """LLVM type of one element in a register: `float`, `double`, or an integer of whole bytes that holds its bits."""
     lowest: float
-    """The smallest finite value; 0 for a type that only moves."""
+    """Smallest finite value; 0 for types of kind `bits`."""
     highest: float
-    """The largest finite value; 0 for a type that only moves."""
+    """Largest finite value; 0 for types of kind `bits`."""
 
     def __new__(cls, value: "DataTypeLike") -> "DataType":
-        """The one object of the type that `value` names."""
+        """Return the only object of the type that `value` names."""
         return as_data_type(value)
 
     @property
     def itemsize(self) -> int:
-        """Whole bytes of one element: 1 for sub-byte types, as oneDNN's `data_type_size` answers."""
+        """The size of one element in whole bytes: 1 for sub-byte types, as in oneDNN's `data_type_size`."""
         return self.bits // 8 or 1
 
     @property
     def is_sub_byte(self) -> bool:
-        """Whether two elements share one byte."""
+        """True if two elements share one byte."""
         return self.bits < 8
 
     @property
     def is_number(self) -> bool:
-        """Whether reorders convert its values and attributes compute with them; other types move as they are.
+        """True if reorders can convert the values; other types are moved bit by bit.
 
         >>> DataType("f32").is_number, DataType("complex64").is_number
         (True, False)
@@ -144,7 +142,7 @@ class DataType:
 
     @property
     def is_signed(self) -> bool:
-        """Whether it holds numbers below zero.
+        """True if the type has negative numbers.
 
         >>> [t.name for t in DATA_TYPES.values() if not t.is_signed]
         ['u8', 'u4', 'e8m0']
@@ -153,7 +151,7 @@ class DataType:
 
     @property
     def has_zero(self) -> bool:
-        """Whether it holds the number zero: all types of numbers but e8m0, which is an exponent alone, do.
+        """True if the type has the number zero: false only for e8m0, which consists of an exponent alone.
 
         >>> DataType("f32").has_zero, DataType("e8m0").has_zero
         (True, False)
@@ -162,7 +160,7 @@ class DataType:
 
     @property
     def has_infinity(self) -> bool:
-        """Whether it holds infinity: a float with a sign and more than its finite values and NaN.
+        """True if the type has infinities.
 
         >>> [t.name for t in DATA_TYPES.values() if t.has_infinity]
         ['f16', 'bf16', 'f32', 'f64', 'f8_e5m2']
@@ -171,7 +169,7 @@ class DataType:
 
     @property
     def has_nan(self) -> bool:
-        """Whether it holds NaN.
+        """True if the type has NaN.
 
         >>> [t.name for t in DATA_TYPES.values() if t.kind == "float" and not t.has_nan]
         ['f4_e2m1']
@@ -180,7 +178,7 @@ class DataType:
 
     @property
     def least_positive(self) -> float:
-        """The least number above zero: a subnormal of floats, 1 of integers; 0 for a type that only moves.
+        """The smallest positive number: a subnormal for floats, 1 for integers; 0 for types of kind `bits`.
 
         >>> DataType("e8m0").least_positive == 2.0**-127, DataType("s8").least_positive
         (True, 1.0)
@@ -192,7 +190,7 @@ class DataType:
 
     @property
     def in_whole_bytes(self) -> "DataType":
-        """The same type with every element in bytes of its own: a variant of a sub-byte type, else the type itself.
+        """The variant of a sub-byte type with one element per byte; any other type itself.
 
         >>> DataType("s4").in_whole_bytes.bits, DataType("s8").in_whole_bytes is DataType("s8")
         (8, True)
@@ -203,7 +201,7 @@ class DataType:
 
     @property
     def widened(self) -> "DataType":
-        """A type of whole bytes that has all its numbers: for a sub-byte type another one, else the type itself.
+        """A type of whole bytes that contains all numbers of a sub-byte type; any other type itself.
 
         >>> [DataType(name).widened.name for name in ("s4", "u4", "f4_e2m1", "bf16")]
         ['s8', 'u8', 'f32', 'bf16']
@@ -214,7 +212,7 @@ class DataType:
 
     @property
     def moved_as(self) -> "DataType":
-        """A number of the same whole bytes, whose moves change no bit; two of them make an element of 128 bits.
+        """The type of numbers that is moved in place of this one, bit by bit; two of them for 128 bits.
 
         >>> [DataType(name).moved_as.name for name in ("bool", "u16", "complex128")]
         ['u8', 'f16', 's64']
@@ -223,7 +221,7 @@ class DataType:
 
     @property
     def is_exponent(self) -> bool:
-        """Whether an element is an exponent alone, a power of two: it has no zero, no sign and no mantissa.
+        """True if an element is an exponent alone, a power of two without zero, sign and mantissa.
 
         >>> [name for name, data_type in DATA_TYPES.items() if data_type.is_exponent]
         ['e8m0']
@@ -231,23 +229,23 @@ class DataType:
         return self.kind == "float" and self.lowest > 0
 
     def __eq__(self, other: object) -> bool:
-        """Whether `other` is this type, or its name."""
+        """Return True if `other` is this type or its name."""
         return self is other or (isinstance(other, str) and other == self.name)
 
     def __hash__(self) -> int:
-        """The hash of the name."""
+        """Return the hash of the name."""
         return hash(self.name)
 
     def __str__(self) -> str:
-        """The name."""
+        """Return the name."""
         return self.name
 
     def __repr__(self) -> str:
-        """The call that gives this type."""
+        """Return the call that returns this type."""
         return f"DataType({self.name!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy by name: there is one object of each type."""
+        """Pickle and copy by name, as there is one object of each type."""
         return DataType, (self.name,)
 
 
@@ -255,6 +253,7 @@ DataTypeLike: TypeAlias = DataType | str | np.dtype[np.generic] | type[np.generi
 
 
 def _make_type(name: str, code: int, bits: int, kind: NumberKind, dtype: object, *limits: float) -> DataType:
+    """Create a data type; `limits` are its smallest and largest finite value."""
     data_type = object.__new__(DataType)
     llvm = {"f32": "float", "f64": "double"}.get(name, f"i{max(bits, 8)}")
     values = (name, code, bits, kind, np.dtype(cast(Any, dtype)), llvm, *limits)
@@ -264,6 +263,7 @@ def _make_type(name: str, code: int, bits: int, kind: NumberKind, dtype: object,
 
 
 def _integer(name: str, code: int, bits: int, dtype: object) -> DataType:
+    """Create a data type of integers."""
     signed = name.startswith("s")
     top = 2 ** (bits - 1) if signed else 2**bits
     kind: NumberKind = "signed" if signed else "unsigned"
@@ -271,12 +271,14 @@ def _integer(name: str, code: int, bits: int, dtype: object) -> DataType:
 
 
 def _float(name: str, code: int, numpy_type: object, bits: int | None = None) -> DataType:
+    """Create a data type of floats; `bits` differ from those of the NumPy type for sub-byte types."""
     dtype = np.dtype(cast(Any, numpy_type))
     limits = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     return _make_type(name, code, bits or dtype.itemsize * 8, "float", dtype, float(limits.min), float(limits.max))
 
 
 def _moved_type(name: str, dtype: object) -> DataType:
+    """Create a data type that is moved but never converted."""
     bits = np.dtype(cast(Any, dtype)).itemsize * 8
     return _make_type(name, 0, bits, "bits", dtype, 0, 0)
 
@@ -309,7 +311,7 @@ _BITS = (
 )
 
 DATA_TYPES: Mapping[str, DataType] = MappingProxyType({t.name: t for t in _NUMBERS})
-"""The data types of oneDNN by name: those that convert and that primitives compute with."""
+"""Data types of oneDNN by name: numbers, which reorders convert and primitives compute with."""
 
 FLOAT_FORMATS: Mapping[str, FloatFormat] = MappingProxyType(
     {
@@ -322,13 +324,13 @@ FLOAT_FORMATS: Mapping[str, FloatFormat] = MappingProxyType(
         "f4_e2m1": FloatFormat(2, 1, "saturates"),
     }
 )
-"""How the bits of each float type with a mantissa are read."""
+"""Encodings of the float types with a mantissa, by name."""
 
 MOVED_TYPES: Mapping[str, DataType] = MappingProxyType({t.name: t for t in _BITS})
-"""The data types that only move, by name."""
+"""Data types that are moved but never converted, by name."""
 
 ALL_TYPES: Mapping[str, DataType] = MappingProxyType({**DATA_TYPES, **MOVED_TYPES})
-"""Every data type by its name."""
+"""All data types by name."""
 
 _WITH_INFINITY = frozenset(t.name for t in _NUMBERS if t.kind == "float" and np.isinf(t.dtype.type(np.inf)))
 _BY_NUMPY = {t.dtype: t for t in ALL_TYPES.values()}
@@ -341,11 +343,11 @@ _REFUSED = {
 
 
 def as_data_type(value: DataTypeLike) -> DataType:
-    """The data type that `value` names: a name of it, a NumPy or ml_dtypes type, or a `DataType` itself.
+    """Return the data type for oneDNN's name, a NumPy or ml_dtypes type or its name, or a `DataType`.
 
     Raises:
-        InvalidArguments: no descriptor can be made of `value`: it names no type, or one such as boolean or f4_e3m0
-            that oneDNN names but refuses to store.
+        InvalidArguments: `value` is not a data type, or is one such as boolean or f4_e3m0 that oneDNN names but does
+            not allow in descriptors.
 
     >>> as_data_type("bf16").bits
     16
@@ -363,10 +365,10 @@ def as_data_type(value: DataTypeLike) -> DataType:
 
 
 def as_number_type(value: DataTypeLike) -> DataType:
-    """The data type that `value` names, one of oneDNN: of numbers, with which primitives compute.
+    """Return the data type of `value`, which must be a type of numbers, as primitives compute with.
 
     Raises:
-        InvalidArguments: as `as_data_type`, or the type only moves.
+        InvalidArguments: as `as_data_type`, or the type is one of `MOVED_TYPES`.
 
     >>> as_number_type("bf16").name
     'bf16'
@@ -378,7 +380,7 @@ def as_number_type(value: DataTypeLike) -> DataType:
 
 
 def number_kind(dtype: np.dtype[Any]) -> Literal["float", "integer"] | None:
-    """Whether arrays of a NumPy or ml_dtypes type hold floats or integers; None if they hold no real numbers.
+    """Return "float" or "integer" for a NumPy or ml_dtypes type of real numbers, and None for other types.
 
     >>> [number_kind(np.dtype(kind)) for kind in (np.uint16, ml_dtypes.bfloat16, np.complex64)]
     ['integer', 'float', None]
@@ -392,7 +394,7 @@ def number_kind(dtype: np.dtype[Any]) -> Literal["float", "integer"] | None:
 
 
 def _numpy_dtype(value: object) -> np.dtype[np.generic] | None:
-    """The NumPy type that `value` is. No text is read, since NumPy's "u8" is u64, and no array for its type."""
+    """Return the NumPy type that `value` is, or None; text is not accepted, because NumPy's "u8" is u64."""
     if not isinstance(value, (np.dtype, type)):
         return None
     try:
@@ -402,6 +404,7 @@ def _numpy_dtype(value: object) -> np.dtype[np.generic] | None:
 
 
 def _refusal(value: object, dtype: np.dtype[np.generic] | None) -> str:
+    """Return the error text for a value that is not a data type of descriptors."""
     name = value if isinstance(value, str) else None if dtype is None else dtype.name
     if name in _REFUSED:
         return f"no descriptor can be made of data type {name}: {_REFUSED[name]}"

@@ -1,12 +1,11 @@
-r"""Every error that Inlay raises on purpose, every warning, and texts as messages may show them.
+r"""Exceptions and warnings of Inlay, and the quotation of values and untrusted texts in messages.
 
-An error says the rule, the value, the place and the remedy. Each class is also a built-in exception, so code that
-knows nothing of Inlay can catch it, and the classes that mirror a oneDNN status carry its name as `status`.
+An error text names the rule, the value, the argument and the remedy. Each class is also a built-in exception, so that
+code can catch it without knowing Inlay. The classes that correspond to a oneDNN status have its name as `status`.
 
-Names of tensors, nodes and files come from anywhere, and must not move the cursor, set a title or imitate another line.
-What is shown of them, in a terminal or in a picture, passes `printable`: every character that Python calls not
-printable, such as control codes, marks of text direction, surrogates and code points that mean nothing, is written as
-its escape.
+Names of tensors, nodes and files are untrusted: they could contain codes that move the cursor of a terminal, set its
+title or imitate another line. `printable` escapes them before they appear in a terminal or a picture: every character
+that Python calls not printable, such as control codes, direction marks, surrogates and unassigned code points.
 
 >>> print(printable("n\x1b]0;title\x07\nb"))
 n\x1b]0;title\x07\nb
@@ -16,20 +15,20 @@ from typing import ClassVar
 
 
 class InlayError(Exception):
-    """The base of every error raised on purpose by Inlay."""
+    """The base class of all errors that Inlay raises on purpose."""
 
     status: ClassVar[str | None] = None
-    """The oneDNN status of the same meaning, or None where oneDNN has none."""
+    """Name of the oneDNN status of the same meaning; None if there is none."""
 
 
 class InvalidArguments(InlayError, ValueError):
-    """A value breaks a rule of the operation it was given to (oneDNN's `invalid_arguments`)."""
+    """An argument is invalid for an operation (oneDNN's `invalid_arguments`)."""
 
     status = "invalid_arguments"
 
 
 class Unimplemented(InlayError, NotImplementedError):
-    """A legal request that this operation cannot carry out (oneDNN's `unimplemented`)."""
+    """The arguments are valid, but the operation does not support them (oneDNN's `unimplemented`)."""
 
     status = "unimplemented"
 
@@ -41,7 +40,7 @@ class OutOfMemory(InlayError, MemoryError):
 
 
 class MissingExtra(InlayError, ImportError):
-    """An optional dependency is not installed; the text names the command that installs it."""
+    """An optional dependency is not installed; the error names the command that installs it."""
 
 
 class FileError(InlayError, OSError):
@@ -49,7 +48,7 @@ class FileError(InlayError, OSError):
 
 
 class NotationError(InvalidArguments):
-    """A text in one of Inlay's notations cannot be read; shows the text with a caret span under the fault.
+    """A text in one of Inlay's notations cannot be parsed; the error marks the wrong characters with carets.
 
     >>> print(NotationError("unknown letter", "abXd", 2, 3))
     unknown letter
@@ -58,7 +57,7 @@ class NotationError(InvalidArguments):
     """
 
     def __init__(self, problem: str, text: str, start: int, end: int) -> None:
-        """State `problem` about the characters `start` (inclusive) to `end` (exclusive) of `text`."""
+        """Create an error for the characters from `start` (inclusive) to `end` (exclusive) of `text`."""
         self.problem = problem
         self.text = text
         self.start = start
@@ -68,7 +67,7 @@ class NotationError(InvalidArguments):
         super().__init__(f"{problem}\n    {line}\n    {marker}")
 
     def __reduce__(self) -> tuple[type["NotationError"], tuple[str, str, int, int]]:
-        """Pickle by the four arguments: the built-in rule would pass the finished text only."""
+        """Pickle by the four arguments; exceptions are otherwise pickled by their text only."""
         return type(self), (self.problem, self.text, self.start, self.end)
 
 
@@ -81,21 +80,22 @@ class PatternError(NotationError):
 
 
 class InlayWarning(UserWarning):
-    """The base of every warning of Inlay: the result is right, and something about it is worth knowing."""
+    """The base class of all warnings of Inlay; the result is right in spite of a warning."""
 
 
 class PerformanceWarning(InlayWarning):
-    """What was asked for is computed far more slowly than it could be; the text says why, and what to do."""
+    """An operation is much slower than necessary; the warning names the reason and the remedy."""
 
 
-# Texts as messages show them
+# Values in messages
 
 
 _MAX_CHARACTERS = 200
+"""Length limit of a value in a message, in characters."""
 
 
 def _window(text: str, start: int, end: int) -> tuple[str, int]:
-    """The part of a text that a message shows, and where the fault starts in it: all of it unless it is long."""
+    """Return the part of a long text around the fault at `start` to `end`, and the index of the fault in this part."""
     # Half a surrogate pair cannot be printed.
     line = text.encode("utf-8", "replace").decode("utf-8")
     if len(line) <= _MAX_CHARACTERS:
@@ -106,14 +106,15 @@ def _window(text: str, start: int, end: int) -> tuple[str, int]:
     return f"{before}{part}{after}", start - begin + len(before)
 
 
-_WHILE_PRINTING = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+_REPR_ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""Errors of a `repr` that are ignored."""
 
 
 def shown(value: object, most: int = _MAX_CHARACTERS) -> str:
-    """A value as messages show it: its `repr` in at most `most` characters, whatever the value is.
+    """Return the text of a value in a message: its `repr` in at most `most` characters, or the shape of an array.
 
-    Python refuses to print integers of more than 4,300 digits, lists may hold themselves, and the `repr` of somebody
-    else's class may fail; a message about a wrong argument must come out all the same. Of an array it is the shape.
+    This never fails, so that an error about a wrong argument can always be raised. The `repr` itself may fail: Python
+    does not print integers of more than 4,300 digits, and the `repr` of other classes may have defects.
 
     >>> shown((2, 3)), shown(10**5000), shown("x" * 300, most=12)
     ('(2, 3)', 'an integer of 16610 bits', "'xxxxxxxx...")
@@ -125,20 +126,20 @@ def shown(value: object, most: int = _MAX_CHARACTERS) -> str:
         return f"an integer of {value.bit_length()} bits"
     try:
         text = repr(value)
-    except _WHILE_PRINTING:
+    except _REPR_ERRORS:
         return f"a {type(value).__name__} that cannot be printed"
-    # What cannot be encoded, such as half a surrogate pair, could not be printed either.
+    # Half a surrogate pair cannot be encoded, so it is escaped.
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def printable(text: str) -> str:
-    """`text` in one line, with the escapes of Python's string literals for what is not printable."""
+    """Return `text` on one line, with the characters that are not printable as escapes of Python's string literals."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def printable_lines(text: str) -> str:
-    """The lines of `text`, each as `printable` writes it: for texts whose line ends are Inlay's own."""
+    """Return `text` with each line as `printable` returns it, for texts with line ends by Inlay itself."""
     return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))

@@ -1,17 +1,17 @@
-"""The C interface of oneDNN 3, as far as it is used: functions, creators of primitives, arguments, enumerations.
+"""The C interface of oneDNN 3 that Inlay uses: functions, creators of primitive descriptors, arguments, enumerations.
 
-Everything that is known about the library's headers is a table here, in our own words: for descriptors, the engine and
-the benchmarks. A line of a table is a name and one letter or word for each argument:
+The content of the library's headers is in tables here, which descriptors, the oneDNN engine and the benchmarks use. A
+line of a table is a name and one letter or word for each argument:
 
     engine_create  o i z                    dnnl_engine_create(dnnl_engine_t *, int, size_t)
     eltwise forward: prop algorithm src dst alpha beta
                                             dnnl_eltwise_forward_primitive_desc_create(out, engine, prop_kind, ...)
 
-The words of creators are the arguments and parameters of `primitives.rules.SIGNATURES`; out and engine stand before
-them, attributes after them.
+The words of creators are the arguments and parameters of `primitives.rules.SIGNATURES`. Every creator also has the
+arguments `out` and `engine` before them, and attributes after them.
 
-Source: `dnnl.h`, `dnnl_types.h`, `dnnl_common.h` and `dnnl_common_types.h` of oneDNN 3.2 and 3.13, which agree in all
-of it.
+Source: `dnnl.h`, `dnnl_types.h`, `dnnl_common.h` and `dnnl_common_types.h` of oneDNN 3.2 and 3.13, which have the same
+content here.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 _LETTERS: Mapping[str, Any] = {
-    "o": c_void_p,  # where a new handle is written
+    "o": c_void_p,  # the address of an output argument for a new handle
     "p": c_void_p,  # a handle, or the address of an array
     "i": c_int,
     "I": c_int32,
@@ -156,7 +156,7 @@ binary v2: algorithm src_0 src_1 src_2 dst
 """
 
 DIMS_WORDS = frozenset(("strides", "dilations", "padding_l", "padding_r", "kernel"))
-"""Words of creators that are one integer for each spatial axis."""
+"""Words of creators for arrays of one integer per spatial axis."""
 
 NOT_DESCRIPTORS: Mapping[str, Any] = MappingProxyType(
     {
@@ -169,15 +169,16 @@ NOT_DESCRIPTORS: Mapping[str, Any] = MappingProxyType(
         "flags": c_uint,
     }
 )
-"""Words of creators that are no descriptor, and their types."""
+"""Types of the words of creators that are not descriptors."""
 
 
 def _functions() -> dict[str, tuple[tuple[Any, ...], Any]]:
+    """Return argument types and result type of each function, from the tables above."""
     table = {}
     for line in _FUNCTIONS.strip().splitlines():
-        taken, _, answer = line.partition("->")
-        name, *letters = taken.split()
-        table[f"dnnl_{name}"] = (tuple(_LETTERS[c] for c in letters), _LETTERS[answer.strip() or _STATUS])
+        arguments, _, result = line.partition("->")
+        name, *letters = arguments.split()
+        table[f"dnnl_{name}"] = (tuple(_LETTERS[c] for c in letters), _LETTERS[result.strip() or _STATUS])
     for (kind, direction, version), words in CREATORS.items():
         types = tuple(NOT_DESCRIPTORS.get(word, c_void_p) for word in words)
         table[creator_name(kind, direction, version)] = ((c_void_p, c_void_p, *types, c_void_p), c_int)
@@ -185,7 +186,7 @@ def _functions() -> dict[str, tuple[tuple[Any, ...], Any]]:
 
 
 def creator_name(kind: str, direction: str, version: str) -> str:
-    """The function that creates primitive descriptors of a row of `CREATORS`.
+    """Return the name of the function for a row of `CREATORS`.
 
     >>> creator_name("binary", "", "v2")
     'dnnl_binary_primitive_desc_create_v2'
@@ -194,6 +195,7 @@ def creator_name(kind: str, direction: str, version: str) -> str:
 
 
 def _creators() -> dict[tuple[str, str, str], tuple[str, ...]]:
+    """Return the words of each creator, from the table above."""
     table = {}
     for line in _CREATORS.strip().splitlines():
         head, words = line.split(":")
@@ -204,51 +206,52 @@ def _creators() -> dict[tuple[str, str, str], tuple[str, ...]]:
 
 
 CREATORS: Mapping[tuple[str, str, str], tuple[str, ...]] = MappingProxyType(_creators())
-"""By kind, direction ("" where there is forward only) and version ("" or "v2"): what the creator takes, in order."""
+"""Words for the arguments of each creator, by kind, direction ("" if there is only one) and version ("" or "v2")."""
 
 FUNCTIONS: Mapping[str, tuple[tuple[Any, ...], Any]] = MappingProxyType(_functions())
-"""By name: the types of the arguments, and of the answer, which is a status in most."""
+"""Argument types and result type of each function, by name; most results are a status."""
 
 
 def function(library: CDLL, name: str) -> Any:
     """Return the function `dnnl_{name}` of a library, or None if the library lacks it.
 
-    It is an object of its own, which has the types of `FUNCTIONS`: other users of `library` see no change.
+    The result is a new object with the types of `FUNCTIONS`, so other users of `library` are not affected.
     """
     if not hasattr(library, f"dnnl_{name}"):
         return None
-    found = library[f"dnnl_{name}"]
-    found.argtypes, found.restype = FUNCTIONS[f"dnnl_{name}"]
-    return found
+    entry = library[f"dnnl_{name}"]
+    entry.argtypes, entry.restype = FUNCTIONS[f"dnnl_{name}"]
+    return entry
 
 
 def functions(library: CDLL) -> dict[str, Callable[..., Any]]:
-    """Return those of `FUNCTIONS` that a library has, by name without `dnnl_`, as `function` does."""
+    """Return the functions of `FUNCTIONS` that a library has, as `function` does, by name without `dnnl_`."""
     names = (name.removeprefix("dnnl_") for name in FUNCTIONS)
-    return {name: found for name in names if (found := function(library, name)) is not None}
+    return {name: entry for name in names if (entry := function(library, name)) is not None}
 
 
 def _enumerate_codes(first: int, names: str) -> dict[str, int]:
+    """Return consecutive codes of names that are separated by spaces, from `first` on."""
     return {name: first + i for i, name in enumerate(names.split())}
 
 
 SUCCESS, OUT_OF_MEMORY, INVALID_ARGUMENTS, UNIMPLEMENTED, LAST_IMPL_REACHED, RUNTIME_ERROR = range(6)
-"""Statuses; the rest are failures that have no name of ours."""
+"""Codes of statuses (`dnnl_status_t`); other codes are failures, too."""
 
 CPU = 1
-"""The kind of engine."""
+"""Code of the engine kind CPU (`dnnl_engine_kind_t`)."""
 
 IN_ORDER = 1
-"""The flag of streams."""
+"""Flag of streams that execute in order (`dnnl_stream_flags_t`)."""
 
 MAX_NDIMS = 12
-"""Every array of dims has so many entries."""
+"""Number of entries of every array of dims (`DNNL_MAX_NDIMS`)."""
 
 DIMS = c_int64 * MAX_NDIMS
-"""An array of dims, strides and the like."""
+"""Type of arrays of dims or strides (`dnnl_dims_t`)."""
 
 RUNTIMES = {1: "sequential", 2: "omp", 4: "tbb", 8: "threadpool", 512: "sycl"}
-"""What the library starts threads with, by the code in its version."""
+"""Name of the CPU runtime, by the code in the version of the library."""
 
 PROP_KINDS = {
     "forward_training": 64,
@@ -268,7 +271,7 @@ _FROM_DST = " ".join(
 )
 
 ELTWISE = {**_enumerate_codes(0x20, _ELTWISE), **_enumerate_codes(0x100, _FROM_DST)}
-"""Functions of one number; RNN activations are among them."""
+"""Codes of elementwise functions, which include the activations of recurrent networks."""
 
 BINARY = _enumerate_codes(0x1FFF0, "add mul max min div sub ge gt le lt eq ne select")
 
@@ -287,10 +290,10 @@ ALGORITHMS: Mapping[str, Mapping[str, int]] = MappingProxyType(
         "softmax": {"accurate": 0x30000, "log": 0x30001},
     }
 )
-"""By kind: its algorithms."""
+"""Codes of the algorithms of each kind of primitive (`dnnl_alg_kind_t`)."""
 
 DIRECTIONS = _enumerate_codes(1, "left2right right2left concat sum")
-"""In which order a recurrent network goes."""
+"""Codes of the directions of a recurrent network (`dnnl_rnn_direction_t`)."""
 
 FLAGS = {
     "use_global_stats": 1,
@@ -300,34 +303,34 @@ FLAGS = {
     "fuse_norm_add_relu": 16,
     "rms_norm": 32,
 }
-"""What a normalization is told."""
+"""Flags of normalizations (`dnnl_normalization_flags_t`)."""
 
 RECURRENT_FLAGS = {"diff_weights_overwrite": 1}
-"""What a recurrent network is told."""
+"""Flags of recurrent networks (`dnnl_rnn_flags_t`)."""
 
 FPMATH_MODES = _enumerate_codes(0, "strict bf16 f16 any tf32")
 
 SCRATCHPAD_USER = 1
 
 FORMAT_ANY = 1
-"""The tag of `any`."""
+"""Code of the format tag `any`."""
 
 QUERY_IMPL, QUERY_SOURCE, QUERY_ARGUMENT = 8, 129, 255
-"""What a primitive descriptor is asked: how it computes, its source, the descriptor of an argument by its code."""
+"""Codes of queries of a primitive descriptor: implementation name, source descriptor, descriptor of an argument."""
 
 QUERY_STRIDES = 14
 QUERY_NDIMS, QUERY_DIMS, QUERY_TYPE, QUERY_OFFSET0, QUERY_PADDED, QUERY_PADDED_OFFSETS, QUERY_KIND = range(256, 263)
 QUERY_NBLKS, QUERY_BLKS, QUERY_IDXS, QUERY_ENCODING, QUERY_NNZ = range(263, 268)
-"""What a memory descriptor is asked."""
+"""Codes of queries of a memory descriptor."""
 
 UNDEF, ANY, BLOCKED, OPAQUE, SPARSE, HOST_SCALAR = range(6)
-"""Kinds of formats."""
+"""Codes of format kinds (`dnnl_format_kind_t`)."""
 
 CSR, PACKED, COO = 1, 2, 3
-"""Encodings of sparse formats."""
+"""Codes of sparse encodings (`dnnl_sparse_encoding_t`)."""
 
 F32, S8 = 3, 5
-"""Two data types; the codes of all are those of `data_type`."""
+"""Codes of two data types; `data_type` has those of all."""
 
 ARGUMENTS: Mapping[str, int] = MappingProxyType(
     {
@@ -358,17 +361,17 @@ ARGUMENTS: Mapping[str, int] = MappingProxyType(
         "diff_shift": 256,
     }
 )
-"""The code of each argument of an execution."""
+"""Code of each argument of an execution (`DNNL_ARG_*`)."""
 
 MULTIPLE_SRC = 1024
-"""Added to the number of a source of concat and sum."""
+"""Code of source 0 of concat and sum (`DNNL_ARG_MULTIPLE_SRC`); the number of another source is added."""
 
 ATTR_SCALES, ATTR_ZERO_POINTS, ATTR_POST_OP_DW, ATTR_POST_OP = 4096, 8192, 16384, 32768
-"""Added to the code of an argument; the last one as often as the number of the post-operation, counted from 1."""
+"""Summands of the codes of attributes' arguments; the last is multiplied by the post-op's number, counted from 1."""
 
 
 class Version(Structure):
-    """The structure that `dnnl_version` returns the address of."""
+    """The structure whose address `dnnl_version` returns (`dnnl_version_t`)."""
 
     _fields_ = (
         ("major", c_int),

@@ -1,7 +1,4 @@
-"""The tables of docs/descriptors.md are true: each cell is asked for.
-
-The examples of the page run as doctests; a table is no example, so its rows are read here.
-"""
+"""Check the tables of docs/descriptors.md; the examples of the page run as doctests."""
 
 from collections.abc import Callable, Iterator
 
@@ -27,7 +24,7 @@ BY_KIND = {
 
 
 def table_under(heading: str, *, skip: int = 0) -> list[list[str]]:
-    """The cells of a table below a heading: its head, then its rows."""
+    """Return the cells of a table below a heading: its head, then its rows."""
     section = PAGE.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
     tables: list[list[list[str]]] = []
     for paragraph in section.split("\n\n"):
@@ -38,8 +35,8 @@ def table_under(heading: str, *, skip: int = 0) -> list[list[str]]:
     return [head, *rows]
 
 
-def asked(desc: MemoryDesc, name: str) -> object:
-    """The answer to a question as the table names it."""
+def query(desc: MemoryDesc, name: str) -> object:
+    """Return the result of an attribute or method of the table."""
     first, length = (0,) * desc.ndims, desc.ndims
     calls: dict[str, Callable[[], object]] = {
         "offset": lambda: desc.offset(first),
@@ -52,34 +49,34 @@ def asked(desc: MemoryDesc, name: str) -> object:
     return calls[name]() if name in calls else getattr(desc, name)
 
 
-def questions() -> Iterator[tuple[str, str, str]]:
-    head, *rows = table_under("7. Kinds, and what each answers", skip=1)
+def kind_table_cells() -> Iterator[tuple[str, str, str]]:
+    head, *rows = table_under("Kinds of descriptors", skip=1)
     for names, *cells in rows:
         for kind, cell in zip(head[1:], cells, strict=True):
             for name in names.replace("`", "").split(", "):
                 yield name, kind.strip("`"), cell
 
 
-@pytest.mark.parametrize(("name", "kind", "cell"), list(questions()))
-def test_each_kind_answers_and_refuses_what_the_table_says(name: str, kind: str, cell: str) -> None:
+@pytest.mark.parametrize(("name", "kind", "cell"), list(kind_table_cells()))
+def test_queries_of_each_kind_match_the_table(name: str, kind: str, cell: str) -> None:
     desc = BY_KIND[kind]
     assert desc.kind == kind
-    if cell == "refused":
+    if cell == "error":
         has_layout = kind in ("blocked", "digits")
         error = Unimplemented if name == "submemory" and not has_layout else InvalidArguments
         with pytest.raises(error):
-            asked(desc, name)
+            query(desc, name)
     else:
-        assert cell == ("empty" if asked(desc, name) == () and name not in ("dims", "padded_dims") else "yes")
+        assert cell == ("empty" if query(desc, name) == () and name not in ("dims", "padded_dims") else "yes")
 
 
-def test_every_kind_stands_in_the_table_of_kinds() -> None:
-    rows = table_under("7. Kinds, and what each answers")[1:]
+def test_the_table_of_kinds_is_complete() -> None:
+    rows = table_under("Kinds of descriptors")[1:]
     assert [row[0].strip("`") for row in rows] == list(BY_KIND)
 
 
 def strides_rows() -> Iterator[tuple[str, str, bool]]:
-    for dims, strides, verdict in table_under("5. Strides")[1:]:
+    for dims, strides, verdict in table_under("Strides")[1:]:
         yield dims, strides, verdict.startswith("accepted")
 
 
@@ -106,21 +103,21 @@ PAIRS = {
 
 
 def test_pairs_are_equal_and_equivalent_as_the_table_says() -> None:
-    rows = table_under("10. Equality and equivalence")[1:]
+    rows = table_under("Equality and equivalence")[1:]
     assert [row[0] for row in rows] == list(PAIRS)
     for name, equal, equivalent in rows:
         one, other = PAIRS[name]
         assert ((one == other), one.equivalent(other)) == (equal == "yes", equivalent == "yes"), name
 
 
-def test_every_data_type_stands_in_the_table() -> None:
-    cells = [cell for row in table_under("2. Data types")[1:] for cell in (*row[:2], *row[4:6])]
+def test_the_table_of_data_types_is_complete() -> None:
+    cells = [cell for row in table_under("Data types")[1:] for cell in (*row[:2], *row[4:6])]
     found: dict[str, int] = {}
     for names, bits in zip(cells[::2], cells[1::2], strict=True):
         found |= {name: int(bits) for name in names.replace("`", "").split(", ")}
     assert found == {data_type.name: data_type.bits for data_type in DATA_TYPES.values()}
 
 
-def test_every_intended_difference_stands_in_the_table() -> None:
-    rows = table_under("15. Where Inlay and oneDNN differ")[1:]
+def test_the_table_of_differences_is_complete() -> None:
+    rows = table_under("Differences from oneDNN")[1:]
     assert [row[0] for row in rows] == [difference.name for difference in DIFFERENCES if not difference.only_old]

@@ -1,11 +1,11 @@
-"""Descriptors of a loaded oneDNN, read through its C API: what its queries answer is what ours says.
+"""Import of descriptors of a loaded oneDNN through the queries of its C API.
 
-The structure behind a `dnnl_memory_desc_t` is private and differs between versions, so nothing here looks into it: a
-handle is asked, and a blob is given to the library that wrote it, which makes a handle.
+The structure behind a `dnnl_memory_desc_t` is private and differs between versions, so it is not accessed here. All
+data comes from queries of a handle. A blob is passed to the library that wrote it, which creates a handle from it.
 
     dnnl_memory_desc_query(_v2)     kind, dims, padding, strides, inner blocks, offset, type, sparse metadata
-    dnnl_memory_desc_get_size       must be what ours has
-    dnnl_memory_desc_reshape        to the same dims: refused where there are extra flags, which no query tells
+    dnnl_memory_desc_get_size       must be the size of the imported descriptor
+    dnnl_memory_desc_reshape        to the same dims: fails if there are extra flags, for which there is no query
 
 Source: oneDNN, `dnnl.h` and the codes of `dnnl_types.h`.
 """
@@ -26,17 +26,18 @@ from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import RUNTIME, Axis, Digit, Dims, Layout
 
 _TYPES = {data_type.code: data_type for data_type in DATA_TYPES.values()}
-_SIZES_HOLD = (3, 13)
+_RELIABLE_SIZES = (3, 13)
+"""First version of oneDNN whose sizes are right with an offset of the origin and with extras."""
 
 
 class DescriptorHandle:
-    """A `dnnl_memory_desc_t` and the library that made it; it stays the caller's unless it came from a blob."""
+    """A `dnnl_memory_desc_t` and the library that created it. This object does not own the handle."""
 
     def __init__(self, library: ctypes.CDLL, address: int) -> None:
-        """Take the handle at `address`, which must be of `library`: nothing can check that.
+        """Wrap the handle `address`, which must belong to `library`; this cannot be checked.
 
         Raises:
-            InvalidArguments: `library` is no loaded oneDNN, or `address` is 0.
+            InvalidArguments: `library` is not a loaded oneDNN, or `address` is 0.
         """
         self._library = library
         self.pointer = c_void_p(address)
@@ -45,6 +46,7 @@ class DescriptorHandle:
             raise InvalidArguments("the handle of oneDNN is NULL: give one that a create function of oneDNN wrote")
 
     def _function(self, name: str) -> Any:
+        """Return a function of the library; raise an error if the library lacks it."""
         function = _find_function(self._library, name)
         if function is None:
             raise InvalidArguments(
@@ -54,13 +56,13 @@ class DescriptorHandle:
         return function
 
     def query_int(self, what: int, make: type[c_int] | type[c_int64] = c_int) -> int:
-        """The answer to a query for one number."""
-        answer = make(0)
-        self._require(self._query(self.pointer, what, byref(answer)), what)
-        return answer.value
+        """Return the result of a query for one number."""
+        result = make(0)
+        self._require(self._query(self.pointer, what, byref(result)), what)
+        return result.value
 
     def query_dims(self, what: int, count: int) -> Dims:
-        """The first `count` entries of the array that answers a query."""
+        """Return the first `count` entries of the result of a query for an array."""
         if not count:
             return ()
         address = c_void_p()
@@ -68,28 +70,28 @@ class DescriptorHandle:
         return tuple((c_int64 * count).from_address(address.value or 0)) if address.value else ()
 
     def query_sparse(self, what: int, index: int = 0, make: type[c_int] | type[c_int64] = c_int) -> int:
-        """The answer to a query of the second version."""
-        answer = make(0)
-        self._require(self._function("memory_desc_query_v2")(self.pointer, what, index, byref(answer)), what)
-        return answer.value
+        """Return the result of a query of sparse metadata (`dnnl_memory_desc_query_v2`)."""
+        result = make(0)
+        self._require(self._function("memory_desc_query_v2")(self.pointer, what, index, byref(result)), what)
+        return result.value
 
     @property
     def size(self) -> int:
-        """Bytes of buffer 0."""
+        """The size of buffer 0 in bytes, as the library computes it."""
         return int(self._function("memory_desc_get_size")(self.pointer))
 
     def has_size(self, size: int, offset0: int, extras: Extras) -> bool:
-        """Whether the library gives `size` bytes to its descriptor, as far as it can be believed.
+        """Return True if `size` is the library's size of the descriptor, or that size is unreliable.
 
-        3.2 has no size of what does not start at the origin, and counts the buffers of extras several times.
+        oneDNN 3.2 has no size of descriptors with `offset0`, and counts the buffers of extras several times.
         """
-        found = abi.Version.from_address(self._function("version")())
-        if (found.major, found.minor) < _SIZES_HOLD and (offset0 or extras):
+        version = abi.Version.from_address(self._function("version")())
+        if (version.major, version.minor) < _RELIABLE_SIZES and (offset0 or extras):
             return True
         return self.size == size % 2**64
 
     def has_extras(self, dims: Dims) -> bool:
-        """Whether there are extra flags: then no reshape is taken, not even one to the same dims."""
+        """Return True if there are extra flags: the library then rejects every reshape, even to the same dims."""
         result = c_void_p()
         status = self._function("memory_desc_reshape")(
             byref(result), self.pointer, len(dims), (c_int64 * len(dims))(*dims)
@@ -99,28 +101,29 @@ class DescriptorHandle:
         return bool(status == abi.INVALID_ARGUMENTS)
 
     def _require(self, status: int, what: int) -> None:
+        """Raise an error if the status of query `what` is not success."""
         if status:
             raise InvalidArguments(f"oneDNN does not answer query {what} of this descriptor: its status is {status}")
 
 
 def _find_function(library: object, name: str) -> Any:
-    """A function of the library, None if it has none of this name or is no library."""
+    """Return a function of the library, or None if it lacks the function or is not a `ctypes.CDLL`."""
     return abi.function(library, name) if isinstance(library, ctypes.CDLL) else None
 
 
 def destroy(library: ctypes.CDLL, pointer: c_void_p) -> None:
-    """Give a descriptor back to the library."""
+    """Destroy a descriptor of the library."""
     _find_function(library, "memory_desc_destroy")(pointer)
 
 
 def read_handle(handle: DescriptorHandle, name: str = "opaque") -> DescriptorParts:
-    """The parts that the library's queries answer, without extras, not yet checked against one another.
+    """Read the parts of a descriptor by queries, without extras; they are not yet validated together.
 
-    `name` is what an opaque format is to be called.
+    `name` becomes the name of an opaque format.
 
     Raises:
-        InvalidArguments: the library does not answer, or not as for a descriptor.
-        Unimplemented: the descriptor has a type, kind, encoding or place of padding that ours cannot have.
+        InvalidArguments: a query fails, or its result is impossible for a descriptor.
+        Unimplemented: Inlay does not support the type, kind, encoding or padding of the descriptor.
     """
     ndims = handle.query_int(abi.QUERY_NDIMS)
     if not 0 <= ndims <= abi.MAX_NDIMS:
@@ -137,41 +140,43 @@ def read_handle(handle: DescriptorHandle, name: str = "opaque") -> DescriptorPar
 
 
 def _data_type(code: int) -> DataType:
+    """Return the data type of oneDNN's code."""
     if code not in _TYPES:
         raise Unimplemented(f"oneDNN's data type of code {code} cannot be stored: {', '.join(DATA_TYPES)} can")
     return _TYPES[code]
 
 
 def require_known_extras(handle: DescriptorHandle, parts: DescriptorParts, extras: Extras) -> None:
-    """Refuse `extras` that the library's descriptor has not; `parts` are checked ones.
+    """Check that `extras` are passed exactly if the library's descriptor has some; `parts` must be validated.
 
     Raises:
-        InvalidArguments: `extras` are given and the descriptor has none.
-        Unimplemented: it has extras, and none are given.
+        InvalidArguments: `extras` are passed, but the descriptor has none.
+        Unimplemented: the descriptor has extras, but none are passed.
     """
-    # With RUNTIME dims or strides every reshape is refused; oneDNN makes no such descriptor with extras.
-    asked = isinstance(parts.layout, Layout) and not parts.layout.has_runtime
-    flagged = asked and handle.has_extras(parts.dims)
-    if flagged and not extras:
+    # With RUNTIME dims or strides every reshape fails; oneDNN creates no such descriptor with extras.
+    is_known = isinstance(parts.layout, Layout) and not parts.layout.has_runtime
+    has_flags = is_known and handle.has_extras(parts.dims)
+    if has_flags and not extras:
         raise Unimplemented(
             "this descriptor of oneDNN has extra flags, such as compensation, which its queries do not tell: "
             "give them as extras=inlay.Extras(...)"
         )
-    if extras and not flagged:
+    if extras and not has_flags:
         raise InvalidArguments(f"{extras!r} was given, but this descriptor of oneDNN has no extra flags")
 
 
 def require_format(parts: DescriptorParts) -> None:
-    """Refuse a layout that is no format of oneDNN: one whose strides do not nest.
+    """Check that the strides of a layout nest, as those of all formats of oneDNN do.
 
     Raises:
-        InvalidArguments: it is none.
+        InvalidArguments: they do not.
     """
     if isinstance(parts.layout, Layout) and parts.data_type is not None:
         require_nested(parts.layout, parts.data_type, whole_bytes=False)
 
 
 def _read_layout(handle: DescriptorHandle, dims: Dims, data_type: DataType) -> DescriptorParts:
+    """Read a descriptor of kind `blocked`."""
     ndims = len(dims)
     if any(handle.query_dims(abi.QUERY_PADDED_OFFSETS, ndims)):
         raise Unimplemented("this descriptor of oneDNN has padding before its data: padding follows the data here")
@@ -193,14 +198,16 @@ def _read_layout(handle: DescriptorHandle, dims: Dims, data_type: DataType) -> D
 
 
 def _read_any(handle: DescriptorHandle, dims: Dims, data_type: DataType) -> DescriptorParts:
+    """Read a descriptor of kind `any`."""
     return DescriptorParts(dims, data_type, kinds.Any())
 
 
 def _read_sparse(handle: DescriptorHandle, dims: Dims, data_type: DataType) -> DescriptorParts:
+    """Read a descriptor of kind `sparse`."""
     encoding, nnz = handle.query_sparse(abi.QUERY_ENCODING), handle.query_sparse(abi.QUERY_NNZ, make=c_int64)
     if encoding == abi.CSR:
         types = [_data_type(handle.query_sparse(abi.QUERY_TYPE, i)) for i in (1, 2)[: len(dims)]]
-        # One dim has no rows to point to, and the type of their starts cannot be asked.
+        # A descriptor of one dim has no row starts, and no query for their type.
         return DescriptorParts(dims, data_type, kinds.CSR(nnz, types[0], types[-1]))
     if encoding == abi.COO:
         return DescriptorParts(dims, data_type, kinds.COO(nnz, _data_type(handle.query_sparse(abi.QUERY_TYPE, 1))))
@@ -210,6 +217,7 @@ def _read_sparse(handle: DescriptorHandle, dims: Dims, data_type: DataType) -> D
 
 
 def _read_host_scalar(handle: DescriptorHandle, dims: Dims, data_type: DataType) -> DescriptorParts:
+    """Read a descriptor of kind `host_scalar`."""
     return DescriptorParts(dims, data_type, kinds.HostScalar())
 
 
@@ -221,11 +229,11 @@ _READERS: Mapping[int, Callable[[DescriptorHandle, Dims, DataType], DescriptorPa
         abi.HOST_SCALAR: _read_host_scalar,
     }
 )
-"""What reads each of oneDNN's format kinds but the opaque one."""
+"""Function that reads each of oneDNN's format kinds but the opaque one."""
 
 
 def as_address(source: object) -> int:
-    """The address that a handle of ctypes, or a number, says.
+    """Return the address in a `ctypes.c_void_p` or an integer; 0 for NULL.
 
     Raises:
         InvalidArguments: `source` is neither.
@@ -239,6 +247,7 @@ def as_address(source: object) -> int:
 
 
 def _refuse_source(source: object) -> NoReturn:
+    """Raise the error for a source that is neither a handle nor a blob."""
     raise InvalidArguments(
         f"source is a {type(source).__name__}: give a dnnl_memory_desc_t as ctypes.c_void_p or as its address, or a "
         "blob as bytes"
@@ -246,14 +255,14 @@ def _refuse_source(source: object) -> NoReturn:
 
 
 def create_handle_from_blob(library: ctypes.CDLL, blob: bytes) -> c_void_p:
-    """The descriptor that the library makes of a blob; to be destroyed.
+    """Create a descriptor of the library from a blob; the caller destroys it.
 
-    The library reads as many bytes as its structure has, whatever it is given, so the length is compared with that of a
-    blob that it writes itself.
+    The library reads as many bytes as its structure has and does not know the length of the blob. So this function
+    compares the length with that of a blob that the library writes.
 
     Raises:
-        Unimplemented: the library is older than 3.3, which has no blobs.
-        InvalidArguments: `library` is no oneDNN, or the blob is not as long as its blobs.
+        Unimplemented: the library is older than 3.3 and has no blobs.
+        InvalidArguments: `library` is not a oneDNN, or the length of the blob is not that of its blobs.
     """
     length = _blob_length(library)
     if len(blob) != length:
@@ -267,6 +276,7 @@ def create_handle_from_blob(library: ctypes.CDLL, blob: bytes) -> c_void_p:
 
 
 def _blob_length(library: ctypes.CDLL) -> int:
+    """Return the length in bytes of the library's blobs."""
     names = ("create_with_strides", "create_with_blob", "get_blob")
     create, read, measure = (_find_function(library, f"memory_desc_{name}") for name in names)
     if create is None:

@@ -1,13 +1,13 @@
-"""Descriptors to and from what outlives a process or belongs to another library: JSON, bytes, oneDNN's own objects.
+"""Conversions of descriptors to and from JSON, blobs, and the objects of oneDNN, as `MemoryDesc` offers them.
 
 >>> from inlay.descriptor import MemoryDesc
 >>> desc = MemoryDesc((2, 17), "f32", "aB8b")
 >>> MemoryDesc.from_json(desc.to_json()) == desc == MemoryDesc.from_blob(desc.to_blob())
 True
 
-JSON, pickle and copy keep the spelling; blobs are canonical, so they serve as keys. `serialization` writes down both
-forms, and what is read passes the same check there, whatever its source. It is loaded when first used, and so is
-`imported`: few programs need them, and with digests and declarations they are a fifth of what describes layouts.
+JSON, pickle and copy preserve the spelling of a tag; blobs are canonical, so they can be used as keys. The modules
+`serialization`, `blob` and `onednn_import` are loaded at first use, because few programs need them and they are a fifth
+of the load time of this package.
 """
 
 import ctypes
@@ -28,25 +28,28 @@ if TYPE_CHECKING:
 D = TypeVar("D", bound=DescriptorFields)
 
 _EXPORTER = ("inlay.engines.onednn", "export_descriptor")
-"""What makes handles of a library. Engines are in a package below this one, so it is loaded by name when called."""
+"""Module and name of the function that creates handles. It is imported when called, as engines depend on this package.
+"""
 
 
 class OwnedHandle(Protocol):
-    """A handle of a library, which is destroyed when nothing refers to this object any more."""
+    """A handle of a library, which is destroyed together with this object."""
 
     value: int
-    """The pointer, for calls of the library."""
+    """Address of the handle, for calls of the library."""
 
 
 def to_json(desc: DescriptorFields, *, spelling: bool = True) -> str:
-    """The descriptor as one JSON object, in a form that has a version and is stable: see `descriptor.serialization`.
+    """Return the descriptor as one JSON object, in a stable form with a version: see `descriptor.serialization`.
 
-    Post-condition: from_json of the text equals this descriptor and has its layout, and its spelling unless that is
-    left out: without it the text does not depend on the letters in which a tag was typed.
+    Without `spelling`, the text does not depend on the letters of the tag that the descriptor was created from.
+
+    Post-condition: `from_json` of the text returns an equal descriptor with the same layout, and with the same spelling
+    unless `spelling` is false.
 
     Raises:
-        InvalidArguments: a layout has so many digits that the text would exceed 2**20 characters, or `spelling` is
-            no truth value.
+        InvalidArguments: the text would exceed 2**20 characters, because a layout has very many digits; or `spelling`
+            is not a bool.
 
     >>> from inlay.descriptor import MemoryDesc
     >>> MemoryDesc((4, 6), "bf16", "any").to_json()
@@ -58,10 +61,10 @@ def to_json(desc: DescriptorFields, *, spelling: bool = True) -> str:
 
 
 def from_json(text: str) -> FieldValues:
-    """The fields of `MemoryDesc.from_json`.
+    """Create the fields of `MemoryDesc.from_json`.
 
     Raises:
-        InvalidArguments, Unimplemented: as there.
+        InvalidArguments, Unimplemented: see `MemoryDesc.from_json`.
     """
     from inlay.descriptor.serialization import parse_json, validate_fields
 
@@ -69,7 +72,7 @@ def from_json(text: str) -> FieldValues:
 
 
 def to_blob(desc: DescriptorFields) -> bytes:
-    """The descriptor as bytes of Inlay's own form: see `descriptor.serialization`. oneDNN's blobs are others.
+    """Return the descriptor as bytes in Inlay's own form (`descriptor.blob`), which differs from oneDNN's blobs.
 
     Post-condition: two descriptors are equal exactly when their blobs are.
 
@@ -82,10 +85,10 @@ def to_blob(desc: DescriptorFields) -> bytes:
 
 
 def from_blob(blob: object) -> FieldValues:
-    """The fields of `MemoryDesc.from_blob`.
+    """Create the fields of `MemoryDesc.from_blob`.
 
     Raises:
-        InvalidArguments, Unimplemented: as there.
+        InvalidArguments, Unimplemented: see `MemoryDesc.from_blob`.
     """
     from inlay.descriptor.blob import as_blob_bytes, parse_blob, require_canonical
     from inlay.descriptor.serialization import validate_fields
@@ -98,16 +101,16 @@ def from_blob(blob: object) -> FieldValues:
 
 
 def to_onednn(desc: DescriptorFields) -> OwnedHandle:
-    """A live `dnnl_memory_desc_t` of the oneDNN that Inlay computes with: `handle.value` is the pointer.
+    """Create a `dnnl_memory_desc_t` of the oneDNN that Inlay computes with; `value` of the result is the pointer.
 
-    It is destroyed when nothing refers to the result any more, so keep the result while the library uses the
-    pointer. `MemoryDesc.from_onednn(handle.value, library)` is the way back.
+    The handle is destroyed together with the result, so keep the result while the library uses the pointer.
+    `MemoryDesc.from_onednn(handle.value, library)` is the inverse.
 
     Raises:
-        MissingExtra: no oneDNN is installed.
-        InvalidArguments: the library refuses the descriptor.
-        Unimplemented: the library, or oneDNN at all, cannot say it: free digits, a type or kind that it lacks, or
-            an opaque format of another engine.
+        MissingExtra: oneDNN is not installed.
+        InvalidArguments: the library rejects the descriptor.
+        Unimplemented: the library cannot represent the descriptor: it is of kind `digits`, of a data type or kind that
+            the library lacks, or an opaque format of another engine.
     """
     module, name = _EXPORTER
     return cast(OwnedHandle, getattr(importlib.import_module(module), name)(desc))
@@ -120,10 +123,10 @@ def from_onednn(
     name: str,
     make: Callable[[FieldValues], D],
 ) -> D:
-    """What `make` makes of the fields of `MemoryDesc.from_onednn`, if the library gives it the same size.
+    """Import a descriptor of oneDNN as in `MemoryDesc.from_onednn`; `make` creates the result from its fields.
 
     Raises:
-        InvalidArguments, Unimplemented: as there.
+        InvalidArguments, Unimplemented: see `MemoryDesc.from_onednn`.
     """
     from inlay.descriptor.onednn_import import DescriptorHandle, as_address, create_handle_from_blob, destroy
 
@@ -141,7 +144,7 @@ def _import_handle(handle: "DescriptorHandle", extras: Extras, name: str, make: 
     from inlay.descriptor.serialization import validate_fields
 
     plain = read_handle(handle, name)
-    # Only what is a descriptor is given back to the library's own arithmetic.
+    # The checks below pass the descriptor to functions of the library, so it must be valid before.
     validate_fields(plain)
     require_format(plain)
     require_known_extras(handle, plain, extras)

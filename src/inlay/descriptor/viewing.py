@@ -1,16 +1,16 @@
-"""The views of a descriptor, as the fields of the result, and what to do instead of a view that is refused.
+"""Views of a descriptor (reshape, permute axes, submemory), and repairs for views that do not exist.
 
-What is asked here is oneDNN's order of questions: first whether the descriptor can be viewed at all, then whether dims,
-permutation or box are possible for it, at last what `inlay.layout.views` makes of its layout. What has no view is a
-`ViewFault`, and for a fault there are three kinds of repair, in the order of their price:
+The functions return the fields of the result. As in oneDNN, the first check is whether views of the descriptor exist at
+all, the second whether dims, permutation or box are valid for it, and the last one is `inlay.layout.views` for its
+layout. A view that does not exist is a `ViewFault`. There are three kinds of repair, from the cheapest on:
 
-    dims close by that are a view        nothing moves
-    the view itself in free digits       nothing moves, but no oneDNN primitive takes the result
-    a reorder, after which it is a view  moves every element once
+    the nearest dims that have a view          no data moves
+    the same view with `digits=True`           no data moves, but oneDNN's primitives do not support the result
+    a reorder to a layout that has the view    moves every element once
 
 A reorder reads the elements and writes the destination with its padding. Three destinations are tried: the present
-format without blocks on the axes concerned, the same with these axes together in logical order, and row-major order.
-The one that moves least wins; of equal ones the first, so that as much as possible of the format stays.
+format without blocks on the axes concerned, the same with these axes adjacent in logical order, and row-major order.
+The one that moves the fewest bytes is chosen, the first of equal ones.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -45,10 +45,10 @@ from inlay.notation.format_tag import FormatTag, tag_of
 
 
 def reshape(desc: DescriptorFields, dims: Iterable[int], digits: bool, explain: bool) -> FieldValues:
-    """The fields of `MemoryDesc.reshape`; a refusal names the repairs if it is to `explain`.
+    """Create the fields of `MemoryDesc.reshape`; the text of an error names the repairs if `explain` is true.
 
     Raises:
-        InvalidArguments: as there.
+        InvalidArguments: see `MemoryDesc.reshape`.
     """
     wanted = as_integers("dims", dims)
     fields = try_reshape(desc, wanted, digits)
@@ -60,10 +60,10 @@ def reshape(desc: DescriptorFields, dims: Iterable[int], digits: bool, explain: 
 
 
 def try_reshape(desc: DescriptorFields, dims: Dims, digits: bool) -> FieldValues | ViewFault:
-    """The fields of `desc` under `dims`, or why there are none.
+    """Create the fields of `desc` reshaped to `dims`, or the fault if the view does not exist.
 
     Raises:
-        InvalidArguments: `dims` are no shape of a tensor, or `digits` is no truth value.
+        InvalidArguments: `dims` are invalid, or `digits` is not a bool.
     """
     is_free = as_flag("digits", digits)
     require_dims(dims)
@@ -73,11 +73,11 @@ def try_reshape(desc: DescriptorFields, dims: Dims, digits: bool) -> FieldValues
     if RUNTIME in dims:
         problem = f"reshape to {dims_text(dims)} needs numbers: RUNTIME dims have no volume to keep"
         return ViewFault((0, len(desc.dims), 0, len(dims)), "runtime", problem)
-    mine, wanted = views.volume(desc.dims), views.volume(dims)
-    if mine != wanted:
+    volume, new_volume = views.volume(desc.dims), views.volume(dims)
+    if volume != new_volume:
         problem = (
-            f"dims {dims_text(desc.dims)} hold {mine} elements, {dims_text(dims)} {wanted}: a reshape keeps their "
-            "number, where a dim of 0 counts as 1"
+            f"dims {dims_text(desc.dims)} hold {volume} elements, {dims_text(dims)} {new_volume}: a reshape keeps "
+            "their number, where a dim of 0 counts as 1"
         )
         return ViewFault((0, len(desc.dims), 0, len(dims)), "volume", problem)
     if isinstance(layout, Layout):
@@ -87,45 +87,46 @@ def try_reshape(desc: DescriptorFields, dims: Dims, digits: bool) -> FieldValues
 
 
 def permute_axes(desc: DescriptorFields, permutation: Iterable[int]) -> FieldValues:
-    """The fields of `MemoryDesc.permute_axes`.
+    """Create the fields of `MemoryDesc.permute_axes`.
 
     Raises:
-        InvalidArguments: as there.
+        InvalidArguments: see `MemoryDesc.permute_axes`.
     """
-    places = as_integers("permutation", permutation)
-    _require_axes(desc, "permute_axes", "permutation", places)
-    return _permute_fields(desc, places)
+    positions = as_integers("permutation", permutation)
+    _require_axes(desc, "permute_axes", "permutation", positions)
+    return _permute_fields(desc, positions)
 
 
 def rename_axes(desc: DescriptorFields, order: Iterable[int]) -> FieldValues:
-    """The fields of `MemoryDesc.rename_axes`.
+    """Create the fields of `MemoryDesc.rename_axes`.
 
     Raises:
-        InvalidArguments: as there.
+        InvalidArguments: see `MemoryDesc.rename_axes`.
     """
-    places = as_integers("order", order)
-    _require_axes(desc, "rename_axes", "order", places)
-    return _permute_fields(desc, views.inverse(places))
+    axes = as_integers("order", order)
+    _require_axes(desc, "rename_axes", "order", axes)
+    return _permute_fields(desc, views.inverse(axes))
 
 
 def _require_axes(desc: DescriptorFields, view: str, what: str, axes: Dims) -> None:
-    """Refuse `axes` that are not each axis once, or a descriptor whose axes cannot be relabeled."""
+    """Check that `axes`, the argument `what`, contain each axis once, and that `desc` can be permute."""
     if not isinstance(desc.layout, (Layout, kinds.Any)) or has_runtime(desc) or not desc.extras.may_be_permuted:
         raise InvalidArguments(view_fault(desc, view).problem)
     views.require_permutation(what, axes, len(desc.dims))
 
 
 def _permute_fields(desc: DescriptorFields, permutation: Dims) -> FieldValues:
+    """Create the fields of `desc` with axis i relabeled as axis `permutation[i]`."""
     layout = desc.layout
     place = views.permute_axes(layout, permutation) if isinstance(layout, Layout) else layout
     return view_fields(desc, views.permute(desc.dims, permutation), place)
 
 
 def submemory(desc: DescriptorFields, dims: Iterable[int], offsets: Iterable[int]) -> FieldValues:
-    """The fields of `MemoryDesc.submemory`.
+    """Create the fields of `MemoryDesc.submemory`.
 
     Raises:
-        InvalidArguments, Unimplemented: as there.
+        InvalidArguments, Unimplemented: see `MemoryDesc.submemory`.
     """
     size, starts = as_integers("dims", dims), as_integers("offsets", offsets)
     box = _place_box(desc, size, starts)
@@ -135,7 +136,7 @@ def submemory(desc: DescriptorFields, dims: Iterable[int], offsets: Iterable[int
 
 
 def _place_box(desc: DescriptorFields, dims: Dims, offsets: Dims) -> tuple[Layout, int] | ViewFault:
-    """The place of the box of `dims` elements at `offsets`, and the offset of its first element."""
+    """Return the layout of the box of `dims` elements at `offsets` and the offset of its first element, or a fault."""
     for what, values in (("dims", dims), ("offsets", offsets)):
         if len(values) != len(desc.dims):
             raise InvalidArguments(
@@ -154,7 +155,7 @@ def _place_box(desc: DescriptorFields, dims: Dims, offsets: Dims) -> tuple[Layou
 
 
 def view_fault(desc: DescriptorFields, what: str) -> ViewFault:
-    """Why `desc` can be neither reshaped nor permute."""
+    """Return the fault of a descriptor of which no views exist; `what` names the view in its text."""
     everything = (0, len(desc.dims), 0, 0)
     if desc.extras and (what == "reshape" or not desc.extras.may_be_permuted):
         problem = (
@@ -169,6 +170,7 @@ def view_fault(desc: DescriptorFields, what: str) -> ViewFault:
 
 
 def _axis_name(desc: DescriptorFields, i: int) -> str:
+    """Return the name of axis `i` in messages, with its letter in the tag of `desc`."""
     return views.axis_name(i, axis_letters(desc))
 
 
@@ -181,7 +183,10 @@ T = TypeVar("T")
 def reshape_refusal(
     desc: DescriptorFields, dims: Dims, fault: ViewFault, digits: bool, make: Callable[[FieldValues], T]
 ) -> Refusal[T]:
-    """The refusal of a reshape of `desc` to `dims` for `fault`, with its repairs, as `make` makes them of fields."""
+    """Create the refusal of a reshape of `desc` to `dims` because of `fault`, with its repairs.
+
+    `make` creates a descriptor from the fields of each repair.
+    """
     refusal: Refusal[T] = Refusal(fault.rule, tuple(range(*fault.match[:2])), fault.problem)
     layout, data_type = desc.layout, desc.data_type
     if not isinstance(layout, Layout) or data_type is None or fault.rule in ("kind", "runtime"):
@@ -200,7 +205,7 @@ def reshape_refusal(
     near = nearest_dims(desc.dims, layout.dims, dims, lambda match: match not in faulty)
     nearest = near if near is not None and _can_reshape(desc.dims, layout, near, digits) else None
     free = views.try_reshape(desc.dims, layout, dims, digits=True)
-    found = _find_cheapest_reorder(
+    reorder = _find_cheapest_reorder(
         desc, data_type, _candidate_formats(layout, faulty), lambda placed: _can_reshape(desc.dims, placed, dims)
     )
     letters = axis_letters(desc)
@@ -209,12 +214,12 @@ def reshape_refusal(
         remedy=remedy_text(
             f"{_format_text(desc, letters)}{desc.dims} -> {nearest} works" if nearest else "",
             isinstance(free, Layout),
-            "" if found is None else _reorder_text(lambda name: reshape_text(fault.match, name), *found, letters),
+            "" if reorder is None else _reorder_text(lambda name: reshape_text(fault.match, name), *reorder, letters),
         ),
         nearest=nearest,
         free=make(view_fields(desc, dims, free)) if isinstance(free, Layout) else None,
-        target=make(create_fields(desc.dims, data_type, found[0])) if found else None,
-        moved=found[1] if found else None,
+        target=make(create_fields(desc.dims, data_type, reorder[0])) if reorder else None,
+        moved=reorder[1] if reorder else None,
     )
 
 
@@ -225,14 +230,14 @@ def _can_reshape(dims: Dims, layout: Layout, new_dims: Dims, digits: bool = Fals
 
 
 def _match_works(dims: Dims, layout: Layout, new_dims: Dims, match: AxisMatch, digits: bool) -> bool:
-    """Whether this run of axes alone can be reshaped."""
+    """Return True if the reshape of this match alone exists."""
     old, old_end, new, new_end = match
     part = Layout(layout.dims[old:old_end], layout.axes[old:old_end])
     return isinstance(views.try_reshape(dims[old:old_end], part, new_dims[new:new_end], digits=digits), Layout)
 
 
 def submemory_refusal_text(desc: DescriptorFields, dims: Dims, offsets: Dims, fault: ViewFault) -> str:
-    """The text of the refusal of a box, with the nearest box that works and the reorder after which this one does."""
+    """Return the error text for a box without a view: the fault, the nearest box with one, and a reorder that helps."""
     layout, data_type = desc.layout, desc.data_type
     if not isinstance(layout, Layout) or data_type is None or fault.rule not in ("region", "blocks"):
         return fault.problem
@@ -241,19 +246,22 @@ def submemory_refusal_text(desc: DescriptorFields, dims: Dims, offsets: Dims, fa
     remedy = f"dims {region} at offsets {starts} work"
     if fault.rule == "blocks":
         cut = [(i, i + 1, i, i + 1) for i in range(layout.ndims) if (dims[i], offsets[i]) != box[i]]
-        found = _find_cheapest_reorder(
+        reorder = _find_cheapest_reorder(
             desc,
             data_type,
             _candidate_formats(layout, cut),
             lambda placed: isinstance(views.try_submemory(desc.dims, placed, dims, offsets), tuple),
         )
-        reorder = _reorder_text(lambda name: f"cut {name(fault.match[0])}", *found, axis_letters(desc)) if found else ""
-        remedy = remedy_text(f"{remedy} and hold that box", False, reorder)
+        letters = axis_letters(desc)
+        text = _reorder_text(lambda name: f"cut {name(fault.match[0])}", *reorder, letters) if reorder else ""
+        remedy = remedy_text(f"{remedy} and hold that box", False, text)
     return f"{fault.problem}\n    {remedy}"
 
 
 def nearest_box(dim: int, axis: Axis, size: int, start: int) -> tuple[int, int]:
-    """Size and start along one axis of the least part that can be viewed and holds what there is of the part asked for.
+    """Return size and start along one axis of the smallest range that has a view and contains the requested range.
+
+    The part of the requested range outside the axis is ignored.
 
     >>> from inlay.layout import Digit
     >>> nearest_box(17, Axis(160, (Digit(8, 1),)), 5, 6)
@@ -271,13 +279,13 @@ def nearest_box(dim: int, axis: Axis, size: int, start: int) -> tuple[int, int]:
 def _find_cheapest_reorder(
     desc: DescriptorFields, data_type: DataType, candidates: Iterable[FormatTag], works: Callable[[Layout], bool]
 ) -> tuple[FormatTag, int] | None:
-    """Of the candidates whose layout works, the destination of the reorder that moves least, and its bytes."""
+    """Return the candidate that works and whose reorder moves the fewest bytes, with these bytes; None if none works."""
     best: tuple[FormatTag, int] | None = None
     for tag in dict.fromkeys(candidates):
         try:
             placed, _ = resolve_placement(desc.dims, data_type, tag, None, None, None)
         except InlayError:
-            continue  # as for strides that would split a byte
+            continue  # the format is invalid for this data type: its strides would split a byte
         if isinstance(placed, Layout) and works(placed):
             moved = bytes_of(prod(desc.dims), data_type) + bytes_of(prod(placed.dims), data_type)
             if best is None or moved < best[1]:
@@ -286,7 +294,7 @@ def _find_cheapest_reorder(
 
 
 def _candidate_formats(layout: Layout, faulty: list[AxisMatch]) -> Iterator[FormatTag]:
-    """The destinations tried, the nearest to the present format first."""
+    """Yield the destinations of a reorder to try, the nearest to the present format first."""
     present = tag_of(layout)
     if present is None:
         by_stride = sorted(range(layout.ndims), key=lambda i: -layout.axes[i].stride)
@@ -304,7 +312,7 @@ def _candidate_formats(layout: Layout, faulty: list[AxisMatch]) -> Iterator[Form
 
 
 def _merge_blocks(blocks: Iterable[tuple[int, int]]) -> InnerBlocks:
-    """The blocks, neighbors on the same axis as one."""
+    """Merge neighboring blocks of the same axis."""
     result: list[tuple[int, int]] = []
     for i, size in blocks:
         if result and result[-1][0] == i:
@@ -313,15 +321,16 @@ def _merge_blocks(blocks: Iterable[tuple[int, int]]) -> InnerBlocks:
     return tuple(result)
 
 
-def _reorder_text(wish: Callable[[AxisNaming], str], tag: FormatTag, moved: int, letters: str) -> str:
+def _reorder_text(purpose: Callable[[AxisNaming], str], tag: FormatTag, moved: int, letters: str) -> str:
+    """Return the text that proposes a reorder to `tag`; `purpose` returns the view's text for a naming of axes."""
     text = _tag_text(tag, letters)
-    # Letters of two notations side by side would mislead.
+    # A text must not mix role letters and abstract letters.
     name = letters.__getitem__ if text is not None else "axis {}".format
-    return f"to {wish(name)}, reorder to {text or tag} first ({bytes_text(moved)} moved)"
+    return f"to {purpose(name)}, reorder to {text or tag} first ({bytes_text(moved)} moved)"
 
 
 def _tag_text(tag: FormatTag, letters: str) -> str | None:
-    """The tag in these letters, if they can be read as the tag."""
+    """Return the tag in these letters of the axes, or None if the text would not be parsed as the tag."""
     names = str.maketrans(LETTERS[: tag.ndims] + LETTERS[: tag.ndims].upper(), letters + letters.upper())
     text = str(tag).translate(names)
     try:
@@ -331,6 +340,6 @@ def _tag_text(tag: FormatTag, letters: str) -> str | None:
 
 
 def _format_text(desc: DescriptorFields, letters: str) -> str:
-    """The format of `desc` before its dims, where it has one."""
+    """Return the format of `desc` and a space, or an empty text if it has none."""
     tag = None if desc.extras else tag_without_extras(desc)
     return "" if tag is None else f"{_tag_text(FormatTag.parse(tag), letters) or tag} "
