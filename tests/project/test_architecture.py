@@ -325,7 +325,7 @@ def test_what_is_compared_is_timed_by_inlay_measure(path: Path) -> None:
 def test_a_clock_of_its_own_is_found() -> None:
     assert CLOCKS.search("began = time.perf_counter()")
     assert CLOCKS.search((PACKAGE / "measure" / "interleaved.py").read_text())
-    assert len(TIMED_BY_MEASURE) > 50
+    assert len(TIMED_BY_MEASURE) > 30
 
 
 def test_there_is_something_to_check() -> None:

@@ -108,7 +108,7 @@ def _refuse(options: Mapping[str, object], given: str, needed: str) -> None:
 
 
 def _of_machine(what: list[str]) -> Any:
-    from inlay.bench.report import measure_machine
+    from inlay.bench.machine_report import measure_machine
 
     if what:
         raise InvalidArguments(f"--machine measures the memory of this machine: leave out {' '.join(what)!r}")
