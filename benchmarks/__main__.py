@@ -23,8 +23,7 @@ from benchmarks.report import aims_table, console, figures_table, show
 from benchmarks.rounds import DEFAULT_ROUNDS, QUICK, Rounds, measure_in_quiet
 from benchmarks.startup import PROCESSES, measure_startup
 
-UNFINISHED = 3
-"""The exit code of a run that has stopped before its end."""
+UNFINISHED = 3  # the exit code of a run that has stopped before its end
 _T = TypeVar("_T")
 
 app = typer.Typer(add_completion=False, help=__doc__)

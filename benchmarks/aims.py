@@ -19,12 +19,10 @@ from inlay.bench.measurement import INLAY
 
 MEANS: Mapping[str, float] = {"oneDNN": 2.5, "oneDNN 3.13": 2.5, "NumPy": 10, "torch": 4}
 """How many times as fast as each contender the promised pairs are to be beyond the L3, in the geometric mean."""
-RIVAL = "oneDNN"
-"""Contenders whose name begins so are not to be faster in any case."""
+RIVAL = "oneDNN"  # contenders whose name begins so are not to be faster in any case
 DRAWN_MEAN, DRAWN_SHARE = 70, 0.95
 """Drawn cases: percent of the copy beyond the L3 in the mean, and share of cases in caches that no contender wins."""
 FILE = Path(__file__).with_name("misses.toml")
-UNKNOWN = "no reason is written down"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +131,7 @@ def reason_for(reasons: Iterable[Reason], label: str, missed: str) -> Reason | N
 
 def reason_cells(reason: Reason | None) -> tuple[str, str]:
     """Return the reason and what was tried, as cells of a table."""
-    return (UNKNOWN, "") if reason is None else (reason.reason, reason.tried)
+    return ("no reason is written down", "") if reason is None else (reason.reason, reason.tried)
 
 
 def without_reason(reasons: Sequence[Reason | None]) -> str:

@@ -8,8 +8,10 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -34,8 +36,8 @@ _LIFTED = 5.0  # seconds within which a session is to use all threads again
 @contextmanager
 def busy_loops(count: int, *, on: int | None = None) -> Iterator[None]:
     """Run processes that compute all the time, on processor `on` or wherever the system puts them."""
-    place = [] if on is None else [str(on)]
-    loops = [subprocess.Popen([sys.executable, "-c", _LOOP, *place]) for _ in range(count)]
+    command = [sys.executable, "-c", _LOOP, *([] if on is None else [str(on)])]
+    loops = [subprocess.Popen(command) for _ in range(count)]
     try:
         yield
     finally:
@@ -60,16 +62,15 @@ def one_processor() -> Iterator[str]:
 def _quota() -> Iterator[str]:
     """Set a quota of one processor.
 
-    Raises:
-        OSError: there are no control groups, or this process may not write them.
+    Raises `OSError`: there are no control groups, or this process may not write them.
     """
     is_first_version = (_GROUPS / "cpu" / "cpu.cfs_quota_us").exists()
     above = _GROUPS / "cpu" if is_first_version else _GROUPS
-    first = {"cpu.cfs_period_us": _PERIOD, "cpu.cfs_quota_us": _PERIOD}
+    files = {"cpu.cfs_period_us": _PERIOD, "cpu.cfs_quota_us": _PERIOD} if is_first_version else {}
     group = above / "inlay-benchmark"
     group.mkdir(exist_ok=True)
     try:
-        for name, text in (first if is_first_version else {"cpu.max": f"{_PERIOD} {_PERIOD}"}).items():
+        for name, text in (files or {"cpu.max": f"{_PERIOD} {_PERIOD}"}).items():
             (group / name).write_text(text)
         (group / "cgroup.procs").write_text(str(os.getpid()))
         try:
@@ -92,16 +93,15 @@ def time_under_quota() -> None:
         alone = plan.compile()
         inlay.set_num_threads(None)
         everything = team.threads
-        list(_runs(team, inputs, 1.0))
+        _runs(team, inputs, 1.0)
         with one_processor() as how:
-            first = [_run(team, inputs) for _ in range(_BEFORE)]
-            print(f"{name}, {how}: the first runs took {', '.join(f'{1e3 * s:.0f}' for s in first)} ms")
-            blocks = [(list(_runs(alone, inputs)), list(_runs(team, inputs))) for _ in range(_BLOCKS)]
-            one, several = ([s for block in blocks for s in block[side]] for side in (0, 1))
-            ratio = spread([fmean(mine) / fmean(single) for single, mine in blocks])
-            print(f"  on one thread {_ms(one)}; on as many as run {_ms(several)}, {team.threads} at the end")
-            words = f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
-            print(f"  mean over mean of one thread: {words}; the aim is at most 1.2")
+            first = ", ".join(f"{1e3 * _run(team, inputs):.0f}" for _ in range(_BEFORE))
+            print(f"{name}, {how}: the first runs took {first} ms")
+            one, several = zip(*((_runs(alone, inputs), _runs(team, inputs)) for _ in range(_BLOCKS)), strict=True)
+            print(f"  on one thread {_ms(chain(*one))}; on as many as run {_ms(chain(*several))}", end="")
+            ratio = spread([fmean(many) / fmean(single) for single, many in zip(one, several, strict=True)])
+            print(f", {team.threads} at the end\n  mean over mean of one thread: ", end="")
+            print(f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}); the aim is at most 1.2")
         print(f"{name}, lifted: {_time_return(team, inputs, everything)}")
 
 
@@ -109,19 +109,21 @@ def _run(session: Session, inputs: Mapping[str, Any]) -> float:
     return time_call(lambda: session.run(inputs))[0]
 
 
-def _runs(session: Session, inputs: Mapping[str, Any], seconds: float = _BLOCK) -> Iterator[float]:
-    """Yield the times of runs for so many seconds."""
-    end = clock() + seconds
+def _runs(session: Session, inputs: Mapping[str, Any], seconds: float = _BLOCK) -> list[float]:
+    """Return the times of runs for so many seconds."""
+    end, times = clock() + seconds, list[float]()
     while clock() < end:
-        yield _run(session, inputs)
+        times.append(_run(session, inputs))
+    return times
 
 
-def _ms(seconds: list[float]) -> str:
-    ms = spread(seconds).times(1e3)
+def _ms(seconds: Iterable[float]) -> str:
+    ms = spread(list(seconds)).times(1e3)
     return f"{ms.median:.1f} ms ({ms.low:.1f} to {ms.high:.1f})"
 
 
 def _time_return(team: Session, inputs: Mapping[str, Any], everything: int) -> str:
+    """Return how long it takes until the session uses all threads again."""
     began = clock()
     while clock() < began + 2 * _LIFTED:
         before = team.threads
@@ -151,9 +153,8 @@ def time_beside_loops(seconds: float) -> None:
 
 def _command(*words: str) -> tuple[float, str]:
     """Run a command of Inlay with an empty cache; return its seconds and its output."""
+    command: list[str] = [sys.executable, "-m", "inlay", *words]
     with tempfile.TemporaryDirectory() as cache:
-        environment, command = {**os.environ, "INLAY_CACHE_DIR": cache}, [sys.executable, "-m", "inlay", *words]
-        seconds, done = time_call(
-            lambda: subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        )
+        run = partial(subprocess.run, env={**os.environ, "INLAY_CACHE_DIR": cache}, capture_output=True, check=True)
+        seconds, done = time_call(lambda: run(command, text=True))
         return seconds, done.stdout

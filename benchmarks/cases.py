@@ -35,7 +35,6 @@ Fit = Callable[[BytesOf, int, bool], Dims]
 
 PROMISED, DRAWN = "promised", "drawn"
 """Names of two tables: the pairs whose speed is promised, and the pairs whose sizes are drawn at random."""
-FILE = Path(__file__).with_name("cases.toml")
 _NO_EXTRAS = Extras()
 
 
@@ -199,21 +198,19 @@ def pair_of(entry: Mapping[str, Any]) -> Pair:
     return Pair(**{**entry, "attributes": Attributes(**attributes), "extras": Extras(**extras)})
 
 
-def _listed(table: str, entry: Mapping[str, Any], tensors: Mapping[str, str]) -> Pair:
+def _listed_pair(table: str, entry: Mapping[str, Any]) -> Pair:
     """Return a pair as `cases.toml` writes it."""
     more = {name: value for name, value in entry.items() if name not in ("formats", "types", "tensor")}
     formats, types = entry["formats"].split(" -> "), entry["types"].split(" -> ")
     tags = {"src_tag": formats[0], "dst_tag": formats[1], "src_type": types[0], "dst_type": types[-1]}
-    return pair_of({**more, **tags, "table": table, "fit": fit_of(tensors.get(entry["tensor"], entry["tensor"]))})
+    return pair_of({**more, **tags, "table": table, "fit": fit_of(_tensors.get(entry["tensor"], entry["tensor"]))})
 
 
-def _tables() -> dict[str, list[Pair]]:
-    listed = tomllib.loads(FILE.read_text())
-    tensors = listed.pop("tensors")
-    return {table: [_listed(table, entry, tensors) for entry in its["pairs"]] for table, its in listed.items()}
-
-
-TABLES: Mapping[str, Sequence[Pair]] = _tables()
+_listed = tomllib.loads(Path(__file__).with_name("cases.toml").read_text())
+_tensors = _listed.pop("tensors")
+TABLES: Mapping[str, Sequence[Pair]] = {
+    table: [_listed_pair(table, entry) for entry in its["pairs"]] for table, its in _listed.items()
+}
 """Pairs of each table: the promised ones first, then the families of oneDNN's own test."""
 
 

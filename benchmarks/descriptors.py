@@ -18,12 +18,11 @@ from inlay.measure.interleaved import time_call
 from inlay.measure.statistics import spread
 
 ROUNDS = 15
-CALLS = 400
-"""Calls of a round."""
+CALLS = 400  # calls of a round
 MILLION = 1_000_000
 
-Row: TypeAlias = tuple[str, Callable[[Any], object], Callable[[], Sequence[Any]], float | None]
-"""A name, a call, a function that makes the arguments of one round, and the aim in seconds per call."""
+_Row: TypeAlias = tuple[str, Callable[[Any], object], Callable[[], Sequence[Any]], float | None]
+# a name, a call, a function that makes the arguments of one round, and the aim in seconds per call
 _unseen: Iterator[int] = count(1)
 
 
@@ -43,37 +42,36 @@ def _hashed_pairs() -> list[tuple[MemoryDesc, MemoryDesc]]:
     return pairs
 
 
-def _creation(tag: str, *dims: int) -> Row:
-    def create(unseen: Any) -> MemoryDesc:
-        return MemoryDesc(unseen, "f32", tag)
+def _creation(tag: str, *dims: int) -> _Row:
+    return (
+        f"create by tag {tag}",
+        lambda unseen: MemoryDesc(unseen, "f32", tag),
+        lambda: [unseen_dims(*dims) for _ in range(CALLS)],
+        10e-6,
+    )
 
-    return f"create by tag {tag}", create, lambda: [unseen_dims(*dims) for _ in range(CALLS)], 10e-6
 
-
-def _offsets(tag: str, *dims: int) -> Row:
+def _offsets(tag: str, *dims: int) -> _Row:
     desc, random = MemoryDesc(dims, "f32", tag), np.random.default_rng(0)
     coordinates = np.stack([random.integers(0, dim, MILLION) for dim in dims], axis=1)
     return f"offsets of a million coordinates, {tag}", desc.offset, lambda: [coordinates], 50e-3
 
 
-def _view(name: str, call: Callable[[MemoryDesc], object], tag: str, *dims: int, aim: float | None = 10e-6) -> Row:
+def _view(name: str, call: Callable[[MemoryDesc], object], tag: str, *dims: int, aim: float | None = 10e-6) -> _Row:
     return name, call, lambda: _descs(tag, *dims), aim
 
 
-def rows() -> list[Row]:
-    """Return the rows of the table."""
-    strided = [((0, 6, 5), (64, 8, 1))] * CALLS  # a gap after each row
+def _strided_dims() -> list[tuple[int, ...]]:
+    return [(*unseen_dims(2), 6, 5) for _ in range(CALLS)]
+
+
+def _rows() -> list[_Row]:
     return [
         _creation("nchw", 2, 64, 56, 56),
         _creation("nChw16c", 2, 64, 56, 56),
         _creation("OIhw4i16o4i", 64, 64, 3, 3),
         _creation("abcdefghijkl", 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3),
-        (
-            "create by strides",
-            lambda a: MemoryDesc(a[0], "f32", strides=a[1]),
-            lambda: [((*unseen_dims(2), *dims[1:]), strides) for dims, strides in strided],
-            None,
-        ),
+        ("create by strides", lambda dims: MemoryDesc(dims, "f32", strides=(64, 8, 1)), _strided_dims, None),
         _view("reshape nchw, h and w joined", lambda d: d.reshape((*d.dims[:2], 3136)), "nchw", 2, 64, 56, 56),
         _view("reshape nChw16c, h and w joined", lambda d: d.reshape((*d.dims[:2], 3136)), "nChw16c", 2, 64, 56, 56),
         _view("reshape oihw, a unit axis inserted", lambda d: d.reshape((1, *d.dims)), "OIhw16i16o", 64, 64, 3, 3),
@@ -87,24 +85,17 @@ def rows() -> list[Row]:
     ]
 
 
-def seconds_per_call(row: Row) -> float:
+def _seconds_per_call(row: _Row) -> float:
     """Return the seconds of one call in one round."""
     _, call, make, _ = row
     arguments = make()
     gc.collect()
-
-    def call_each() -> None:
-        for argument in arguments:
-            call(argument)
-
     with without_garbage_collection():
-        return time_call(call_each)[0] / len(arguments)
+        return time_call(lambda: [call(argument) for argument in arguments])[0] / len(arguments)
 
 
 def measure_descriptors(rounds: int = ROUNDS) -> list[Figure]:
     """Return every figure; all rows take turns."""
-    table = rows()
-    times = [[seconds_per_call(row) for row in table] for _ in range(rounds)]
-    return [
-        Figure(row[0], spread(seconds), row[3]) for row, seconds in zip(table, zip(*times, strict=True), strict=True)
-    ]
+    rows = _rows()
+    times = zip(*([_seconds_per_call(row) for row in rows] for _ in range(rounds)), strict=True)
+    return [Figure(row[0], spread(seconds), row[3]) for row, seconds in zip(rows, times, strict=True)]

@@ -18,8 +18,7 @@ from random import Random
 
 from benchmarks.cases import DRAWN, BytesOf, Dims, Pair, grow
 
-AIM = 60
-"""Percent of the best copy that each of these pairs is to reach beyond the L3."""
+AIM = 60  # percent of the best copy that each of these pairs is to reach beyond the L3
 _DRAWS = 2  # of each pair
 _ATTEMPTS = 1000
 _Grown = tuple[tuple[int, int], ...]  # axes that grow, each with its step
@@ -30,20 +29,12 @@ _Draw = Callable[
 
 def drawn_pairs(seed: int) -> Sequence[Pair]:
     """Return each pair as often as its dims are drawn."""
-    return [
-        Pair(
-            src,
-            dst,
-            src_type,
-            dst_type,
-            f"{note}, draw {n + 1}",
-            DRAWN,
-            AIM,
-            fit=partial(_fit, draw, grown, f"{seed} {i} {n}"),
-        )
-        for i, (src, dst, src_type, dst_type, draw, grown, note) in enumerate(_PAIRS)
-        for n in range(_DRAWS)
-    ]
+    pairs = []
+    for i, (src, dst, src_type, dst_type, draw, grown, note) in enumerate(_PAIRS):
+        for n in range(_DRAWS):
+            fit = partial(_fit, draw, grown, f"{seed} {i} {n}")
+            pairs.append(Pair(src, dst, src_type, dst_type, f"{note}, draw {n + 1}", DRAWN, AIM, fit=fit))
+    return pairs
 
 
 def _fit(draw: _Draw, grown: _Grown, seed: str, nbytes: BytesOf, footprint: int, at_least: bool) -> Dims:

@@ -40,16 +40,12 @@ PIECES = ("cold", "warm", "run")
 REASONS = Path(__file__).with_name("network_misses.toml")
 AIMS: Mapping[str, float] = {"ONNX Runtime": 1.25, "OpenVINO": 1.07}
 """How many times as fast as each runtime Inlay is to be, in the geometric mean."""
-LEAST = 0.98
-"""How many times as fast Inlay is to be with every network."""
+LEAST = 0.98  # how many times as fast Inlay is to be with every network
 COLD, WARM, ARENA, PREDICTED = 15.0, 1.0, 6e6, 0.15
 """ResNet-50 at batch 1: seconds to plan and compile, bytes of the arena, error of the prediction as a part of it."""
 _LIBRARIES = ("onnxruntime", "openvino", "torch", "onednn-cpu-gomp")
 _ROUNDS = 25
 _GLANCES = 5  # at how slow the machine is, before and after each round
-
-
-# One piece, in a process of its own
 
 
 def measure(name: str, batch: int, piece: str, rounds: int) -> dict[str, Any]:
@@ -87,9 +83,6 @@ def times_predicted(model: bytes) -> float:
         slow += [costs.slowdown() for _ in range(_GLANCES)]
         ratios.append(1e3 * seconds / (plan.ms * median(slow)))
     return median(ratios)
-
-
-# Results
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,17 +51,11 @@ class Peer:
         return self.prepare(src, dst, PLAIN, {})
 
 
-def _inlay(src: Memory, dst: Memory, attributes: Attributes, values: Operands) -> Call:
-    return inlay_call(compile_reorder(src.desc, dst.desc, attributes), src, dst, values)
-
-
 def sources_of_inlay() -> str:
     """Return a digest of Inlay's sources: runs of the same version and digest measured the same code."""
     root = Path(inlay.__file__).parent
-    digest = sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
-    return digest.hexdigest()[:8]
+    sources = (str(path.relative_to(root)).encode() + path.read_bytes() for path in sorted(root.rglob("*.py")))
+    return sha256(b"".join(sources)).hexdigest()[:8]
 
 
 def _find_onednn(name: str, folder: Path, remedy: str) -> Peer | str:
@@ -87,7 +81,8 @@ def _onednn(
         raise Unimplemented(re.split(r", src |: MemoryDesc", str(error))[0]) from None
 
 
-# NumPy and PyTorch
+def _inlay(src: Memory, dst: Memory, attributes: Attributes, values: Operands) -> Call:
+    return inlay_call(compile_reorder(src.desc, dst.desc, attributes), src, dst, values)
 
 
 def _find_torch(threads: int) -> Peer | str:
@@ -128,21 +123,12 @@ def in_passes(copy: Contender, src: Memory, dst: Memory) -> Call:
         if "more than one copy" not in str(reason):
             raise
     dense = MemoryDesc(tuple(map(max, src.desc.padded_dims, dst.desc.padded_dims)), dst.desc.data_type)
-    between = huge_buffer(dense.size)
-    (of, first), (to, second) = ((_whole(memory), _part(dense, memory, between)) for memory in (src, dst))
+    between, start = huge_buffer(dense.size), (0,) * dense.ndims
+    descs = [MemoryDesc(m.desc.padded_dims, m.desc.data_type, m.desc.tag) for m in (src, dst)]  # padding as elements
+    of, to = Memory(descs[0], src.buffer), Memory(descs[1], dst.buffer)
+    first, second = (Memory(dense.submemory(desc.dims, start), between) for desc in descs)
     calls = copy(of, first), copy(second, to)
     return lambda: [call() for call in calls]
-
-
-def _whole(memory: Memory) -> Memory:
-    """Return the same buffer with its padding as elements."""
-    desc = memory.desc
-    return Memory(MemoryDesc(desc.padded_dims, desc.data_type, desc.tag), memory.buffer)
-
-
-def _part(dense: MemoryDesc, memory: Memory, buffer: Any) -> Memory:
-    """Return the part of a dense array that the padded elements of `memory` correspond to."""
-    return Memory(dense.submemory(memory.desc.padded_dims, (0,) * dense.ndims), buffer)
 
 
 def _require_equal_conversion(src: MemoryDesc, dst: MemoryDesc) -> None:
@@ -212,8 +198,6 @@ def _require_operators(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes)
 def _tensor(torch: Any, memory: Memory) -> Any:
     return torch_view(torch, memory, str(memory.desc.data_type), memory.desc.dims, memory.desc.strides)
 
-
-# All of them
 
 _PREFIX = Path(sys.prefix)
 _SECOND = "pip install --ignore-installed --prefix FOLDER 'onednn==2026.1.*', with onednn-3.13 in sys.prefix as FOLDER"

@@ -35,9 +35,6 @@ class Unreadable(ValueError):
     """A file has other content than expected, or belongs to another run."""
 
 
-# The machine
-
-
 @dataclass(frozen=True, slots=True)
 class Machine:
     """The machine of a run: all that its figures depend on."""
@@ -90,9 +87,6 @@ def library_versions() -> str:
     return f"llvmlite {llvmlite.__version__} with LLVM {llvm}, ml_dtypes {ml_dtypes.__version__}"
 
 
-# Figures and runs
-
-
 @dataclass(frozen=True, slots=True)
 class Figure:
     """A time beside its aim."""
@@ -123,7 +117,8 @@ class Row:
     @property
     def copy(self) -> tuple[str, float]:
         """The copy that was 100 % in the first run, and the median of its seconds."""
-        return self.results[0].measured.best_copy, median(result.measured.copy_time for result in self.results)
+        measured = [result.measured for result in self.results]
+        return measured[0].best_copy, median(m.time(m.best_copy) for m in measured)
 
     @property
     def absent(self) -> dict[str, str]:
@@ -145,10 +140,8 @@ def over_runs(figures: Sequence[Spread]) -> Spread:
     >>> over_runs([Spread(87.0, 80.0, 90.0), Spread(85.0, 84.0, 86.0), Spread(88.0, 87.0, 89.0)])
     Spread(median=87.0, low=85.0, high=88.0)
     """
-    if len(figures) == 1:
-        return figures[0]
     medians = [figure.median for figure in figures]
-    return Spread(median(medians), min(medians), max(medians))
+    return figures[0] if len(figures) == 1 else Spread(median(medians), min(medians), max(medians))
 
 
 def rows_of(results: Iterable[Result]) -> list[Row]:
@@ -157,9 +150,6 @@ def rows_of(results: Iterable[Result]) -> list[Row]:
     for result in results:
         groups.setdefault((result.case.label, result.case.dims), []).append(result)
     return [Row(group[0].case, tuple(group)) for group in groups.values()]
-
-
-# The record
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +172,11 @@ class Record:
     startup: list[Figure] = field(default_factory=list)  # times of importing, compiling and calling
     is_complete: bool = False  # the run came to its end
 
+    @property
+    def runs(self) -> list[int]:
+        """The numbers of the runs that have results."""
+        return sorted({result.run for result in self.results})
+
     def result(self, case: Case, run: int) -> Result | None:
         """Return the result of a case in a run; None if it was not measured."""
         return next((r for r in self.results if r.run == run and r.case == case), None)
@@ -195,10 +190,8 @@ class Record:
     def add(self, result: Result) -> None:
         """Store a result in place of an earlier one of the same case and run, and write the file."""
         earlier = self.result(result.case, result.run)
-        if earlier is None:
-            self.results.append(result)
-        else:
-            self.results[self.results.index(earlier)] = result
+        at = len(self.results) if earlier is None else self.results.index(earlier)
+        self.results[at : at + 1] = [result]
         self.write()
 
     def write(self) -> None:
@@ -229,7 +222,8 @@ def load_record(path: Path) -> Record:
     """Return the run that a file holds; raise `Unreadable` if it is no record."""
     try:
         read = json.loads(path.read_text())
-        machine = Machine(**{k: v if isinstance(v, int) else tuple(v) for k, v in read["machine"].items()})
+        its = read["machine"]
+        machine = Machine(tuple(its["lines"]), tuple(its["processors"]), its["l2"], its["l3"])
         setup = Setup(machine, Rounds(**read["rounds"]), read["versions"], read["missing"])
         results = [_result(entry) for entry in read["results"]]
         startup = [Figure(f["name"], Spread(**f["seconds"]), f["aim"]) for f in read["startup"]]
@@ -247,13 +241,8 @@ def merge_records(records: Sequence[Record]) -> Record:
                 f"{other.path} comes from another machine than {first.path}: "
                 f"{other.setup.machine.lines[0]}, not {first.setup.machine.lines[0]}"
             )
-    runs = [(record, run) for record in records for run in sorted({result.run for result in record.results})]
-    results = [
-        Result(r.case, r.measured, number, r.share_of_others)
-        for number, (record, run) in enumerate(runs)
-        for r in record.results
-        if r.run == run
-    ]
+    runs = [[r for r in record.results if r.run == run] for record in records for run in record.runs]
+    results = [replace(result, run=number) for number, run in enumerate(runs) for result in run]
     startup = next((record.startup for record in records if record.startup), [])
     return Record(first.setup, None, results, startup, all(record.is_complete for record in records))
 

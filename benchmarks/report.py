@@ -11,26 +11,15 @@ from statistics import geometric_mean
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.aims import (
-    RIVAL,
-    Aim,
-    Reason,
-    aims_over,
-    known_reasons,
-    missed_aims,
-    missed_by,
-    reason_cells,
-    stale_reasons,
-    without_reason,
-)
+from benchmarks import aims
+from benchmarks.aims import Aim, Reason, missed_by, reason_cells
 from benchmarks.record import Figure, Record, Row
 from benchmarks.rounds import FAR, LOUD
 from inlay.bench.contenders import DIFFERS
 from inlay.bench.measurement import INLAY, percent_text, ratio_text, seconds_text, table, time_text
-from inlay.bench.picture import Bar, draw_bars
+from inlay.render.bars import Bar, draw_bars
 
-QUIET = 0.03
-"""Share of all processors that the system itself needs."""
+QUIET = 0.03  # share of all processors that the system itself needs
 _MANY = 4
 _SUFFERS = "threads that wait for each other suffer most from company"
 
@@ -46,13 +35,13 @@ def show(record: Record, rows: Sequence[Row], svg_file: Path | None) -> bool:
     Post-condition: True if all contenders left the same bytes as Inlay.
     """
     to, head = console(), head_lines(record, rows)
-    others, reasons = [name for name in record.setup.versions if name != INLAY], known_reasons()
+    others, reasons = [name for name in record.setup.versions if name != INLAY], aims.known_reasons()
     for line in head:
         to.print(line, markup=False)
-    to.print(*reorder_tables(rows, others), means_table(rows, others), aims_table(aims_over(rows)))
-    if missed := missed_aims(rows, reasons):
+    to.print(*reorder_tables(rows, others), means_table(rows, others), aims_table(aims.aims_over(rows)))
+    if missed := aims.missed_aims(rows, reasons):
         to.print(misses_table(missed))
-    for reason in stale_reasons(reasons, rows):
+    for reason in aims.stale_reasons(reasons, rows):
         to.print(f"misses.toml explains what is not missed: {reason.case} {reason.misses}", markup=False)
     if record.startup:
         to.print(figures_table("Before and beside the move, fresh processes", record.startup))
@@ -67,7 +56,7 @@ def show(record: Record, rows: Sequence[Row], svg_file: Path | None) -> bool:
 def head_lines(record: Record, rows: Sequence[Row]) -> list[str]:
     """Return the conditions of all figures: machine, versions, sizes, rounds."""
     setup = record.setup
-    rounds, runs = setup.rounds, len({result.run for result in record.results})
+    rounds, runs = setup.rounds, len(record.runs)
     sizes = {row.case.size: None for row in rows}
     bounds = (f"{size.name} {'<=' if size.warm else '>='} {size.footprint / 2**20:g} MiB" for size in sizes)
     spread = f"medians of {rounds.count} interleaved rounds, quartiles in brackets"
@@ -119,9 +108,7 @@ def _times(others: Iterable[str]) -> list[str]:
 def met_text(row: Row) -> str:
     """Return whether the case meets its aims, or which it misses."""
     missed = missed_by(row)
-    if missed is None:
-        return "-"
-    return "NO: " + ", ".join(missed) if missed else "yes"
+    return "-" if missed is None else "NO: " + ", ".join(missed) if missed else "yes"
 
 
 def means_table(rows: Sequence[Row], others: Sequence[str]) -> Table:
@@ -145,9 +132,9 @@ def means_table(rows: Sequence[Row], others: Sequence[str]) -> Table:
     return table(("cases", "count", *(f"{name} %" for name in (INLAY, *others)), *_times(others)), lines, title)
 
 
-def aims_table(aims: Iterable[Aim]) -> Table:
+def aims_table(found: Iterable[Aim]) -> Table:
     """Return the aims over many cases, each beside the measured figure."""
-    lines = [(aim.name, aim.found, aim.wanted, "yes" if aim.is_met else "NO") for aim in aims]
+    lines = [(aim.name, aim.found, aim.wanted, "yes" if aim.is_met else "NO") for aim in found]
     return table(("what", "found", "aim", "met"), lines, "What is aimed at")
 
 
@@ -159,7 +146,7 @@ def misses_table(missed: Sequence[tuple[Row, str, Reason | None]]) -> Table:
         if what != "copy":
             found, aim = f"{ratio_text(row.times_faster_than(what))} x {what}", "1"
         lines.append((row.case.label, found, aim, *reason_cells(reason)))
-    title = f"Missed: {len(missed)}{without_reason([reason for _, _, reason in missed])}"
+    title = f"Missed: {len(missed)}{aims.without_reason([reason for _, _, reason in missed])}"
     return table(
         ("case", "found", "aim", "reason", "tried"), lines, title, left=("found", "aim"), fold=("reason", "tried")
     )
@@ -208,7 +195,8 @@ def bar_of(row: Row) -> Bar:
     case, missed = row.case, missed_by(row)
     percent = {name: row.percent_of_copy(name) for name in row.peers}
     dims, aim = "x".join(map(str, case.dims)), "" if case.aim is None else f"{case.aim:.0f} % of the copy and "
-    lines = [f"{case.label}, {dims}: copy {time_text(row.copy[1])} ({row.copy[0]}); aim {aim}no slower than {RIVAL}"]
+    name, seconds = row.copy
+    lines = [f"{case.label}, {dims}: copy {time_text(seconds)} ({name}); aim {aim}no slower than {aims.RIVAL}"]
     for name, figure in percent.items():
         faster = "" if name == INLAY else f", Inlay is {ratio_text(row.times_faster_than(name))} times as fast"
         lines.append(f"{name}: {percent_text(figure)} % of the copy{faster}")

@@ -24,14 +24,11 @@ from inlay.measure.disturbance import IdleWait, OtherLoad
 from inlay.measure.interleaved import Call, Judge, Turn, measure_interleaved
 from inlay.memory import Memory
 
-DEFAULT_ROUNDS, FEWEST = 9, 3
-"""Rounds of a run, and the least number of rounds in which every contender takes part."""
-FAR = 1.5
-"""A contender that takes so many times as long as Inlay in each of the first rounds takes part in no others."""
+DEFAULT_ROUNDS, FEWEST = 9, 3  # rounds of a run, and the least number of rounds in which every contender takes part
+FAR = 1.5  # a contender that takes so many times as long as Inlay in each of the first rounds takes part in no others
 LOUD = 0.10
 """Share of all processors that other processes take during a disturbed case: more than the system's clock errs by."""
-TRIES = 3
-"""Attempts at a disturbed case."""
+TRIES = 3  # attempts at a disturbed case
 _COPY = "copy "
 _LINE = 64
 _LOOK_SECONDS = 1e-3  # for which the process is watched before it counts as asleep, twice in a row
@@ -66,8 +63,7 @@ class Rounds:
         return measure_interleaved(calls, self.count, turn, judge=judge, **few)  # type: ignore[arg-type]
 
 
-QUICK = Rounds(count=3, block_seconds=1e-3, settle_seconds=12e-3, warm_enough=8e-3)
-"""Rounds that suffice for a look."""
+QUICK = Rounds(count=3, block_seconds=1e-3, settle_seconds=12e-3, warm_enough=8e-3)  # rounds that suffice for a look
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +103,8 @@ def measure_case(case: Case, peers: Sequence[Peer], memcpy: ThreadedMemcpy, roun
     copies["memcpy"] = lambda: memcpy.copy(src[:half], dst[:half])
     others = OtherLoad()
     times = rounds.measure(calls | {f"{_COPY}{name}": call for name, call in copies.items()}, case.size.warm, decided)
-    seconds = {name: times[name] for name in calls}
-    copied = {name: times[f"{_COPY}{name}"] for name in copies}
-    return Result(case, Measurement(seconds, copied, absent), run, others.share())
+    copied = {name: times.pop(f"{_COPY}{name}") for name in copies}
+    return Result(case, Measurement(times, copied, absent), run, others.share())
 
 
 def agreeing(peers: Sequence[Peer], case: Case, src: Bytes, dst: Bytes) -> tuple[dict[str, Call], dict[str, str]]:
@@ -129,19 +124,15 @@ def decided(times: Mapping[str, Sequence[float]]) -> set[str]:
     best = min(map(median, copies.values()), default=0.0)
     out = {name for name, seconds in copies.items() if min(seconds) > best}
     ours = times.get(INLAY, ())
-    for name in times.keys() - copies.keys() - {INLAY}:
-        if ours and all(a > FAR * b for a, b in zip(times[name], ours, strict=False)):
-            out.add(name)
-    return out
+    others = times.keys() - copies.keys() - {INLAY} if ours else set()
+    return out | {n for n in others if all(a > FAR * b for a, b in zip(times[n], ours, strict=False))}
 
 
 def fill_source(buffer: Bytes, desc: MemoryDesc) -> None:
     """Write values to the elements, and zeros to the padding, on which contenders may rely."""
     assert desc.data_type is not None, "a case has types"
-    if desc.padded_dims == desc.dims:
-        fill_with_values(buffer, desc.data_type)
-        return
-    plain = MemoryDesc(desc.dims, desc.data_type)
-    values = huge_buffer(plain.size)
+    plain, is_padded = MemoryDesc(desc.dims, desc.data_type), desc.padded_dims != desc.dims
+    values = huge_buffer(plain.size) if is_padded else buffer
     fill_with_values(values, desc.data_type)
-    in_passes(numpy, Memory(plain, values), Memory(desc, buffer[: desc.size]))()
+    if is_padded:
+        in_passes(numpy, Memory(plain, values), Memory(desc, buffer[: desc.size]))()

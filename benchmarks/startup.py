@@ -17,10 +17,8 @@ from statistics import median
 from benchmarks.record import Figure
 from inlay.measure.statistics import spread
 
-SMALL_RATIO = 1.5
-"""How many times as long as oneDNN's a call of 64 kB may take."""
-PROCESSES = 5
-"""Fresh processes for each figure."""
+SMALL_RATIO = 1.5  # how many times as long as oneDNN's a call of 64 kB may take
+PROCESSES = 5  # fresh processes for each figure
 _Answer = dict[str, float]  # seconds that one process of `startup_probe` measured
 
 
@@ -29,9 +27,8 @@ def measure_startup(processes: int = PROCESSES) -> list[Figure]:
     with tempfile.TemporaryDirectory() as code, tempfile.TemporaryDirectory() as folder:
         bytecode, cache = {"PYTHONPYCACHEPREFIX": code, "PYTHONDONTWRITEBYTECODE": ""}, {"INLAY_CACHE_DIR": folder}
         _probe("import", bytecode)
-        imports, needs = zip(
-            *((_probe("import", bytecode), _probe("needs", bytecode)) for _ in range(processes)), strict=True
-        )
+        pairs = [(_probe("import", bytecode), _probe("needs", bytecode)) for _ in range(processes)]
+        imports, needs = zip(*pairs, strict=True)
         cold, warm = zip(*(_compile_twice() for _ in range(processes)), strict=True)
         calls, small = ([_probe(what, cache) for _ in range(processes)] for what in ("call", "small"))
         return [

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.aims import UNKNOWN, Aim, Reason, aims_over, known_reasons, missed_aims, missed_by, stale_reasons
+from benchmarks.aims import Aim, Reason, aims_over, known_reasons, missed_aims, missed_by, stale_reasons
 from benchmarks.buffers import ThreadedMemcpy
 from benchmarks.cases import Case, Pair, Size, all_cases
 from benchmarks.record import (
@@ -32,9 +32,9 @@ from benchmarks.record import (
 from benchmarks.report import bar_of, bystander_lines, met_text, misses_table
 from benchmarks.rounds import Result, Rounds, measure_in_quiet
 from inlay.bench.measurement import Measurement, percent_text
-from inlay.bench.picture import SCALE, draw_bars
 from inlay.descriptor import Extras
 from inlay.measure.statistics import Spread
+from inlay.render.bars import SCALE, draw_bars
 from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
 from tests.support.paths import ROOT
 
@@ -156,7 +156,7 @@ def test_a_miss_stands_beside_its_reason_and_a_reason_without_a_miss_is_stale() 
     cells = [[str(cell) for cell in column.cells] for column in table.columns]
     assert cells[1] == ["50.0 [50-50] % of copy", "0.50 [0.50-0.50] x oneDNN", "0.50 [0.50-0.50] x oneDNN"]
     assert cells[2] == ["80 %", "1", "1"]
-    assert cells[3] == [transposed.reason, UNKNOWN, UNKNOWN]
+    assert cells[3] == [transposed.reason, *["no reason is written down"] * 2]
     assert cells[4] == [transposed.tried, "", ""]
 
 

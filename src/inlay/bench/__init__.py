@@ -3,12 +3,10 @@
 `inlay bench`, `examples/demo.py` and `python -m benchmarks` share these modules. Data flows through them in this order:
 
     measurement     the record of a comparison: times, figures, tables
-    picture         a record as bars
     contenders      the same reorder as a call of Inlay, oneDNN, NumPy and PyTorch
     reorders        `bench`: one reorder
     machine_report  the machine model beside what the operating system reports
     runtimes        ONNX Runtime, OpenVINO and PyTorch, each in its configurations
-    torch_graphs    a network in functions of PyTorch
     networks        `bench_network`: one network
 
 Terms:

@@ -6,6 +6,7 @@ side has padding, or a loop has no stride, one copy cannot do the reorder.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any, TypeAlias
 
@@ -30,8 +31,8 @@ Contender: TypeAlias = Callable[[Memory, Memory], Call]
 TORCH_TYPES: Mapping[str, str] = {
     "f64": "float64",
     "f32": "float32",
-    "bf16": "bfloat16",
     "f16": "float16",
+    "bf16": "bfloat16",
     "s32": "int32",
     "s8": "int8",
     "u8": "uint8",
@@ -47,10 +48,8 @@ _SPOILED = 0xA5
 
 def inlay_call(reorder: CompiledReorder, src: Memory, dst: Memory, values: Operands | None = None) -> Call:
     """Return a call of the compiled reorder; `values` are those of its attributes."""
-    run, addresses = reorder.run, (src.address, dst.address)
-    if reorder.block is None:
-        return lambda: run(*addresses)
-    return lambda: run(*addresses, values or {})
+    operands: list[Any] = [] if reorder.block is None else [values or {}]
+    return partial(reorder.run, src.address, dst.address, *operands)
 
 
 def onednn(src: Memory, dst: Memory) -> Call:
@@ -92,10 +91,9 @@ def numpy(src: Memory, dst: Memory) -> Call:
         Unimplemented: one strided copy cannot do the reorder.
     """
     shape, strides = _one_copy(src, dst)
-    views = []
+    views, keeps_type = [], _type_of(src) == _type_of(dst)
     for memory, steps in zip((src, dst), strides, strict=True):
-        data_type = _type_of(memory)
-        item = np.dtype(f"u{data_type.itemsize}") if _keeps_type(src, dst) else data_type.dtype
+        item = np.dtype(f"u{_type_of(memory).itemsize}") if keeps_type else _type_of(memory).dtype
         first = memory.desc.offset0 * item.itemsize
         views.append(np.ndarray(shape, item, memory.buffer, first, [step * item.itemsize for step in steps]))
     return lambda: np.copyto(views[1], views[0], casting="unsafe")
@@ -110,12 +108,10 @@ def torch(src: Memory, dst: Memory) -> Call:
     shape, strides = _one_copy(src, dst)
     library = require_installed("torch")
     library.set_num_threads(get_num_threads())
-    views = []
-    for memory, steps in zip((src, dst), strides, strict=True):
-        data_type = _type_of(memory)
-        name = _TORCH_TYPE_OF_SIZE[data_type.itemsize] if _keeps_type(src, dst) else data_type.name
-        views.append(torch_view(library, memory, name, shape, steps))
-    return lambda: views[1].copy_(views[0])
+    types = [_type_of(memory) for memory in (src, dst)]
+    names = [_TORCH_TYPE_OF_SIZE[t.itemsize] if types[0] == types[1] else t.name for t in types]
+    of, to = (torch_view(library, *view) for view in zip((src, dst), names, (shape, shape), strides, strict=True))
+    return lambda: to.copy_(of)
 
 
 def torch_view(library: Any, memory: Memory, name: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
@@ -145,10 +141,6 @@ def require_installed(package: str) -> Any:
 
 def _type_of(memory: Memory) -> DataType:
     return memory.desc.require_layout("bench")[1]
-
-
-def _keeps_type(src: Memory, dst: Memory) -> bool:
-    return src.desc.data_type == dst.desc.data_type
 
 
 def _one_copy(src: Memory, dst: Memory) -> tuple[tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]]]:

@@ -25,9 +25,10 @@ class MachineReport:
     def __str__(self) -> str:
         """Return a row for each level: measured capacity, reported capacity, bandwidth."""
         model = self.model
+        l2, last = (_megabytes(model.l2), self._reported(2)), (_megabytes(model.last_level), self._reported(3))
         rows = [
-            ("L2, per thread", _megabytes(model.l2), _megabytes(self._reported(2)), f"{model.l2_bandwidth:.1f}"),
-            ("last level", _megabytes(model.last_level), _megabytes(self._reported(3)), f"{model.l3_bandwidth:.1f}"),
+            ("L2, per thread", *l2, f"{model.l2_bandwidth:.1f}"),
+            ("last level", *last, f"{model.l3_bandwidth:.1f}"),
             ("memory", "", "", f"{model.memory_bandwidth:.1f}"),
         ]
         threads = f"{model.threads} thread{'s' * (model.threads != 1)}"
@@ -37,9 +38,9 @@ class MachineReport:
             f"streaming stores win from {_megabytes(model.streaming_from)} where nothing reads the result"
         )
 
-    def _reported(self, level: int) -> int:
-        """Return the bytes of the data cache of a level; 0 where the system reports none."""
-        return max((c.nbytes for c in self.reported if c.level == level and c.holds_data), default=0)
+    def _reported(self, level: int) -> str:
+        """Return the capacity of the data cache of a level, as the system reports it."""
+        return _megabytes(max((c.nbytes for c in self.reported if c.level == level and c.holds_data), default=0))
 
 
 def measure_machine() -> MachineReport:

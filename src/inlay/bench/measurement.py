@@ -53,11 +53,6 @@ class Measurement:
         most = max(map(len, self.copies.values()))
         return min((name for name, times in self.copies.items() if len(times) == most), key=self.time)
 
-    @property
-    def copy_time(self) -> float:
-        """Seconds of the fastest copy."""
-        return self.time(self.best_copy)
-
     def percent_of_copy(self, name: str) -> Spread:
         """Return the speed of a contender, where that of the fastest copy is 100."""
         return paired_ratio(self.copies[self.best_copy], self._times(name)).times(100)

@@ -103,11 +103,10 @@ class NetworkReport:
             f"{self.reorders} reorder{'s' * (self.reorders != 1)}, arena {self.arena_bytes / 1e6:.2f} MB",
             f"predicted {self.predicted_ms:.3g} ms, measured {1e3 * self.measured.time(INLAY):.3g} ms",
         ]
-        rows += [f"costs of {self.sources}"] if self.sources is not None else []
-        rows += [str(self.numpy)] if self.numpy is not None else []
-        rows += [self.note] if self.note else []
-        rows.append(runtimes_text(self.measured, self.configurations))
-        return "\n".join([*rows, *(f"{name}: {reason}" for name, reason in self.measured.absent.items())])
+        costs = "" if self.sources is None else f"costs of {self.sources}"
+        rows += filter(None, [costs, str(self.numpy or ""), self.note])
+        absent = (f"{name}: {reason}" for name, reason in self.measured.absent.items())
+        return "\n".join([*rows, runtimes_text(self.measured, self.configurations), *absent])
 
 
 def runtimes_text(measured: Measurement, configurations: Mapping[str, str]) -> str:
@@ -171,12 +170,19 @@ def bench_network(
         Measurement(measure_interleaved(calls, rounds, _TURN), absent=absent),
         hows,
         {INLAY: 0.0} | {name: error for name, (_, error) in chosen.items()},
-        *(planned.ms, planned.bound, session.arena.nbytes),
-        *(len(planned.program.steps), len(planned.reorders), planning, compiling),
-        note="; ".join(filter(None, (planned.load, session.note))),
+        planning=planning,
+        compiling=compiling,
         numpy=session.measure_numpy(inputs) if session.numpy.count else None,
-        sources=planned.sources,
+        **_plan_figures(planned, session),
     )
+
+
+def _plan_figures(planned: Plan, session: Session) -> dict[str, Any]:
+    return {
+        **{"predicted_ms": planned.ms, "bound_ms": planned.bound, "arena_bytes": session.arena.nbytes},
+        **{"steps": len(planned.program.steps), "reorders": len(planned.reorders), "sources": planned.sources},
+        "note": "; ".join(filter(None, (planned.load, session.note))),
+    }
 
 
 def _require_rounds_and_engine(rounds: int, engine: EngineLike) -> None:

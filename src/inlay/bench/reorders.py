@@ -58,7 +58,7 @@ class Report:
             "moved_bytes": self.moved_bytes,
             "threads": self.threads,
             "decision": self.decision,
-            "measured": {name: self.measured.figures(key) for name, key in self._lines().items()},
+            "measured": {name: self.measured.figures(key) for name, key in _lines(self.measured).items()},
             "absent": dict(self.measured.absent),
         }
 
@@ -70,14 +70,15 @@ class Report:
         absent = (f"{name}: {reason}" for name, reason in self.measured.absent.items())
         return "\n".join([head, comparison_text(self.measured, self.moved_bytes), *absent])
 
-    def _lines(self) -> dict[str, str]:
-        return {COPY: self.measured.best_copy} | {name: name for name in self.measured.seconds}
+
+def _lines(measured: Measurement, copy: str = COPY) -> dict[str, str]:
+    return {copy: measured.best_copy} | {name: name for name in measured.seconds}
 
 
 def comparison_text(measured: Measurement, nbytes: int, copy: str = COPY) -> str:
     """Return a table of contenders that move `nbytes` bytes: the first line is the fastest copy."""
     rows = []
-    for name, key in ({copy: measured.best_copy} | {name: name for name in measured.seconds}).items():
+    for name, key in _lines(measured, copy).items():
         percent, seconds = measured.percent_of_copy(key), measured.time(key)
         share = f"{percent.median:.0f} ({percent.low:.0f} to {percent.high:.0f})"
         has_ratio = name not in (copy, INLAY) and INLAY in measured.seconds
@@ -111,12 +112,11 @@ def bench(src: MemoryDesc, dst: MemoryDesc, *, rounds: int = ROUNDS, tune: float
     others = {name: partial(make, one, two) for name, make in contenders.CONTENDERS.items()}
     calls, absent = agreeing_calls({INLAY: lambda: inlay_call(reorder, one, two)} | others, src, two)
     if reorder.decision.choice != BY_MODEL:
-        own = {INLAY: calls.pop(INLAY), MODEL: _by_model(one, two)}
-        calls = own | calls
+        calls = {INLAY: calls.pop(INLAY), MODEL: _by_model(one, two)} | calls
     copies = copies_of(moved)
     times = measure_interleaved(calls | copies, rounds)
-    seconds, copied = ({name: times[name] for name in group} for group in (calls, copies))
-    return Report(src, dst, moved, get_num_threads(), str(reorder.decision), Measurement(seconds, copied, absent))
+    measured = Measurement(times, {name: times.pop(name) for name in copies}, absent)
+    return Report(src, dst, moved, get_num_threads(), str(reorder.decision), measured)
 
 
 def _filled(desc: MemoryDesc) -> Memory:

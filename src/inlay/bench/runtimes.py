@@ -2,7 +2,7 @@
 
     ONNX Runtime    all optimizations of the graph; operators of the file or of opset 13; bound inputs
     OpenVINO        for latency, one stream, arithmetic of f32, shared inputs
-    torch           eager in either memory format (see `torch_graphs`), or compiled on request
+    torch           eager in either memory format (see `inlay.graph.torch_graph`), or compiled on request
 
 All have the same number of threads and get the same arrays. A runtime yields its configurations one by one, so that
 one whose numbers are wrong or which is slower can be dropped before the next is made.
@@ -91,30 +91,21 @@ def with_outputs(model: Model, tensors: list[str]) -> Model:
 class NetworkInputs:
     """A network and its inputs, as every runtime gets them."""
 
-    model: Model
-    """The model as `prepare_model` returns it."""
-    graph: OpGraph
-    """The same network as operations."""
-    inputs: Mapping[str, Array]
-    """An array for each input."""
-    compared: tuple[str, ...]
-    """Tensors that are compared besides the outputs."""
-    threads: int
-    """The number of threads of each runtime."""
-    compiles: bool = False
-    """True if PyTorch compiles the network too, which takes up to a minute."""
+    model: Model  # the model as `prepare_model` returns it
+    graph: OpGraph  # the same network as operations
+    inputs: Mapping[str, Array]  # an array for each input
+    compared: tuple[str, ...]  # tensors that are compared besides the outputs
+    threads: int  # the number of threads of each runtime
+    compiles: bool = False  # true if PyTorch compiles the network too, which takes up to a minute
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
     """A network in one configuration of a runtime, ready to run."""
 
-    how: str
-    """The configuration in words."""
-    call: Call
-    """A run."""
-    results: Callable[[], Mapping[str, Array]]
-    """Returns outputs and compared tensors of a run: for comparing, not for timing."""
+    how: str  # the configuration in words
+    call: Call  # a run
+    results: Callable[[], Mapping[str, Array]]  # outputs and compared tensors of a run: for comparing, not for timing
 
 
 Runtime: TypeAlias = Callable[[NetworkInputs], Iterator[Configuration]]
@@ -165,13 +156,8 @@ def openvino(case: NetworkInputs) -> Iterator[Configuration]:
 
 
 def _prepare_openvino(library: Any, model: Model, case: NetworkInputs) -> _Prepared:
-    options = {
-        "PERFORMANCE_HINT": "LATENCY",
-        "NUM_STREAMS": 1,
-        "INFERENCE_NUM_THREADS": case.threads,
-        "INFERENCE_PRECISION_HINT": "f32",
-    }
-    core = library.Core()
+    options = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
+    core, options["INFERENCE_NUM_THREADS"] = library.Core(), case.threads
     request = core.compile_model(core.read_model(model.SerializeToString()), "CPU", options).create_infer_request()
     names = [value.name for value in model.graph.output]
     for name, array in case.inputs.items():
@@ -206,7 +192,7 @@ def torch(case: NetworkInputs) -> Iterator[Configuration]:
         Unimplemented: it is not installed, or has no function for an operation.
     """
     library = require_installed("torch")
-    from inlay.bench.torch_graphs import torch_runs
+    from inlay.graph.torch_graph import torch_runs
 
     library.set_num_threads(case.threads)
     for how, run in torch_runs(library, case.graph, case.inputs, compiles=case.compiles):

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 
-from inlay.bench.measurement import INLAY
 from inlay.measure.statistics import Spread
 from inlay.render.text import CHALK, INK
 
@@ -33,11 +32,11 @@ class Bar:
     table: str
     """Name of the table that the row belongs to."""
     label: str
-    """The row."""
+    """Name of the row."""
     panel: str
-    """The panel: the size of the case."""
+    """Name of the panel: the size of the case."""
     percent: Mapping[str, Spread]
-    """Percent of the best copy of each contender."""
+    """Percent of the best copy of each contender; Inlay is the first."""
     aim: float | None = None
     """Percent to reach; None without an aim."""
     state: str = "free"
@@ -129,7 +128,7 @@ def _draw_table(body: list[str], name: str, bars: Sequence[Bar], panels: Sequenc
 
 
 def _draw_bar(body: list[str], bar: Bar, x: float, y: float) -> None:
-    figure = bar.percent[INLAY]
+    figure = next(iter(bar.percent.values()))
     body += [f"<g><title>{escape(bar.tooltip)}</title>", _rect(bar.state, x, y - 5, _at(figure.median))]
     body.append(_path("spread", f"M{x + _at(figure.low):.1f} {y:.1f}H{x + _at(figure.high):.1f}"))
     if bar.aim is not None:
