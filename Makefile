@@ -75,17 +75,17 @@ parity: $(VENV)/.test $(VENV)/.peers
 	$(WITH_PEERS) $(PYTEST) -m parity tests
 
 bench: $(VENV)/.bench $(VENV)/.peers
-	$(BIN)/python -m benchmarks.descriptors
+	$(BIN)/python -m benchmarks descriptors
 	$(WITH_PEERS) $(BIN)/python -m benchmarks --runs $(RUNS) --json $(BENCH).json --svg $(BENCH).svg
 
 bench-costs: $(VENV)/.bench $(VENV)/.peers
-	$(WITH_PEERS) $(BIN)/python -m benchmarks.costs
+	$(WITH_PEERS) $(BIN)/python -m benchmarks costs
 
 bench-descriptors: $(VENV)/.bench
-	$(BIN)/python -m benchmarks.descriptors
+	$(BIN)/python -m benchmarks descriptors
 
 bench-networks: $(VENV)/.bench $(VENV)/.peers
-	$(BIN)/python -m benchmarks.network_table build/networks
+	$(BIN)/python -m benchmarks networks build/networks
 
 mutation: $(VENV)/.mutation
 	INLAY_TESTS=mutation INLAY_PARITY_CASES=300 $(BIN)/mutmut run

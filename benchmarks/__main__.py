@@ -1,65 +1,61 @@
-"""`python -m benchmarks`: the benchmark of the reorders, and of what is paid beside them."""
+"""`python -m benchmarks`: the benchmark of reorders, and commands that measure costs, descriptors and networks."""
 
+import json
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from fnmatch import fnmatch
 from math import inf
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import track
 
-from benchmarks.cases import Case, Size, cases_of, matching, sizes_of
-from benchmarks.copies import ThreadedMemcpy
-from benchmarks.drawn import TABLE, drawn_pairs
-from benchmarks.families import TABLES, all_cases
-from benchmarks.machine import Machine, this_machine
-from benchmarks.measure import measured_in_quiet
-from benchmarks.output import built_on, console, rows_among, show
-from benchmarks.peers import Missing, Peer, find_peers, sources_of_inlay
-from benchmarks.record import Record, Setup, Unreadable, opened
-from benchmarks.startup import PROCESSES, measured_startup
-from benchmarks.timing import DEFAULT_ROUNDS, QUICK, Rounds
+from benchmarks import record as records
+from benchmarks.buffers import ThreadedMemcpy
+from benchmarks.cases import PROMISED, TABLES, Case, Size, all_cases, cases_of, matching
+from benchmarks.drawn import drawn_pairs
+from benchmarks.peers import find_peers, sources_of_inlay
+from benchmarks.record import Machine, Record, Unreadable, rows_of, this_machine
+from benchmarks.report import aims_table, console, figures_table, show
+from benchmarks.rounds import DEFAULT_ROUNDS, QUICK, Rounds, measure_in_quiet
+from benchmarks.startup import PROCESSES, measure_startup
 
-UNFINISHED = 3
-"""The exit code of a run that has stopped before its end."""
+UNFINISHED = 3  # the exit code of a run that has stopped before its end
+_T = TypeVar("_T")
 
-Json = Annotated[
-    Path | None,
-    typer.Option(
-        "--json", metavar="FILE", help="Write every time to FILE, case by case; go on with an unfinished one."
-    ),
-]
-Svg = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw the bar chart.")]
-Quick = Annotated[
-    bool,
-    typer.Option("--quick", help="Three short rounds, and without --table the families beyond the L3 only: a look."),
-]
-Only = Annotated[
-    str, typer.Option("--only", metavar="PATTERN", help="Cases whose label contains PATTERN; * and ? work.")
-]
-Sizes = Annotated[str, typer.Option("--sizes", metavar="LIST", help="Of L2, L3 and beyond, separated by commas.")]
-Tables = Annotated[
-    str,
-    typer.Option(
-        "--table", metavar="LIST", help=f"issue, the promised pairs; families, the rest; or of {', '.join(TABLES)}."
-    ),
-]
-Seed = Annotated[
-    int | None,
-    typer.Option("--drawn", metavar="SEED", help="In place of tables: pairs that once were weak, at random sizes."),
-]
-Count = Annotated[int, typer.Option("--rounds", min=1, help="How often everybody takes a turn in each case.")]
-Runs = Annotated[int, typer.Option("--runs", min=1, help="Measure everything so many times, one run after another.")]
-Minutes = Annotated[
-    float | None,
-    typer.Option("--minutes", min=0, help="Stop after so many and exit with 3; the same command goes on, with --json."),
-]
+app = typer.Typer(add_completion=False, help=__doc__)
+
+
+def _option(name: str, unit: str | None, text: str, **more: Any) -> Any:
+    return typer.Option(name, metavar=unit, help=text, **more)
+
+
+Json = Annotated[Path | None, _option("--json", "FILE", "Write every time to FILE; continue an unfinished run in it.")]
+Svg = Annotated[Path | None, _option("--svg", "FILE", "Draw the bar chart.")]
+Quick = Annotated[bool, _option("--quick", None, "Three short rounds; without --table, families beyond the L3 only.")]
+Only = Annotated[str, _option("--only", "PATTERN", "Labels that contain PATTERN, such as 'resnet50 b*'.")]
+Sizes = Annotated[str, _option("--sizes", "LIST", "Of L2, L3 and beyond, separated by commas.")]
+Tables = Annotated[str, _option("--table", "LIST", f"families: all but promised; or of {', '.join(TABLES)}.")]
+Seed = Annotated[int | None, _option("--drawn", "SEED", "In place of tables: pairs once slow, at random sizes.")]
+Count = Annotated[int, _option("--rounds", "N", "Turns of each contender.", min=1)]
+Runs = Annotated[int, _option("--runs", "N", "Measure everything so many times, one run after another.", min=1)]
+Minutes = Annotated[float | None, _option("--minutes", "N", "Stop after N and exit with 3; run again to go on.", min=0)]
 Startup = Annotated[bool, typer.Option(help="Measure import, compile and call as well.")]
+Processes = Annotated[int, _option("--processes", "N", "Fresh processes for each figure.", min=1)]
+Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files that --json wrote.")]
+Where = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of results, a JSON file for each network.")]
+Batches = Annotated[str, _option("--batches", "LIST", "Of 1 and 8, separated by commas.")]
+Again = Annotated[bool, _option("--again", None, "Measure runs anew that are in the folder; plans are kept.")]
+Show = Annotated[bool, _option("--show", None, "Measure nothing.")]
+Seconds = Annotated[float, typer.Option(help="Seconds of measuring of the plans.")]
 
 
+@app.callback(invoke_without_command=True)
 def run(
+    context: typer.Context,
     json_file: Json = None,
     svg_file: Svg = None,
     quick: Quick = False,
@@ -73,58 +69,65 @@ def run(
     minutes: Minutes = None,
 ) -> None:
     """Measure reorders against a copy of the same bytes and against oneDNN, NumPy and PyTorch."""
-    end = inf if minutes is None else time.monotonic() + 60 * minutes
-    machine = this_machine()
+    if context.invoked_subcommand is not None:
+        return
+    end, machine = _deadline(minutes), this_machine()
     rounds = replace(QUICK, count=min(count, QUICK.count)) if quick else Rounds(count)
-    cases = matching(_cases(chosen_sizes(machine, sizes), tables, seed), only)
-    if quick and not tables and seed is None:
-        cases = [case for case in cases if case.table == "issue" or not case.size.warm]
-    if not cases:
-        raise typer.BadParameter(f"no case of the sizes {sizes} has a label like *{only}*, such as nchw -> nhwc f32 L3")
-    peers, missing = find_peers(machine.threads)
-    record = record_for(json_file, machine, rounds, peers, missing)
+    cases = chosen_cases(machine, sizes, tables, seed, only, quick)
+    peers, missing = find_peers(len(machine.processors))
+    versions = {peer.name: peer.version for peer in peers}
+    versions["Inlay"] += f" (sources {sources_of_inlay()}; {records.library_versions()})"
+    record = _opened(lambda: records.open_record(json_file, records.Setup(machine, rounds, versions, missing)))
     if startup and not record.startup:
-        record.startup = measured_startup(2 if quick else PROCESSES)
+        record.startup = measure_startup(2 if quick else PROCESSES)
         record.write()
-    still = measure_all(record, cases, peers, runs, end)
-    if still:
-        console().print(f"{still} cases are still to be measured: the same command goes on", markup=False)
+    memcpy, pieces = ThreadedMemcpy(machine.processors), record.unmeasured(cases, runs)
+    if _measure(pieces, end, "cases", lambda p: record.add(measure_in_quiet(p[0], peers, memcpy, rounds, p[1]))):
         raise typer.Exit(UNFINISHED)
     record.is_complete = True
     record.write()
-    if not show(record, rows_among(record, {case.label for case in cases}), svg_file):
+    labels = {case.label for case in cases}
+    if not show(record, [row for row in rows_of(record.results) if row.case.label in labels], svg_file):
         raise typer.Exit(1)
 
 
-def _cases(sizes: list[Size], tables: str, seed: int | None) -> list[Case]:
-    if seed is None:
-        return all_cases(sizes, chosen_tables(tables))
-    return cases_of(drawn_pairs(seed), sizes, TABLE)
+def chosen_cases(machine: Machine, sizes: str, tables: str, seed: int | None, only: str, quick: bool) -> list[Case]:
+    """Return the cases that the options choose; raise `typer.BadParameter` if there is none."""
+    wanted = chosen_sizes(machine, sizes)
+    cases = all_cases(wanted, chosen_tables(tables)) if seed is None else cases_of(drawn_pairs(seed), wanted)
+    cases = matching(cases, only)
+    if quick and not tables and seed is None:
+        cases = [case for case in cases if case.pair.table == PROMISED or not case.size.warm]
+    if not cases:
+        raise typer.BadParameter(f"no case of the sizes {sizes} has a label like *{only}*, such as nchw -> nhwc f32 L3")
+    return cases
 
 
-def record_for(
-    json_file: Path | None, machine: Machine, rounds: Rounds, peers: list[Peer], missing: list[Missing]
-) -> Record:
-    """The record that a run with these peers writes to: the unfinished one in the file, or a new one.
+def _deadline(minutes: float | None) -> float:
+    """Return the time on the monotonic clock after which nothing is begun."""
+    return inf if minutes is None else time.monotonic() + 60 * minutes
 
-    Raises:
-        typer.BadParameter: the file holds something else, or another run.
-    """
-    versions = {peer.name: peer.version for peer in peers}
-    versions["Inlay"] = f"{versions['Inlay']} (sources {sources_of_inlay()}; {built_on()})"
+
+def _opened(load: Callable[[], Record]) -> Record:
     try:
-        return opened(json_file, Setup(machine, rounds, versions, {peer.name: peer.reason for peer in missing}))
-    except Unreadable as error:
+        return load()
+    except (OSError, Unreadable) as error:
         raise typer.BadParameter(str(error)) from error
 
 
-def chosen_sizes(machine: Machine, names: str) -> list[Size]:
-    """The sizes that a list of names names.
+def _measure(pieces: Sequence[_T], end: float, name: str, measure: Callable[[_T], None]) -> int:
+    """Measure pieces until the deadline; return how many are left. A progress bar is drawn between pieces only."""
+    for done, piece in enumerate(track(pieces, "", console=Console(stderr=True), auto_refresh=False, transient=True)):
+        if time.monotonic() >= end:
+            console().print(f"{len(pieces) - done} {name} are still to be measured: the same command goes on")
+            return len(pieces) - done
+        measure(piece)
+    return 0
 
-    Raises:
-        typer.BadParameter: a name is none of L2, L3 and beyond.
-    """
-    known = {size.name.lower(): size for size in sizes_of(machine)}
+
+def chosen_sizes(machine: Machine, names: str) -> list[Size]:
+    """Return the sizes of a list of names; raise `typer.BadParameter` for an unknown name."""
+    known = {size.name.lower(): size for size in machine.sizes}
     wanted = [name.strip().lower() for name in names.split(",")]
     for name in wanted:
         if name not in known:
@@ -133,44 +136,94 @@ def chosen_sizes(machine: Machine, names: str) -> list[Size]:
 
 
 def chosen_tables(names: str) -> list[str]:
-    """The tables that a list of names names, in our order; all for no names.
-
-    Raises:
-        typer.BadParameter: a name is none of ours.
-    """
-    groups = {"": list(TABLES), "families": [name for name in TABLES if name != "issue"]}
+    """Return the tables of a list of names, all for no names; raise `typer.BadParameter` for an unknown name."""
+    groups = {"": list(TABLES), "families": [name for name in TABLES if name != PROMISED]}
     wanted: set[str] = set()
     for name in (name.strip().lower() for name in names.split(",")):
         if name not in groups and name not in TABLES:
-            raise typer.BadParameter(
-                f"no table is called {name!r}: --table takes some of {', '.join(['families', *TABLES])}"
-            )
+            known = ", ".join(["families", *TABLES])
+            raise typer.BadParameter(f"no table is called {name!r}: --table takes some of {known}")
         wanted.update(groups.get(name, [name]))
     return [name for name in TABLES if name in wanted]
 
 
-def measure_all(record: Record, cases: list[Case], peers: list[Peer], runs: int, end: float) -> int:
-    """Measure what the record does not hold yet, run by run, case by case, and keep each result at once.
+@app.command()
+def merge(files: Files, json_file: Json = None, svg_file: Svg = None) -> None:
+    """Print the tables of earlier runs as one, without measuring: medians, lowest and highest of the runs."""
+    record = _opened(lambda: records.merge_records([records.load_record(path) for path in files]))
+    if not record.results:
+        raise typer.BadParameter("the files hold no case yet")
+    if json_file is not None:
+        json_file.write_text(json.dumps(records.as_json(record)) + "\n")
+    if not show(record, rows_of(record.results), svg_file):
+        raise typer.Exit(1)
 
-    What others disturbed in an earlier piece of the run is measured anew at the end. No case is begun after `end` on
-    the monotonic clock. The progress bar is drawn between cases only, never while a clock runs.
 
-    Post-condition: the number of cases that are still missing.
-    """
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    memcpy = ThreadedMemcpy(record.setup.machine.processors)
-    wanted = [(case, number) for number in range(runs) for case in cases]
-    missing = [one for one in wanted if not record.holds(*one)] + [one for one in wanted if record.is_loud(*one)]
-    with Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True) as progress:
-        task = progress.add_task("", total=len(missing))
-        for done, (case, number) in enumerate(missing):
-            if time.monotonic() >= end:
-                return len(missing) - done
-            progress.update(task, description=case.label, refresh=True)
-            record.add(measured_in_quiet(case, peers, memcpy, record.setup.rounds, number))
-            progress.advance(task)
-    return 0
+@app.command()
+def costs(processes: Processes = PROCESSES) -> None:
+    """Measure importing, compiling and calling; the exit code is 1 when an aim is missed."""
+    to, figures = _headed([]), measure_startup(processes)
+    to.print(figures_table("Before and beside the move, fresh processes", figures))
+    if not all(figure.is_met for figure in figures):
+        raise typer.Exit(1)
+
+
+@app.command()
+def descriptors() -> None:
+    """Measure creating, viewing and comparing descriptors, and computing offsets."""
+    from benchmarks.descriptors import measure_descriptors
+
+    console().print(figures_table("Descriptors", measure_descriptors()))
+
+
+@app.command()
+def networks(
+    folder: Where,
+    batches: Batches = "1,8",
+    only: Only = "*",
+    rounds: Count = 15,
+    minutes: Minutes = None,
+    again: Again = False,
+    show_only: Show = False,
+) -> None:
+    """Measure networks beside ONNX Runtime, OpenVINO and torch; exit with 1 where one is too slow without a reason."""
+    from benchmarks import networks as its
+    from benchmarks.aims import known_reasons
+
+    wanted = [(name, int(batch)) for batch in batches.split(",") for name in its.NETWORKS]
+    wanted = [(name, batch) for name, batch in wanted if fnmatch(f"{name} b{batch}", only)]
+    known = {one: its.load_result(folder, *one).pieces for one in wanted}
+    pieces = [(*one, p) for one in wanted for p in its.PIECES if p not in known[one] or (again and p == "run")]
+    end = _deadline(minutes)
+    left = 0 if show_only else _measure(pieces, end, "pieces", lambda p: its.measure_piece(folder, *p, rounds))
+    results = [its.load_result(folder, *one) for one in wanted]
+    results = [result for result in results if len(result.pieces) == len(its.PIECES)]
+    slow = its.slow_networks(results, known_reasons(its.REASONS, tuple(its.AIMS)))
+    tables = its.networks_table(results), aims_table(its.network_aims(results)), its.slow_table(slow)
+    _headed(its.loud_lines(results)).print(*tables)
+    if left:
+        raise typer.Exit(UNFINISHED)
+    if any(ratio.median < its.LEAST and reason is None for _, _, ratio, reason in slow):
+        raise typer.Exit(1)
+
+
+def _headed(more: Sequence[str]) -> Console:
+    """Print machine, libraries and more lines; return the console."""
+    to = console()
+    for line in (*this_machine().lines, records.library_versions(), *more):
+        to.print(line, markup=False)
+    return to
+
+
+@app.command()
+def busy(what: Annotated[str, typer.Argument(metavar="quota|loops")], seconds: Seconds = 2.0) -> None:
+    """Time networks under a quota of one processor, or beside a busy loop on each processor."""
+    from benchmarks.busy import time_beside_loops, time_under_quota
+
+    if what not in ("quota", "loops"):
+        raise typer.BadParameter(f"{what!r} is neither quota nor loops")
+    time_under_quota() if what == "quota" else time_beside_loops(seconds)
 
 
 if __name__ == "__main__":
-    typer.run(run)
+    app()

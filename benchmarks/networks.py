@@ -1,215 +1,221 @@
-"""The networks that are measured: the light models of the `onnx` wheel and an encoder as BERT's, with random weights.
+"""Networks beside ONNX Runtime, OpenVINO and torch: a folder of results, a JSON file for each network, and the aims.
 
-The light models are real topologies whose large weights are constant fills, so nearly all they compute is constant
-too. Here every weight is a seeded random number of the size that its role asks for: those of convolutions and matrix
-products as He et al. draw them, which keeps activations neither vanishing nor exploding; scales and variances about 1;
-biases and means about 0. Their files list weights as inputs too, which keeps runtimes from folding them: here weights
-are constants, the version of the format is 8, and the batch is any.
+    squeezenet-b1.json     {"cold": {...}, "warm": {...}, "run": {...}}
 
->>> light("squeezenet", batch=2).graph.input[0].type.tensor_type.shape.dim[0].dim_value
-2
-
-Source: He et al., "Delving Deep into Rectifiers", 2015; Devlin et al., "BERT", 2018.
+Each piece is measured in a process of its own, `python -m benchmarks.networks resnet50 1 run FILE ROUNDS`, which has no
+kernels of the engine ready and no other network's memory. `cold` plans and compiles with an empty cache of costs, which
+is in the folder too, `warm` with the cache that `cold` filled, and `run` times runs.
 """
 
-import math
-from collections.abc import Iterator
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from statistics import geometric_mean, median
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+from rich.table import Table
 
-Floats = npt.NDArray[np.float32]
-Model = Any  # onnx.ModelProto, whose package ships no types
-Graph = Any
-Node = Any
+import inlay
+from benchmarks.aims import Aim, Reason, reason_cells, reason_for, without_reason
+from benchmarks.record import Unreadable
+from examples.random_networks import bert, light
+from inlay.bench.measurement import ratio_text, table
+from inlay.bench.networks import bench_network, values_of
+from inlay.files import atomic_write
+from inlay.graph.costs import measured
+from inlay.graph.lowering.translation import lower_network
+from inlay.measure.disturbance import OtherLoad
+from inlay.measure.interleaved import time_call
+from inlay.measure.statistics import Spread, spread
 
-LIGHT = {
-    "alexnet": "bvlc_alexnet",
-    "densenet121": "densenet121",
-    "inception_v1": "inception_v1",
-    "inception_v2": "inception_v2",
-    "resnet50": "resnet50",
-    "shufflenet": "shufflenet",
-    "squeezenet": "squeezenet",
-    "vgg19": "vgg19",
-    "zfnet512": "zfnet512",
-}
-"""Our name of each light model, and what its file is called."""
-
-IR_VERSION = 8
-"""Runtimes take initializers for constants from version 4 on."""
-
-
-# The light models
-
-
-def light(name: str, batch: int = 1, seed: int = 0) -> Model:
-    """A light model by our name, its weights random: ONNX Runtime and OpenVINO run `.SerializeToString()` of it."""
-    model = onnx.load(light_file(name))
-    graph = model.graph
-    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    fills = [node for node in graph.node if node.op_type == "ConstantOfShape"]
-    dims = {node.output[0]: tuple(int(n) for n in values.pop(node.input[0])) for node in fills}
-    dims.update({tensor: array.shape for tensor, array in values.items() if array.dtype == np.float32})
-    rng = np.random.default_rng(seed)
-    roles = _roles(graph)
-    drawn = {tensor: _drawn(rng, roles[tensor], shape) for tensor, shape in dims.items() if tensor in roles}
-    values = {tensor: array for tensor, array in values.items() if tensor in roles}
-    for tensor in _batched_shapes(graph, values):
-        values[tensor] = np.concatenate([[batch], values[tensor][1:]]).astype(np.int64)
-    _replace(graph, {**values, **drawn}, [node for node in graph.node if node not in fills])
-    for value in (*graph.input, *graph.output):
-        value.type.tensor_type.shape.dim[0].dim_value = batch
-    model.ir_version = IR_VERSION
-    return model
+NETWORKS = ("squeezenet", "shufflenet", "inception_v1", "densenet121", "resnet50", "vgg19", "bert")
+PIECES = ("cold", "warm", "run")
+REASONS = Path(__file__).with_name("network_misses.toml")
+AIMS: Mapping[str, float] = {"ONNX Runtime": 1.25, "OpenVINO": 1.07}
+"""How many times as fast as each runtime Inlay is to be, in the geometric mean."""
+LEAST = 0.98  # how many times as fast Inlay is to be with every network
+COLD, WARM, ARENA, PREDICTED = 15.0, 1.0, 6e6, 0.15
+"""ResNet-50 at batch 1: seconds to plan and compile, bytes of the arena, error of the prediction as a part of it."""
+_LIBRARIES = ("onnxruntime", "openvino", "torch", "onednn-cpu-gomp")
+_ROUNDS = 25
+_GLANCES = 5  # at how slow the machine is, before and after each round
 
 
-def light_file(name: str) -> Path:
-    """Where the `onnx` wheel has the model; its expected output beside it is near-constant, so a smoke test only."""
-    return Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / f"light_{LIGHT[name]}.onnx"
+def measure(name: str, batch: int, piece: str, rounds: int) -> dict[str, Any]:
+    """Return the seconds to plan and compile a network, or times of runs with the load of other processes meanwhile."""
+    model = (bert(batch=batch) if name == "bert" else light(name, batch)).SerializeToString()
+    if piece != "run":
+        network = inlay.load(model)
+        planning, plan = time_call(lambda: inlay.plan(network))
+        return {"planning": planning, "compiling": time_call(plan.compile)[0]}
+    others, report = OtherLoad(), bench_network(model, rounds=rounds).as_json()
+    installed = {dist.name: dist.version for dist in metadata.distributions()}
+    return {
+        **report,
+        "share_of_others": others.share(),
+        "times_predicted": times_predicted(model),
+        "versions": {library: installed.get(library, "not installed") for library in _LIBRARIES},
+    }
 
 
-def _roles(graph: Graph) -> dict[str, tuple[str, int]]:
-    """To the operator that reads each tensor first, and as which of its inputs; views are looked through."""
-    readers = {name: (node, index) for node in reversed(graph.node) for index, name in enumerate(node.input)}
+def times_predicted(model: bytes) -> float:
+    """Return how many times the predicted milliseconds a run takes, corrected by how slow the machine is at that time.
 
-    def role(name: str) -> tuple[str, int]:
-        node, index = readers[name]
-        through = node.op_type in ("Unsqueeze", "Reshape") and index == 0
-        return role(node.output[0]) if through and node.output[0] in readers else (node.op_type, index)
-
-    return {name: role(name) for name in readers}
-
-
-def _drawn(rng: np.random.Generator, role: tuple[str, int], shape: tuple[int, ...]) -> Floats:
-    """Random values of the size that the role asks for."""
-    operator, index = role
-    if operator in ("Conv", "Gemm") and index == 1:
-        return he_normal(rng, shape, math.prod(shape[1:]))
-    if operator == "Mul" or (operator == "BatchNormalization" and index in (1, 4)):
-        return rng.uniform(0.5, 1.5, shape).astype(np.float32)
-    return rng.standard_normal(shape, np.float32) * np.float32(0.1)
-
-
-def he_normal(rng: np.random.Generator, shape: tuple[int, ...], fan_in: int) -> Floats:
-    """Normal numbers with variance 2 / `fan_in`."""
-    values = rng.standard_normal(shape, np.float32)
-    values *= np.float32(math.sqrt(2 / fan_in))
-    return values
-
-
-def _batched_shapes(graph: Graph, values: dict[str, npt.NDArray[Any]]) -> Iterator[str]:
-    """Constants that name batch 1 as the first dim of a Reshape."""
-    for node in graph.node:
-        if node.op_type == "Reshape" and values[node.input[1]][0] == 1:
-            yield node.input[1]
-
-
-def _replace(graph: Graph, values: dict[str, npt.NDArray[Any]], nodes: list[Node]) -> None:
-    """These nodes and constants alone are left, and no constant is an input."""
-    kept = [value for value in graph.input if value.name not in values and value.name not in _names(graph)]
-    tensors = [numpy_helper.from_array(array, name) for name, array in values.items()]
-    for field, items in (("node", nodes), ("initializer", tensors), ("input", kept)):
-        graph.ClearField(field)
-        getattr(graph, field).extend(items)
-
-
-def _names(graph: Graph) -> set[str]:
-    return {tensor.name for tensor in graph.initializer}
-
-
-# An encoder as BERT's
-
-
-def bert(
-    batch: int = 1, sequence: int = 128, layers: int = 4, hidden: int = 768, heads: int = 12, seed: int = 0
-) -> Model:
-    """Layers of an encoder as BERT's, from embeddings to the last hidden state, (batch, sequence, hidden), f32.
-
-    Nodes are those of exports: a Gelu of Erf, Reshape and Transpose around the heads, LayerNormalization whole.
+    The clock of a machine goes up and down, so it is measured before and after each run. The median of rounds counts.
     """
-    graph = _Encoder(np.random.default_rng(seed), (batch, sequence, hidden), heads)
-    name = "embeddings"
-    for layer in range(layers):
-        name = graph.layer(f"layer{layer}", name)
-    value = [
-        helper.make_tensor_value_info(n, TensorProto.FLOAT, (batch, sequence, hidden)) for n in ("embeddings", name)
+    network = inlay.load(model)
+    plan = inlay.plan(network)
+    graph, session = lower_network(network), plan.compile()
+    costs = measured(weights=sum(array.nbytes for op in graph.ops for array in op.constants.values()))
+    inputs = {name: values_of(network.tensors[name]) for name in network.inputs}
+    ratios = []
+    for _ in range(_ROUNDS):
+        slow = [costs.slowdown() for _ in range(_GLANCES)]
+        session.run(inputs)
+        seconds, _ = time_call(lambda: session.run(inputs))
+        slow += [costs.slowdown() for _ in range(_GLANCES)]
+        ratios.append(1e3 * seconds / (plan.ms * median(slow)))
+    return median(ratios)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkResult:
+    """The measurement of one network."""
+
+    name: str
+    batch: int
+    pieces: Mapping[str, Any]  # measurements by piece
+
+    @property
+    def label(self) -> str:
+        """Name and batch: `resnet50 b8`."""
+        return f"{self.name} b{self.batch}"
+
+    @property
+    def error(self) -> float:
+        """How much longer a run takes than predicted, as a part of the prediction."""
+        return float(self.pieces["run"]["times_predicted"]) - 1
+
+    def seconds(self, piece: str) -> float:
+        """Return the seconds to plan and compile, `cold` or `warm`."""
+        return float(self.pieces[piece]["planning"]) + float(self.pieces[piece]["compiling"])
+
+    def ratio(self, peer: str) -> Spread | None:
+        """Return how many times as fast as a runtime Inlay is; None if the runtime did not take part."""
+        line = self.pieces["run"]["measured"].get(peer)
+        return None if line is None else Spread(**line["inlay_is_times_as_fast"])
+
+
+def load_result(folder: Path, name: str, batch: int) -> NetworkResult:
+    """Return the pieces that were measured so far; raise `Unreadable` if the file holds something else."""
+    file = folder / f"{name}-b{batch}.json"
+    try:
+        pieces = json.loads(file.read_text()) if file.exists() else {}
+    except ValueError as error:
+        raise Unreadable(f"{file} holds no result: {error}; remove it, and measure again") from error
+    if not isinstance(pieces, dict) or not pieces.keys() <= set(PIECES):
+        raise Unreadable(f"{file} holds no result of a network; remove it, and measure again")
+    return NetworkResult(name, batch, pieces)
+
+
+def measure_piece(folder: Path, name: str, batch: int, piece: str, rounds: int) -> None:
+    """Measure one piece in a process of its own, and store it; raise `CalledProcessError` if the process fails."""
+    known, cache = load_result(folder, name, batch), folder / f"{name}-b{batch}.cache"
+    if piece == "cold":
+        shutil.rmtree(cache, ignore_errors=True)
+    cache.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory() as temporary:
+        file = Path(temporary) / "found.json"
+        command = [sys.executable, "-m", "benchmarks.networks", name, str(batch), piece, str(file), str(rounds)]
+        subprocess.run(command, check=True, env={**os.environ, "INLAY_CACHE_DIR": str(cache.resolve())})
+        found = json.loads(file.read_text())
+    with atomic_write(folder / f"{name}-b{batch}.json") as stream:
+        stream.write(json.dumps({**known.pieces, piece: found}, indent=1).encode())
+
+
+# Aims and tables
+
+Slow: TypeAlias = tuple[str, str, Spread, Reason | None]
+"""A network with which Inlay is below the aim of the mean: label, runtime, how many times as fast Inlay is, reason."""
+
+
+def slow_networks(results: Iterable[NetworkResult], reasons: Sequence[Reason]) -> list[Slow]:
+    """Return every network and runtime below the aim of the mean, each with its reason."""
+    return [
+        (result.label, peer, ratio, reason_for(reasons, result.label, peer))
+        for result in results
+        for peer, aim in AIMS.items()
+        if (ratio := result.ratio(peer)) is not None and ratio.median < aim
     ]
-    tensors = [numpy_helper.from_array(array, key) for key, array in graph.constants.items()]
-    built = helper.make_graph(graph.nodes, f"bert-{layers}", [value[0]], [value[1]], tensors)
-    return helper.make_model(built, opset_imports=[helper.make_opsetid("", 17)], ir_version=IR_VERSION)
 
 
-class _Encoder:
-    """Nodes and constants, as layers are added."""
-
-    def __init__(self, rng: np.random.Generator, dims: tuple[int, int, int], heads: int) -> None:
-        self.rng = rng
-        self.dims = dims
-        self.heads = heads
-        self.nodes: list[Node] = []
-        self.constants: dict[str, npt.NDArray[Any]] = {
-            "sqrt2": np.array(math.sqrt(2), np.float32),
-            "one": np.array(1, np.float32),
-            "half": np.array(0.5, np.float32),
-            "root": np.array(math.sqrt(dims[2] / heads), np.float32),
-            "split": np.array([dims[0], dims[1], heads, dims[2] // heads], np.int64),
-            "merged": np.array(dims, np.int64),
-        }
-
-    def add(self, operator: str, output: str, *inputs: str, **attributes: Any) -> str:
-        self.nodes.append(helper.make_node(operator, inputs, [output], output, **attributes))
-        return output
-
-    def linear(self, name: str, src: str, rows: int, columns: int) -> str:
-        self.constants[f"{name}.weight"] = he_normal(self.rng, (rows, columns), 2 * rows)
-        self.constants[f"{name}.bias"] = self.rng.standard_normal(columns, np.float32) * np.float32(0.1)
-        product = self.add("MatMul", f"{name}.product", src, f"{name}.weight")
-        return self.add("Add", f"{name}.out", product, f"{name}.bias")
-
-    def normalized(self, name: str, src: str, other: str) -> str:
-        self.constants[f"{name}.scale"] = self.rng.uniform(0.5, 1.5, self.dims[2]).astype(np.float32)
-        self.constants[f"{name}.shift"] = self.rng.standard_normal(self.dims[2], np.float32) * np.float32(0.1)
-        added = self.add("Add", f"{name}.sum", src, other)
-        inputs = (added, f"{name}.scale", f"{name}.shift")
-        return self.add("LayerNormalization", f"{name}.out", *inputs, axis=-1, epsilon=1e-5)
-
-    def head(self, name: str, src: str, perm: tuple[int, ...]) -> str:
-        linear = self.linear(name, src, self.dims[2], self.dims[2])
-        return self.add("Transpose", f"{name}.heads", self.add("Reshape", f"{name}.split", linear, "split"), perm=perm)
-
-    def attention(self, name: str, src: str) -> str:
-        query, value = (self.head(f"{name}.{part}", src, (0, 2, 1, 3)) for part in ("query", "value"))
-        key = self.head(f"{name}.key", src, (0, 2, 3, 1))
-        scores = self.add("Div", f"{name}.scores", self.add("MatMul", f"{name}.product", query, key), "root")
-        weights = self.add("Softmax", f"{name}.weights", scores, axis=-1)
-        context = self.add("MatMul", f"{name}.context", weights, value)
-        context = self.add("Transpose", f"{name}.turned", context, perm=(0, 2, 1, 3))
-        return self.linear(
-            f"{name}.dense", self.add("Reshape", f"{name}.merged", context, "merged"), *self.dims[2:] * 2
-        )
-
-    def gelu(self, name: str, src: str) -> str:
-        erf = self.add("Erf", f"{name}.erf", self.add("Div", f"{name}.scaled", src, "sqrt2"))
-        product = self.add("Mul", f"{name}.product", src, self.add("Add", f"{name}.shifted", erf, "one"))
-        return self.add("Mul", f"{name}.out", product, "half")
-
-    def layer(self, name: str, src: str) -> str:
-        hidden = self.dims[2]
-        middle = self.normalized(f"{name}.norm1", self.attention(f"{name}.attention", src), src)
-        wide = self.gelu(f"{name}.gelu", self.linear(f"{name}.wide", middle, hidden, 4 * hidden))
-        return self.normalized(f"{name}.norm2", self.linear(f"{name}.narrow", wide, 4 * hidden, hidden), middle)
+def network_aims(results: Sequence[NetworkResult]) -> list[Aim]:
+    """Return the aims over all networks, and those of ResNet-50."""
+    found = []
+    for batch in (*dict.fromkeys(result.batch for result in results), None):
+        group = [result for result in results if batch in (None, result.batch)]
+        for peer, aim in AIMS.items():
+            if ratios := [ratio.median for result in group if (ratio := result.ratio(peer)) is not None]:
+                mean, where = geometric_mean(ratios), "all" if batch is None else f"batch {batch}"
+                found.append(Aim(f"{where}: mean beside {peer}", f"{mean:.3f}", f"{aim}", mean >= aim))
+    for peer in AIMS:
+        if known := [(ratio.median, r.label) for r in results if (ratio := r.ratio(peer)) is not None]:
+            least, label = min(known)
+            found.append(Aim(f"least beside {peer}: {label}", f"{least:.2f}", f"{LEAST}", least >= LEAST))
+    return found + [aim for result in results if result.label == "resnet50 b1" for aim in _resnet_aims(result)]
 
 
-# What a network is given
+def _resnet_aims(result: NetworkResult) -> list[Aim]:
+    cold, warm, error = result.seconds("cold"), result.seconds("warm"), f"{100 * result.error:+.0f} %"
+    arena, is_near = result.pieces["run"]["arena_bytes"], abs(result.error) <= PREDICTED
+    return [
+        Aim("ResNet-50: plan and compile, cold", f"{cold:.1f} s", f"< {COLD:.0f} s", cold < COLD),
+        Aim("ResNet-50: plan and compile, warm", f"{warm:.2f} s", f"< {WARM:.0f} s", warm < WARM),
+        Aim("ResNet-50: arena", f"{arena / 1e6:.2f} MB", f"<= {ARENA / 1e6:.0f} MB", arena <= ARENA),
+        Aim("ResNet-50: measured beside predicted", error, f"within {100 * PREDICTED:.0f} %", is_near),
+    ]
 
 
-def inputs_of(model: Model, seed: int = 1) -> dict[str, npt.NDArray[Any]]:
-    """A seeded normal array for each input of f32 with static dims."""
-    rng = np.random.default_rng(seed)
-    shapes = {v.name: tuple(d.dim_value for d in v.type.tensor_type.shape.dim) for v in model.graph.input}
-    return {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+def networks_table(results: Sequence[NetworkResult]) -> Table:
+    """Return a line for each network."""
+    peers, lines = (*AIMS, "torch"), []
+    for result in results:
+        run = result.pieces["run"]
+        ms = ratio_text(spread(run["measured"]["Inlay"]["seconds"]).times(1e3))
+        ratios = ("-" if ratio is None else ratio_text(ratio) for ratio in map(result.ratio, peers))
+        plan = f"{run['predicted_ms']:.2f}", f"{100 * result.error:+.0f} %", f"{run['arena_bytes'] / 1e6:.2f}"
+        seconds = f"{result.seconds('cold'):.1f}", f"{result.seconds('warm'):.2f}"
+        lines.append((result.label, ms, *ratios, *plan, *seconds))
+    headings = ("Inlay ms", *(f"x {peer}" for peer in peers), "predicted ms", "off", "arena MB", "cold s", "warm s")
+    return table(
+        ("network", *headings), lines, "Networks, f32: how many times as fast as others Inlay is, and its aims"
+    )
+
+
+def slow_table(slow: Sequence[Slow]) -> Table:
+    """Return the networks below the aim of the mean, each with the reason."""
+    lines = [
+        (label, peer, ratio_text(ratio), "MISSED" if ratio.median < LEAST else "", *reason_cells(reason))
+        for label, peer, ratio, reason in slow
+    ]
+    title = f"Below the aim of the mean: {len(slow)}{without_reason([reason for *_, reason in slow])}"
+    names = ("beside", "found", "")
+    return table(("network", *names, "reason", "tried"), lines, title, left=names, fold=("reason", "tried"))
+
+
+def loud_lines(results: Sequence[NetworkResult]) -> list[str]:
+    """Return the networks that other processes disturbed: threads that wait for each other suffer most."""
+    loud = [result.label for result in results if (result.pieces["run"]["share_of_others"] or 0) > 0.1]
+    return [f"others took over 10 % of the processors in {', '.join(loud)}: not to be quoted"] if loud else []
+
+
+if __name__ == "__main__":
+    _name, _batch, _piece, _file, _count = sys.argv[1:]
+    Path(_file).write_text(json.dumps(measure(_name, int(_batch), _piece, int(_count)), indent=1))

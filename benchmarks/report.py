@@ -1,232 +1,204 @@
-"""What a run says: the tables of reorders, their means, what was aimed at, and the table of start-up.
+"""The report of a record: tables on the terminal, and the picture in a file.
 
-Every figure stands with its spread in brackets, `87.2 [85-88]`: of one run the quartiles over the rounds, of several
-the lowest and the highest run.
+Every figure has its spread in brackets, `87.2 [85-88]`: the quartiles of the rounds of one run, or the lowest and the
+highest of several runs.
 """
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import geometric_mean
 
-from rich import box
+from rich.console import Console
 from rich.table import Table
 
-from benchmarks.aims import Aim, misses
-from benchmarks.measure import LOUD
-from benchmarks.misses import UNKNOWN, Miss
-from benchmarks.peers import Missing
-from benchmarks.runs import Row
-from benchmarks.startup import Figure
-from benchmarks.timing import mean_ratio
-from inlay.measure.statistics import Spread
+from benchmarks import aims
+from benchmarks.aims import Aim, Reason, missed_by, reason_cells
+from benchmarks.record import Figure, Record, Row
+from benchmarks.rounds import FAR, LOUD
+from inlay.bench.contenders import DIFFERS
+from inlay.bench.measurement import INLAY, percent_text, ratio_text, seconds_text, table, time_text
+from inlay.render.bars import Bar, draw_bars
 
-QUIET = 0.03
-"""Of all processors: what the system itself needs."""
+QUIET = 0.03  # share of all processors that the system itself needs
 _MANY = 4
 _SUFFERS = "threads that wait for each other suffer most from company"
 
 
+def console() -> Console:
+    """Return a console wide enough for every figure: a narrower terminal wraps the lines, `| less -S` does not."""
+    return Console(highlight=False, width=220)
+
+
+def show(record: Record, rows: Sequence[Row], svg_file: Path | None) -> bool:
+    """Print the tables of these rows, and draw the picture if a file is named.
+
+    Post-condition: True if all contenders left the same bytes as Inlay.
+    """
+    to, head = console(), head_lines(record, rows)
+    others, reasons = [name for name in record.setup.versions if name != INLAY], aims.known_reasons()
+    for line in head:
+        to.print(line, markup=False)
+    to.print(*reorder_tables(rows, others), means_table(rows, others), aims_table(aims.aims_over(rows)))
+    if missed := aims.missed_aims(rows, reasons):
+        to.print(misses_table(missed))
+    for reason in aims.stale_reasons(reasons, rows):
+        to.print(f"misses.toml explains what is not missed: {reason.case} {reason.misses}", markup=False)
+    if record.startup:
+        to.print(figures_table("Before and beside the move, fresh processes", record.startup))
+    for line in (*absence_lines(rows, record), *bystander_lines(rows)):
+        to.print(line, markup=False)
+    if svg_file is not None:
+        svg_file.parent.mkdir(parents=True, exist_ok=True)
+        svg_file.write_text(draw_bars([bar_of(row) for row in rows], head))
+    return not any(reason.startswith(DIFFERS) for row in rows for reason in row.absent.values())
+
+
+def head_lines(record: Record, rows: Sequence[Row]) -> list[str]:
+    """Return the conditions of all figures: machine, versions, sizes, rounds."""
+    setup = record.setup
+    rounds, runs = setup.rounds, len(record.runs)
+    sizes = {row.case.size: None for row in rows}
+    bounds = (f"{size.name} {'<=' if size.warm else '>='} {size.footprint / 2**20:g} MiB" for size in sizes)
+    spread = f"medians of {rounds.count} interleaved rounds, quartiles in brackets"
+    if runs > 1:
+        spread = f"medians of {runs} runs of {rounds.count} interleaved rounds, lowest and highest in brackets"
+    return [
+        *setup.machine.lines,
+        ", ".join(f"{name} {version}" for name, version in setup.versions.items()),
+        f"source plus destination: {', '.join(bounds)}",
+        f"{spread} ({rounds.first} of whoever takes {FAR} times as long as Inlay in each of these); "
+        f"blocks of {rounds.block_seconds * 1e3:g} ms or one call, each after every thread has gone to rest",
+    ]
+
+
 def reorder_tables(rows: Sequence[Row], others: Sequence[str]) -> list[Table]:
-    """One table per table of cases: the copy, percent of it, the aim, how many times faster than the others."""
-    names = list(dict.fromkeys(row.case.table for row in rows))
-    return [_reorder_table(name, [row for row in rows if row.case.table == name], others) for name in names]
+    """Return a table for each table of cases: the best copy, percent of it, the aim, ratios to other contenders."""
+    tables = []
+    for name in dict.fromkeys(row.case.pair.table for row in rows):
+        title = f"{name}: percent of the best copy, and how many times faster than each peer; the aim is 1 with oneDNN"
+        lines, previous = list[tuple[str, ...]](), None
+        for row in (row for row in rows if row.case.pair.table == name):
+            lines += [()] if previous not in (None, row.case.size) else []  # a section
+            lines.append(_cells(row, others))
+            previous = row.case.size
+        headings = ("reorder", "type", "size", "dims", "best copy", "Inlay %", "aim", "met", *_times(others))
+        tables.append(table(headings, lines, title, left=("type", "size", "dims", "met")))
+    return tables
 
 
-def _reorder_table(name: str, rows: Sequence[Row], others: Sequence[str]) -> Table:
-    title = f"{name}: percent of the best copy, and how many times faster than each peer; the aim is 1 with oneDNN"
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
-    for heading in ("reorder", "type", "size", "dims"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("best copy", "Inlay %", "aim", "met", *(f"x {other}" for other in others)):
-        table.add_column(heading, justify="left" if heading == "met" else "right", no_wrap=True)
-    previous = None
-    for row in rows:
-        case = row.case
-        if previous is not None and previous != case.size:
-            table.add_section()
-        previous = case.size
-        what = f"{case.name}, {case.note}" if case.note else case.name
-        cells = (what, case.types, case.size.name, "x".join(map(str, case.dims)))
-        copy = f"{time_text(row.copy_time)} {row.best_copy}"
-        percent = percent_text(row.percent_of_copy("Inlay"))
-        aim = "" if case.aim is None else f"{case.aim:.0f}"
-        table.add_row(*cells, copy, percent, aim, met_text(row), *_ratio_cells(row, others))
-    return table
+def _cells(row: Row, others: Sequence[str]) -> tuple[str, ...]:
+    pair = row.case.pair
+    return (
+        ", ".join(filter(None, (pair.formats, pair.note))),
+        pair.types,
+        row.case.size.name,
+        "x".join(map(str, row.case.dims)),
+        f"{time_text(row.copy[1])} {row.copy[0]}",
+        percent_text(row.percent_of_copy()),
+        "" if row.case.aim is None else f"{row.case.aim:.0f}",
+        met_text(row),
+        *(ratio_text(row.times_faster_than(name)) if name in row.peers else "-" for name in others),
+    )
+
+
+def _times(others: Iterable[str]) -> list[str]:
+    return [f"x {name}" for name in others]
 
 
 def met_text(row: Row) -> str:
-    """Whether the case meets its aims, or which it misses."""
-    missed = misses(row)
-    if missed is None:
-        return "-"
-    return "NO: " + ", ".join(missed) if missed else "yes"
-
-
-def _ratio_cells(row: Row, others: Iterable[str]) -> list[str]:
-    return [ratio_text(row.times_faster_than(name)) if name in row.peers else "-" for name in others]
+    """Return whether the case meets its aims, or which it misses."""
+    missed = missed_by(row)
+    return "-" if missed is None else "NO: " + ", ".join(missed) if missed else "yes"
 
 
 def means_table(rows: Sequence[Row], others: Sequence[str]) -> Table:
-    """Geometric means over the cases of each table and size and over all, and in how many of them Inlay is slower."""
-    title = "Geometric means: percent of the best copy; times faster than each peer, and in how many cases slower"
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
-    table.add_column("cases")
-    for heading in ("count", "Inlay %", *(f"{name} %" for name in others), *(f"x {name}" for name in others)):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for name, group in _groups(rows).items():
-        means = [_mean_percent(group, name) for name in ("Inlay", *others)]
-        table.add_row(name, str(len(group)), *means, *(_mean_ratio_cell(group, other) for other in others))
-    return table
-
-
-def _groups(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """The rows of each table and size; of all tables together where there are several."""
+    """Return geometric means over the cases of each table and size and over all, and how often Inlay is slower."""
+    tables, sizes = {row.case.pair.table for row in rows}, {row.case.size.name for row in rows}
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault(f"{row.case.table} {row.case.size.name}", []).append(row)
-    if len({row.case.table for row in rows}) > 1:
-        for row in rows:
-            groups.setdefault(f"all {row.case.size.name}", []).append(row)
-    if len({row.case.size.name for row in rows}) > 1:
+        groups.setdefault(f"{row.case.pair.table} {row.case.size.name}", []).append(row)
+    for row in rows if len(tables) > 1 else ():
+        groups.setdefault(f"all {row.case.size.name}", []).append(row)
+    if len(sizes) > 1:
         groups["all"] = list(rows)
-    return groups
+    lines = []
+    for name, group in groups.items():
+        percents = [[r.percent_of_copy(peer).median for r in group if peer in r.peers] for peer in (INLAY, *others)]
+        ratios = [[r.times_faster_than(peer).median for r in group if peer in r.peers] for peer in others]
+        means = (f"{geometric_mean(found):.0f}" if found else "-" for found in percents)
+        slower = (f"{geometric_mean(x):.2f} ({sum(n < 1 for n in x)} slower)" if x else "-" for x in ratios)
+        lines.append((name, str(len(group)), *means, *slower))
+    title = "Geometric means: percent of the best copy; times faster than each peer, and in how many cases slower"
+    return table(("cases", "count", *(f"{name} %" for name in (INLAY, *others)), *_times(others)), lines, title)
 
 
-def _mean_percent(rows: Iterable[Row], peer: str) -> str:
-    found = [row.percent_of_copy(peer).median for row in rows if peer in row.peers]
-    return f"{mean_ratio(found):.0f}" if found else "-"
+def aims_table(found: Iterable[Aim]) -> Table:
+    """Return the aims over many cases, each beside the measured figure."""
+    lines = [(aim.name, aim.found, aim.wanted, "yes" if aim.is_met else "NO") for aim in found]
+    return table(("what", "found", "aim", "met"), lines, "What is aimed at")
 
 
-def _mean_ratio_cell(rows: Iterable[Row], peer: str) -> str:
-    found = [row.times_faster_than(peer).median for row in rows if peer in row.peers]
-    if not found:
-        return "-"
-    slower = sum(ratio < 1 for ratio in found)
-    return f"{mean_ratio(found):.2f} ({slower} slower)"
-
-
-def aims_table(aims: Iterable[Aim]) -> Table:
-    """The aims over many cases, each beside what was found."""
-    table = Table(box=box.SIMPLE_HEAD, title="What is aimed at", title_justify="left")
-    table.add_column("what")
-    for heading in ("found", "aim", "met"):
-        table.add_column(heading, justify="right")
-    for aim in aims:
-        table.add_row(aim.name, aim.found, aim.wanted, "yes" if aim.is_met else "NO")
-    return table
-
-
-def misses_table(misses: Sequence[Miss]) -> Table:
-    """Every aim that a case misses: what was found, what was aimed at, why, and what was tried."""
-    unknown = sum(miss.reason is None for miss in misses)
-    words = f": {unknown} without a reason" if unknown else ""
-    table = Table(box=box.SIMPLE_HEAD, title=f"Missed: {len(misses)}{words}", title_justify="left")
-    for heading in ("case", "found", "aim"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("reason", "tried"):
-        table.add_column(heading, overflow="fold")
-    for miss in misses:
-        row = miss.row
-        if miss.missed == "copy":
-            found, aim = f"{percent_text(row.percent_of_copy('Inlay'))} % of copy", f"{row.case.aim:.0f} %"
-        else:
-            found, aim = f"{ratio_text(row.times_faster_than(miss.missed))} x {miss.missed}", "1"
-        why = (UNKNOWN, "") if miss.reason is None else (miss.reason.reason, miss.reason.tried)
-        table.add_row(row.case.label, found, aim, *why)
-    return table
-
-
-def startup_table(figures: Iterable[Figure]) -> Table:
-    """Import, compile and call, with the aim of each."""
-    return figures_table("Before and beside the move, fresh processes", figures)
+def misses_table(missed: Sequence[tuple[Row, str, Reason | None]]) -> Table:
+    """Return every missed aim: the measured figure, the aim, the reason, and what was tried."""
+    lines = []
+    for row, what, reason in missed:
+        found, aim = f"{percent_text(row.percent_of_copy())} % of copy", f"{row.case.aim or 0:.0f} %"
+        if what != "copy":
+            found, aim = f"{ratio_text(row.times_faster_than(what))} x {what}", "1"
+        lines.append((row.case.label, found, aim, *reason_cells(reason)))
+    title = f"Missed: {len(missed)}{aims.without_reason([reason for _, _, reason in missed])}"
+    return table(
+        ("case", "found", "aim", "reason", "tried"), lines, title, left=("found", "aim"), fold=("reason", "tried")
+    )
 
 
 def figures_table(title: str, figures: Iterable[Figure]) -> Table:
-    """Times, each beside its aim."""
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
-    table.add_column("what")
-    for heading in ("time", "aim", "met"):
-        table.add_column(heading, justify="right")
+    """Return times, each beside its aim."""
+    lines = []
     for figure in figures:
         aim = "" if figure.aim is None else f"< {time_text(figure.aim)}"
         met = "" if figure.aim is None else "yes" if figure.is_met else "NO"
-        table.add_row(figure.name, seconds_text(figure.seconds), aim, met)
-    return table
+        lines.append((figure.name, seconds_text(figure.seconds), aim, met))
+    return table(("what", "time", "aim", "met"), lines, title)
 
 
-def notes(rows: Iterable[Row], missing: Iterable[Missing]) -> list[str]:
-    """Who is not in the tables, and why; pairs and peers that share a reason stand together."""
-    lines = [f"missing: {peer.name} ({peer.reason})" for peer in missing]
-    peers: dict[str, dict[str, None]] = {}
-    pairs: dict[str, dict[str, None]] = {}
+def absence_lines(rows: Iterable[Row], record: Record) -> list[str]:
+    """Return which contenders are not in the tables and why: a line for each reason."""
+    lines = [f"missing: {name} ({reason})" for name, reason in record.setup.missing.items()]
+    absent: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for row in rows:
         for name, reason in row.absent.items():
-            peers.setdefault(reason, {})[name] = None
-            pairs.setdefault(reason, {})[row.case.pair] = None
-    for reason, names in peers.items():
-        count = len(pairs[reason])
-        where = f"{count} pairs" if count > _MANY else ", ".join(pairs[reason])
+            names, pairs = absent.setdefault(reason, ({}, {}))
+            names[name] = pairs[row.case.pair.label] = None
+    for reason, (names, pairs) in absent.items():
+        where = f"{len(pairs)} pairs" if len(pairs) > _MANY else ", ".join(pairs)
         lines.append(f"left out: {' and '.join(names)} in {where}: {reason}")
     return lines
 
 
-def bystanders_lines(rows: Iterable[Row]) -> list[str]:
-    """What else ran on the machine, and what that does to the figures."""
-    shares = [
-        (result.share_of_others, row.case.label)
-        for row in rows
-        for result in row.results
-        if result.share_of_others is not None
-    ]
+def bystander_lines(rows: Iterable[Row]) -> list[str]:
+    """Return what other processes took of the machine, and what that does to the figures."""
+    results = [result for row in rows for result in row.results]
+    shares = {i: result.share_of_others for i, result in enumerate(results) if result.share_of_others is not None}
     if not shares:
         return []
-    mean = max(0.0, sum(share for share, _ in shares) / len(shares))
+    mean = max(0.0, sum(shares.values()) / len(shares))
     verdict = "" if mean < QUIET else f": NOT TO BE QUOTED, {_SUFFERS}"
     lines = [f"other processes took {100 * mean:.0f} % of the processors during the run{verdict}"]
-    loud = list(dict.fromkeys(label for share, label in shares if share >= LOUD))
-    if loud:
+    if loud := dict.fromkeys(result.case.label for result in results if result.is_loud):
         lines.append(f"{100 * LOUD:.0f} % or more in {', '.join(loud)}: not to be quoted, {_SUFFERS}")
     return lines
 
 
-def percent_text(figure: Spread) -> str:
-    """A percentage and its spread.
-
-    >>> percent_text(Spread(87.2, 84.9, 88.1))
-    '87.2 [85-88]'
-    """
-    return f"{figure.median:.1f} [{figure.low:.0f}-{figure.high:.0f}]"
-
-
-def ratio_text(figure: Spread) -> str:
-    """A ratio and its spread.
-
-    >>> [ratio_text(Spread(*figure)) for figure in ((2.313, 2.2, 2.44), (41.3, 39.0, 44.0), (812.6, 7.9, 956.0))]
-    ['2.31 [2.20-2.44]', '41.3 [39.0-44.0]', '813 [8-956]']
-    """
-    digits = 2 if figure.median < 10 else 1 if figure.median < 100 else 0
-    return f"{figure.median:.{digits}f} [{figure.low:.{digits}f}-{figure.high:.{digits}f}]"
-
-
-def seconds_text(figure: Spread) -> str:
-    """A time and its spread, in the unit that suits the time.
-
-    >>> seconds_text(Spread(0.0123, 0.0119, 0.0131))
-    '12.3 [11.9-13.1] ms'
-    """
-    unit, factor = _unit(figure.median)
-    return f"{figure.median * factor:.1f} [{figure.low * factor:.1f}-{figure.high * factor:.1f}] {unit}"
-
-
-def time_text(seconds: float) -> str:
-    """A time in the unit that suits it.
-
-    >>> time_text(0.0123), time_text(3.2e-6)
-    ('12.3 ms', '3.2 us')
-    """
-    unit, factor = _unit(seconds)
-    return f"{seconds * factor:.1f} {unit}"
-
-
-def _unit(seconds: float) -> tuple[str, float]:
-    if seconds < 1e-3:
-        return "us", 1e6
-    return ("ms", 1e3) if seconds < 1 else ("s", 1.0)
+def bar_of(row: Row) -> Bar:
+    """Return the bar of a case."""
+    case, missed = row.case, missed_by(row)
+    percent = {name: row.percent_of_copy(name) for name in row.peers}
+    dims, aim = "x".join(map(str, case.dims)), "" if case.aim is None else f"{case.aim:.0f} % of the copy and "
+    name, seconds = row.copy
+    lines = [f"{case.label}, {dims}: copy {time_text(seconds)} ({name}); aim {aim}no slower than {aims.RIVAL}"]
+    for name, figure in percent.items():
+        faster = "" if name == INLAY else f", Inlay is {ratio_text(row.times_faster_than(name))} times as fast"
+        lines.append(f"{name}: {percent_text(figure)} % of the copy{faster}")
+    state = "free" if missed is None else "missed" if missed else "met"
+    return Bar(case.pair.table, case.pair.label, case.size.name, percent, case.aim, state, "\n".join(lines))

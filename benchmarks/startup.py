@@ -1,8 +1,7 @@
-"""What is paid before and beside the move: importing, compiling, calling.
+"""The costs before and beside a reorder: importing, compiling, calling.
 
-Each figure is the median of several fresh processes. Importing finds Python's own byte code, as after an installation.
-Compiling is measured in pairs of processes: the first has an empty cache directory, the second finds what the first one
-left there.
+Each figure is the median of several fresh processes. Importing finds Python's byte code, as after an installation.
+Compiling is measured in pairs of processes: the first has an empty cache directory, the second finds its files.
 """
 
 import json
@@ -11,97 +10,72 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from statistics import median
 
-from inlay.measure.statistics import Spread, spread
+from benchmarks.record import Figure
+from inlay.measure.statistics import spread
 
-Answer = dict[str, float]
-"""What one process of `startup_probe` measured, in seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One row of the table."""
-
-    name: str
-    """What is paid for."""
-    seconds: Spread
-    """How long it takes."""
-    aim: float | None
-    """Seconds it should stay below; None where there is no aim."""
-
-    @property
-    def is_met(self) -> bool:
-        """Whether the figure is below its aim."""
-        return self.aim is None or self.seconds.median < self.aim
+SMALL_RATIO = 1.5  # how many times as long as oneDNN's a call of 64 kB may take
+PROCESSES = 5  # fresh processes for each figure
+_Answer = dict[str, float]  # seconds that one process of `startup_probe` measured
 
 
-SMALL_RATIO = 1.5
-"""How many times as long as oneDNN's a call of 64 kB may take."""
-
-
-PROCESSES = 5
-"""Fresh processes for each figure."""
-
-
-def measured_startup(processes: int = PROCESSES) -> list[Figure]:
-    """Every figure, from so many fresh processes each."""
+def measure_startup(processes: int = PROCESSES) -> list[Figure]:
+    """Return every figure, from so many fresh processes each."""
     with tempfile.TemporaryDirectory() as code, tempfile.TemporaryDirectory() as folder:
-        with_bytecode = {"PYTHONPYCACHEPREFIX": code, "PYTHONDONTWRITEBYTECODE": ""}
-        _probe("import", with_bytecode)
-        imports, needs = zip(
-            *((_probe("import", with_bytecode), _probe("needs", with_bytecode)) for _ in range(processes)), strict=True
-        )
-        cold, kept = zip(*(_cold_and_kept() for _ in range(processes)), strict=True)
-        calls = [_probe("call", {"INLAY_CACHE_DIR": folder}) for _ in range(processes)]
-        small = [_probe("small", {"INLAY_CACHE_DIR": folder}) for _ in range(processes)]
-    return [
-        Figure("import inlay", spread([sum(answer.values()) for answer in imports]), 0.150),
-        Figure("NumPy and ml_dtypes alone", spread([sum(answer.values()) for answer in needs]), None),
-        Figure("load the compiler (llvmlite)", spread([answer["load"] for answer in cold]), None),
-        *_compile_figures("compile, cache empty", cold, (0.150, 0.060, 0.200)),
-        *_compile_figures("compile, kept on disk", kept, (0.010, 0.005, 0.005)),
-        Figure("Reorder called again, 4 elements", spread([answer["Reorder"] for answer in calls]), 5e-6),
-        Figure("CompiledReorder.run, 4 elements", spread([answer["run"] for answer in calls]), 5e-6),
-        *_small_figures(small),
-    ]
+        bytecode, cache = {"PYTHONPYCACHEPREFIX": code, "PYTHONDONTWRITEBYTECODE": ""}, {"INLAY_CACHE_DIR": folder}
+        _probe("import", bytecode)
+        pairs = [(_probe("import", bytecode), _probe("needs", bytecode)) for _ in range(processes)]
+        imports, needs = zip(*pairs, strict=True)
+        cold, warm = zip(*(_compile_twice() for _ in range(processes)), strict=True)
+        calls, small = ([_probe(what, cache) for _ in range(processes)] for what in ("call", "small"))
+        return [
+            _figure("import inlay", imports, "import", 0.150),
+            _figure("NumPy and ml_dtypes alone", needs, "import"),
+            _figure("load the compiler (llvmlite)", cold, "load"),
+            *_compile_figures("compile, cache empty", cold, (0.150, 0.060, 0.200)),
+            *_compile_figures("compile, kept on disk", warm, (0.010, 0.005, 0.005)),
+            _figure("Reorder called again, 4 elements", calls, "Reorder", 5e-6),
+            _figure("CompiledReorder.run, 4 elements", calls, "run", 5e-6),
+            *_small_figures(small),
+        ]
 
 
-def _small_figures(answers: Sequence[Answer]) -> list[Figure]:
-    """Calls of 64 kB: ours may take `SMALL_RATIO` times as long as those of the fastest oneDNN."""
+def _figure(name: str, answers: Sequence[_Answer], key: str, aim: float | None = None) -> Figure:
+    return Figure(name, spread([answer[key] for answer in answers]), aim)
+
+
+def _small_figures(answers: Sequence[_Answer]) -> list[Figure]:
+    """Return the figures of calls of 64 kB; Inlay's aim is `SMALL_RATIO` times the time of the fastest oneDNN."""
     figures = []
     for name in answers[0]:
-        move, who = name.rsplit(", ", 1)
-        rivals = [n for n in answers[0] if n.startswith(f"{move}, oneDNN")]
+        formats, who = name.rsplit(", ", 1)
+        rivals = [n for n in answers[0] if n.startswith(f"{formats}, oneDNN")]
         fastest = min((median(answer[rival] for answer in answers) for rival in rivals), default=None)
         aim = SMALL_RATIO * fastest if who == "Inlay" and fastest is not None else None
-        seconds = spread([answer[name] for answer in answers])
-        figures.append(Figure(f"64 kB of f32, {move}: {'Reorder called' if who == 'Inlay' else who}", seconds, aim))
+        label = f"64 kB of f32, {formats}: {'Reorder called' if who == 'Inlay' else who}"
+        figures.append(_figure(label, answers, name, aim))
     return figures
 
 
-def _compile_figures(name: str, answers: Sequence[Answer], aims: tuple[float, float, float]) -> list[Figure]:
-    """With LLVM's start; without it the typical pair, the one that 95 % stay below, and the slowest.
-
-    `aims` are those of the first three.
-    """
+def _compile_figures(name: str, answers: Sequence[_Answer], aims: tuple[float, float, float]) -> list[Figure]:
+    """Return the first pair with LLVM's start; then the median pair, the pair that 95 % stay below, and the slowest."""
     pairs = [name for name in answers[0] if name not in ("load", "first")]
     slowest = max(pairs, key=lambda pair: median(answer[pair] for answer in answers))
     typical = [median(answer[pair] for pair in pairs) for answer in answers]
     most = [sorted(answer[pair] for pair in pairs)[ceil(0.95 * len(pairs)) - 1] for answer in answers]
     return [
-        Figure(f"{name}, LLVM's start included", spread([answer["first"] for answer in answers]), aims[0]),
+        _figure(f"{name}, LLVM's start included", answers, "first", aims[0]),
         Figure(f"{name}, median of {len(pairs)} pairs", spread(typical), aims[1]),
         Figure(f"{name}, 95 % of {len(pairs)} pairs", spread(most), aims[2]),
-        Figure(f"{name}, slowest pair: {slowest}", spread([answer[slowest] for answer in answers]), None),
+        _figure(f"{name}, slowest pair: {slowest}", answers, slowest),
     ]
 
 
-def _cold_and_kept() -> tuple[Answer, Answer]:
-    """The answers of a process with an empty cache directory and of one that finds there what the first wrote."""
+def _compile_twice() -> tuple[_Answer, _Answer]:
+    """Compile in a process with an empty cache directory, and again in one that finds the files of the first."""
     with tempfile.TemporaryDirectory() as folder:
         cold = _probe("compile", {"INLAY_CACHE_DIR": folder})
         if not any(Path(folder).iterdir()):
@@ -109,13 +83,11 @@ def _cold_and_kept() -> tuple[Answer, Answer]:
         return cold, _probe("compile", {"INLAY_CACHE_DIR": folder})
 
 
-def _probe(what: str, environment: Mapping[str, str]) -> Answer:
+def _probe(what: str, environment: Mapping[str, str]) -> _Answer:
     command = [sys.executable, "-m", "benchmarks.startup_probe", what]
-    root = Path(__file__).resolve().parent.parent
-    done = subprocess.run(
-        command, cwd=root, env=os.environ | dict(environment), capture_output=True, text=True, check=False
-    )
+    root, variables = Path(__file__).resolve().parent.parent, os.environ | dict(environment)
+    done = subprocess.run(command, cwd=root, env=variables, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
-    answer: Answer = json.loads(done.stdout)
+    answer: _Answer = json.loads(done.stdout)
     return answer

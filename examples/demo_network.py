@@ -78,7 +78,7 @@ def resnet50() -> tuple[bytes, str]:
     sys.path.append(str(Path(__file__).resolve().parent.parent))
     from onnx import TensorProto, helper
 
-    from benchmarks.networks import light
+    from examples.random_networks import light
 
     model = light("resnet50")
     (softmax,) = (node for node in model.graph.node if node.op_type == "Softmax")

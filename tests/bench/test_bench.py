@@ -12,7 +12,8 @@ from hypothesis import given, settings
 
 import inlay
 from inlay import cli
-from inlay.bench import Line, Report, bench, report
+from inlay.bench import Report, bench, contenders, reorders
+from inlay.bench.measurement import Measurement
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, OutOfMemory, Unimplemented
 from inlay.measure import disturbance
@@ -33,21 +34,23 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No waits, no peers but NumPy, nothing remembered."""
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(IdleWait, "wait", lambda self: None)
-    monkeypatch.setattr(report, "PEERS", {"NumPy": report.numpy})
+    monkeypatch.setattr(contenders, "CONTENDERS", {"NumPy": contenders.numpy})
     find_reorder.cache_clear()
     yield
     find_reorder.cache_clear()
 
 
 def names(found: Report) -> list[str]:
-    return [line.name for line in found.lines]
+    return ["copy", *found.measured.seconds]
 
 
 def test_a_report_has_the_copy_inlay_and_the_peers() -> None:
     found = bench(SRC, DST, rounds=2)
     assert names(found) == ["copy", "Inlay", "NumPy"]
     assert found.moved_bytes == 2 * SRC.size
-    assert all(len(line.seconds) == 2 and min(line.seconds) > 0 for line in found.lines)
+    measured = found.measured
+    assert list(measured.copies) == ["copy by Inlay", "copy by NumPy"]
+    assert all(len(s) == 2 and min(s) > 0 for s in (*measured.seconds.values(), *measured.copies.values()))
     assert found.decision == "decided by the model"
 
 
@@ -61,13 +64,14 @@ def test_what_tuning_won_is_measured_beside_it(monkeypatch: pytest.MonkeyPatch) 
     assert "  tuned: traverse dst;" in Reorder(SRC, DST).explain()
 
 
-LINES = (Line("copy", (2e-3, 4e-3, 2e-3)), Line("Inlay", (4e-3, 4e-3, 4e-3)), Line("peer", (8e-3, 10e-3, 12e-3)))
+SECONDS = {"Inlay": [4e-3, 4e-3, 4e-3], "peer": [8e-3, 10e-3, 12e-3]}
+MEASURED = Measurement(SECONDS, {"copy by NumPy": [2e-3, 4e-3, 2e-3]}, {"torch": "not installed"})
 
 
 def test_ratios_are_formed_within_each_round() -> None:
-    found = Report(SRC, DST, 8_000_000, 2, "decided by the model", LINES, {"torch": "not installed"})
-    assert found.percent(LINES[1]) == Spread(50.0, 50.0, 75.0)
-    assert found.ratio(LINES[2]) == Spread(2.5, 2.25, 2.75)
+    found = Report(SRC, DST, 8_000_000, 2, "decided by the model", MEASURED)
+    assert MEASURED.percent_of_copy("Inlay") == Spread(50.0, 50.0, 75.0)
+    assert MEASURED.times_faster_than("peer") == Spread(2.5, 2.25, 2.75)
     assert str(found) == (
         "2x32x14x14, 8 MB moved, 2 threads, decided by the model\n"
         "            us  GB/s  % of copy         Inlay is\n"
@@ -79,7 +83,7 @@ def test_ratios_are_formed_within_each_round() -> None:
 
 
 def test_json_holds_every_time() -> None:
-    found = Report(SRC, DST, 8_000_000, 2, "decided by the model", LINES, {"torch": "not installed"})
+    found = Report(SRC, DST, 8_000_000, 2, "decided by the model", MEASURED)
     text = json.dumps(found.as_json())
     assert json.loads(text) == {
         "src": repr(SRC),
@@ -109,7 +113,7 @@ def figures(seconds: list[float], percent: tuple[float, ...], ratio: tuple[float
 # Peers
 
 
-def call_or_reason(peer: report.Peer, src: Memory, dst: Memory) -> Call | str:
+def call_or_reason(peer: contenders.Contender, src: Memory, dst: Memory) -> Call | str:
     """What a peer answers."""
     try:
         return peer(src, dst)
@@ -122,7 +126,7 @@ def call_or_reason(peer: report.Peer, src: Memory, dst: Memory) -> Call | str:
 def test_numpy_does_the_reorder_or_refuses(pair: tuple[MemoryDesc, MemoryDesc]) -> None:
     src, dst = (Memory(desc) for desc in pair)
     src.buffer[:] = np.random.default_rng(0).integers(0, 256, src.buffer.size, np.uint8)
-    call = call_or_reason(report.numpy, src, dst)
+    call = call_or_reason(contenders.numpy, src, dst)
     if isinstance(call, str):
         assert call in ("takes more than one copy", "has no views of elements of 4 bits")
         return
@@ -137,7 +141,7 @@ def test_onednn_does_the_reorder() -> None:
     src = inlay.pack(np.random.default_rng(0).random(SRC.dims, np.float32), SRC)
     dst, expected = Memory(DST), Memory(DST)
     try:
-        call = report.onednn(src, dst)
+        call = contenders.onednn(src, dst)
     except inlay.MissingExtra as reason:
         pytest.skip(str(reason))
     call()
@@ -148,7 +152,7 @@ def test_onednn_does_the_reorder() -> None:
 def test_torch_does_the_reorder_or_is_not_installed() -> None:
     src = inlay.pack(np.random.default_rng(0).random(SRC.dims, np.float32), SRC)
     dst, expected = Memory(DST), Memory(DST)
-    call = call_or_reason(report.torch, src, dst)
+    call = call_or_reason(contenders.torch, src, dst)
     if isinstance(call, str):
         assert call == "not installed (pip install torch)"
         return
@@ -164,15 +168,18 @@ def test_who_leaves_other_bytes_or_refuses_does_not_take_part(monkeypatch: pytes
     def without(src: Memory, dst: Memory) -> Any:
         raise Unimplemented("has no such reorder")
 
-    monkeypatch.setattr(report, "PEERS", {"wrong": wrong, "without": without, "NumPy": report.numpy})
+    monkeypatch.setattr(contenders, "CONTENDERS", {"wrong": wrong, "without": without, "NumPy": contenders.numpy})
     found = bench(SRC, DST, rounds=1)
     assert names(found) == ["copy", "Inlay", "NumPy"]
-    assert found.absent == {"wrong": "its bytes differ from Inlay's", "without": "has no such reorder"}
+    assert found.measured.absent == {
+        "wrong": "its bytes differ from Inlay's from byte 0 on",
+        "without": "has no such reorder",
+    }
 
 
 def test_conversions_that_wrap_around_do_not_take_part() -> None:
     src, dst = MemoryDesc((97, 20), "s32", "ab"), MemoryDesc((97, 20), "f4_e2m1", "ab")
-    assert bench(src, dst, rounds=1).absent == {"NumPy": "has no views of elements of 4 bits"}
+    assert bench(src, dst, rounds=1).measured.absent == {"NumPy": "has no views of elements of 4 bits"}
 
 
 # Turns
@@ -255,7 +262,7 @@ def test_the_command_tunes_and_says_what_was_won(
 
 
 def test_the_filling_shows_every_permutation() -> None:
-    buffer = report._filled(MemoryDesc((64, 64), "u8", "ab")).buffer
+    buffer = reorders._filled(MemoryDesc((64, 64), "u8", "ab")).buffer
     square = buffer.reshape(64, 64)
     assert not np.array_equal(square, square.T)
     assert len(set(buffer.tolist())) == 97

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from inlay import cli
-from inlay.bench import report
-from inlay.bench.report import MachineReport
+from inlay.bench import machine_report
+from inlay.bench.machine_report import MachineReport
 from inlay.machine import MemoryModel, ReportedCache
 from inlay.reordering import memory_levels
 
@@ -29,7 +29,7 @@ def test_the_table_has_what_is_measured_beside_what_is_reported() -> None:
 def test_what_json_prints_is_the_model_of_whoever_names_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(report, "measure_all", lambda copy: MODEL)
+    monkeypatch.setattr(machine_report, "measure_all", lambda copy: MODEL)
     assert cli.main(["bench", "--machine", "--json"]) == 0
     out = capsys.readouterr().out
     assert json.loads(out)["memory"]["last_level"] == 24 << 20

@@ -16,8 +16,9 @@ from onnx import TensorProto, helper, numpy_helper
 import inlay
 from inlay import cli
 from inlay.bench import networks, runtimes
-from inlay.bench.networks import NetworkLine, NetworkReport, bench_network, difference
-from inlay.bench.runtimes import Given, Variant
+from inlay.bench.measurement import Measurement
+from inlay.bench.networks import NetworkReport, bench_network, difference
+from inlay.bench.runtimes import Configuration, NetworkInputs
 from inlay.errors import InlayError, InvalidArguments, MissingExtra, Unimplemented
 from inlay.graph.op_graph import Array
 from inlay.graph.program import NumpyShare
@@ -27,12 +28,11 @@ from inlay.primitives import get_engine
 from tests.support.network_runs import run_model
 from tests.support.networks import Model, inputs_of, light
 
-LINES = (
-    NetworkLine("Inlay", "probed costs", (2e-3, 2e-3, 4e-3), 0.0),
-    NetworkLine("peer", "opset 13", (3e-3, 4e-3, 4e-3), 2e-7),
-)
+SECONDS = {"Inlay": [2e-3, 2e-3, 4e-3], "peer": [3e-3, 4e-3, 4e-3]}
+MEASURED = Measurement(SECONDS, absent={"torch": "not installed"})
+HOWS, DIFFERENCES = {"Inlay": "probed costs", "peer": "opset 13"}, {"Inlay": 0.0, "peer": 2e-7}
 REPORT = NetworkReport(
-    "net", {"x": (1, 3, 8, 8)}, 2, LINES, {"torch": "not installed"}, 1.9, 1.8, 5_220_000, 57, 1, 0.5, 0.25
+    "net", {"x": (1, 3, 8, 8)}, 2, MEASURED, HOWS, DIFFERENCES, 1.9, 1.8, 5_220_000, 57, 1, 0.5, 0.25
 )
 
 
@@ -65,15 +65,15 @@ def small(opset: int = 17, batch: int | str = 1, listed: bool = False) -> Model:
 def fake(change: Callable[[Array], Array] = lambda array: array, how: str = "as it is", pause: float = 0.0) -> Any:
     """A peer that is the package onnx, with what it answers changed."""
 
-    def peer(given: Given) -> Iterator[Variant]:
-        found = run_model(runtimes.answering(given.model, list(given.shown)), dict(given.inputs))
+    def peer(given: NetworkInputs) -> Iterator[Configuration]:
+        found = run_model(runtimes.with_outputs(given.model, list(given.compared)), dict(given.inputs))
         results = {name: change(array) for name, array in found.items()}
-        yield Variant(how, lambda: time.sleep(pause), lambda: results)
+        yield Configuration(how, lambda: time.sleep(pause), lambda: results)
 
     return peer
 
 
-def absent(given: Given) -> Iterator[Variant]:
+def absent(given: NetworkInputs) -> Iterator[Configuration]:
     raise Unimplemented("not installed (pip install it)")
     yield
 
@@ -90,14 +90,14 @@ def engine() -> None:
 @pytest.mark.usefixtures("engine")
 def test_those_with_the_same_numbers_take_turns_and_the_others_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     peers = {"right": fake(), "wrong": fake(lambda array: array * np.float32(1.01)), "absent": absent}
-    monkeypatch.setattr(runtimes, "PEERS", peers)
+    monkeypatch.setattr(runtimes, "RUNTIMES", peers)
     found = bench_network(small().SerializeToString(), rounds=3, costs="probed")
-    assert [(line.name, line.how, len(line.seconds)) for line in found.lines] == [
+    assert [(name, how, len(found.measured.seconds[name])) for name, how in found.configurations.items()] == [
         ("Inlay", "probed costs", 3),
         ("right", "as it is", 3),
     ]
-    assert found.lines[1].difference < 1e-5
-    assert dict(found.absent) == {
+    assert found.differences["right"] < 1e-5
+    assert dict(found.measured.absent) == {
         "wrong": "its numbers differ from Inlay's, by 1.0e-02 of the largest",
         "absent": "not installed (pip install it)",
     }
@@ -113,31 +113,31 @@ def test_a_difference_that_the_softmax_hides_is_found(monkeypatch: pytest.Monkey
     def shifted(array: Array) -> Array:
         return array + np.float32(1) if array.min() < 0 else array
 
-    monkeypatch.setattr(runtimes, "PEERS", {"shifted": fake(shifted)})
+    monkeypatch.setattr(runtimes, "RUNTIMES", {"shifted": fake(shifted)})
     found = bench_network(small().SerializeToString(), rounds=1, costs="probed")
-    assert [line.name for line in found.lines] == ["Inlay"]
-    assert found.absent["shifted"].startswith("its numbers differ from Inlay's, by ")
+    assert list(found.measured.seconds) == ["Inlay"]
+    assert found.measured.absent["shifted"].startswith("its numbers differ from Inlay's, by ")
 
 
 @pytest.mark.usefixtures("engine")
 def test_the_fastest_right_variant_of_a_peer_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    def peer(given: Given) -> Iterator[Variant]:
+    def peer(given: NetworkInputs) -> Iterator[Configuration]:
         yield from fake(how="slow", pause=4e-3)(given)
         yield from fake(lambda array: -array, how="wrong")(given)
         yield from fake(how="fast", pause=1e-3)(given)
         yield from fake(how="middling", pause=3e-3)(given)
 
-    monkeypatch.setattr(runtimes, "PEERS", {"peer": peer})
+    monkeypatch.setattr(runtimes, "RUNTIMES", {"peer": peer})
     found = bench_network(small().SerializeToString(), rounds=1, costs="probed")
-    assert [line.how for line in found.lines] == ["probed costs", "fast"]
+    assert list(found.configurations.values()) == ["probed costs", "fast"]
 
 
 @pytest.mark.usefixtures("engine")
 def test_without_peers_inlay_is_timed_alone() -> None:
     found = bench_network(small(batch="n").SerializeToString(), batch=2, rounds=2, costs="analytic", peers="")
     assert found.inputs == {"x": (2, 3, 8, 8)}
-    assert [line.name for line in found.lines] == ["Inlay"]
-    assert found.absent == {}
+    assert list(found.measured.seconds) == ["Inlay"]
+    assert found.measured.absent == {}
 
 
 def test_the_difference_is_the_worst_tensors() -> None:
@@ -158,7 +158,7 @@ def test_the_difference_is_the_worst_tensors() -> None:
 def test_weights_are_no_inputs_and_dims_are_numbers() -> None:
     model = small(opset=9, batch="n", listed=True)
     network = inlay.load(model.SerializeToString(), batch=4)
-    ready = runtimes.prepared(model, network)
+    ready = runtimes.prepare_model(model, network)
     assert [value.name for value in ready.graph.input] == ["x"]
     for value in (*ready.graph.input, *ready.graph.output):
         assert value.type.tensor_type.shape.dim[0].dim_value == 4
@@ -167,11 +167,11 @@ def test_weights_are_no_inputs_and_dims_are_numbers() -> None:
 
 
 def test_an_older_opset_is_raised_once() -> None:
-    model = runtimes.newer(small(opset=9))
+    model = runtimes.convert_to_newer_opset(small(opset=9))
     assert model is not None
     assert model.opset_import[0].version == 13
-    assert runtimes.newer(model) is None
-    assert runtimes.newer(small(opset=17)) is None
+    assert runtimes.convert_to_newer_opset(model) is None
+    assert runtimes.convert_to_newer_opset(small(opset=17)) is None
     x = inputs_of(model)
     one, other = (run_model(each, x) for each in (small(opset=9), model))
     assert difference(one, other) < 1e-6
@@ -179,8 +179,8 @@ def test_an_older_opset_is_raised_once() -> None:
 
 def test_what_a_softmax_reads_can_be_an_output() -> None:
     model = small()
-    assert runtimes.hidden(model) == {"y": "f"}
-    shown = runtimes.answering(model, ["f"])
+    assert runtimes.softmax_inputs(model) == {"y": "f"}
+    shown = runtimes.with_outputs(model, ["f"])
     assert [value.name for value in shown.graph.output] == ["y", "f"]
     assert [value.name for value in model.graph.output] == ["y"]
 
@@ -325,20 +325,20 @@ def test_the_command_passes_on_what_it_is_told(
 # The peers that are here
 
 
-def results_of(peer: runtimes.Peer, model: Model) -> list[tuple[str, float]]:
+def results_of(peer: runtimes.Runtime, model: Model) -> list[tuple[str, float]]:
     """Each variant with how far its numbers are from those of the reference."""
     data = model.SerializeToString()
     network = inlay.load(data)
-    ready = runtimes.prepared(onnx.load_from_string(data), network)
+    ready = runtimes.prepare_model(onnx.load_from_string(data), network)
     graph = inlay.plan(network, costs="analytic").graph
     inputs = inputs_of(ready)
-    shown = tuple(runtimes.hidden(ready).values())
+    shown = tuple(runtimes.softmax_inputs(ready).values())
     traced = inlay.plan(network, costs="probed").compile().trace(inputs)
-    given = Given(ready, graph, inputs, shown, 1)
+    given = NetworkInputs(ready, graph, inputs, shown, 1)
     return [(variant.how, difference(variant.results(), traced)) for variant in _skipping(peer, given)]
 
 
-def _skipping(peer: runtimes.Peer, given: Given) -> Iterator[Variant]:
+def _skipping(peer: runtimes.Runtime, given: NetworkInputs) -> Iterator[Configuration]:
     try:
         yield from peer(given)
     except InlayError as reason:
@@ -360,7 +360,7 @@ def _skipping(peer: runtimes.Peer, given: Given) -> Iterator[Variant]:
 )
 @pytest.mark.parametrize("network", ["squeezenet", "shufflenet"])
 def test_a_peer_computes_the_same_in_every_variant(name: str, hows: list[str], network: str) -> None:
-    found = results_of(runtimes.PEERS[name], light(network))
+    found = results_of(runtimes.RUNTIMES[name], light(network))
     assert [how for how, _ in found] == hows
     assert max(error for _, error in found) < networks.CLOSE
 
@@ -370,5 +370,5 @@ def test_a_peer_computes_the_same_in_every_variant(name: str, hows: list[str], n
 @pytest.mark.filterwarnings("ignore")
 def test_squeezenet_is_timed_beside_all_that_are_here() -> None:
     found = bench_network(light("squeezenet").SerializeToString(), rounds=3, costs="probed")
-    assert {line.name for line in found.lines} | set(found.absent) == {"Inlay", *runtimes.PEERS}
-    assert all("not installed" in reason for reason in found.absent.values())
+    assert set(found.measured.seconds) | set(found.measured.absent) == {"Inlay", *runtimes.RUNTIMES}
+    assert all("not installed" in reason for reason in found.measured.absent.values())

@@ -4,32 +4,30 @@ import doctest
 import importlib
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from benchmarks.buffers import HUGE_PAGE, Bytes, fill_with_values, huge_buffer
-from benchmarks.cases import Case, Size, cases_of, matching, sizes_of
-from benchmarks.copies import ThreadedMemcpy
-from benchmarks.families import TABLES, all_cases
-from benchmarks.machine import Machine, this_machine
-from benchmarks.measure import DIFFERS, Result, agreeing_calls, fill_source, first_difference, flat_copies, measured
-from benchmarks.onednn import Refused
-from benchmarks.passes import strided_passes
-from benchmarks.peers import Inlay, Missing, NumPy, Peer
-from benchmarks.report import notes
-from benchmarks.runs import rows_of
-from benchmarks.timing import Rounds, fastest
+from benchmarks.buffers import HUGE_PAGE, Bytes, ThreadedMemcpy, fill_with_values, huge_buffer
+from benchmarks.cases import PROMISED, TABLES, Case, Pair, Size, all_cases, cases_of, matching
+from benchmarks.peers import in_passes
+from benchmarks.record import Machine, Record, Setup, rows_of, this_machine
+from benchmarks.report import absence_lines
+from benchmarks.rounds import Result, Rounds, agreeing, measure_case
+from inlay.bench.contenders import DIFFERS, agreeing_calls, first_difference, flat_copies, inlay_call, numpy
+from inlay.bench.measurement import Measurement
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
-from inlay.machine import ReportedCache
+from inlay.errors import InlayError, Unimplemented
 from inlay.measure.statistics import Spread
-from inlay.reordering.attributes import PLAIN, Attributes
-from tests.support.benchmark_sources import filled, found
+from inlay.memory import Memory
+from inlay.reordering import compile_reorder
+from inlay.reordering.attributes import PLAIN
+from tests.support.benchmark_sources import empty, filled, require_peer
 from tests.support.paths import ROOT
 
-MODULES = ("machine", "fitting", "cases", "families", "values", "passes", "timing", "runs", "misses", "report")
+MODULES = ("aims", "cases", "drawn", "record", "rounds")
 PROCESSORS = this_machine().processors
 QUICK = Rounds(count=2, block_seconds=1e-5, settle_seconds=0)
 
@@ -79,21 +77,23 @@ def test_examples_of_the_benchmark_run(module: str) -> None:
 
 
 def example_result(**seconds: list[float]) -> Result:
-    case = Case("ab", "ba", "f32", "f32", Size("L2", 1 << 19), (256, 256))
-    return Result(case, seconds, {"slow": [4.0, 4.0, 4.0], "fast": [1.0, 2.0, 1.0]}, {"oneDNN": "cannot"})
+    case = Case(Pair("ab", "ba", "f32", "f32"), Size("L2", 1 << 19), (256, 256))
+    copies = {"slow": [4.0, 4.0, 4.0], "fast": [1.0, 2.0, 1.0]}
+    return Result(case, Measurement(seconds, copies, {"oneDNN": "cannot"}))
 
 
 def test_percent_of_copy_is_against_the_fastest_copy_round_by_round() -> None:
-    result = example_result(Inlay=[2.0, 4.0, 4.0], NumPy=[8.0, 8.0, 12.0])
-    assert result.best_copy == fastest(result.copy_seconds) == "fast"
+    result = example_result(Inlay=[2.0, 4.0, 4.0], NumPy=[8.0, 8.0, 12.0]).measured
+    assert result.best_copy == "fast"
     assert result.percent_of_copy("Inlay") == Spread(50.0, 37.5, 50.0)
     assert result.times_faster_than("NumPy") == Spread(3.0, 2.5, 3.5)
 
 
 def test_compulsory_bytes_are_the_elements_read_and_all_that_is_written() -> None:
-    packing = Case("nchw", "nChw16c", "bf16", "bf16", Size("L2", 1 << 19), (2, 17, 5, 4))
-    unpacking = Case("nChw16c", "nchw", "bf16", "bf16", Size("L2", 1 << 19), (2, 17, 5, 4))
-    converting = Case("nchw", "nChw16c", "f32", "s8", Size("L2", 1 << 19), (2, 17, 5, 4))
+    size, dims = Size("L2", 1 << 19), (2, 17, 5, 4)
+    packing = Case(Pair("nchw", "nChw16c", "bf16", "bf16"), size, dims)
+    unpacking = Case(Pair("nChw16c", "nchw", "bf16", "bf16"), size, dims)
+    converting = Case(Pair("nchw", "nChw16c", "f32", "s8"), size, dims)
     assert packing.nbytes == 2 * (2 * 17 * 5 * 4) + 2 * (2 * 32 * 5 * 4)
     assert converting.nbytes == 4 * (2 * 17 * 5 * 4) + 2 * 32 * 5 * 4
     assert unpacking.nbytes == 2 * (2 * 17 * 5 * 4) + 2 * (2 * 17 * 5 * 4)
@@ -101,8 +101,7 @@ def test_compulsory_bytes_are_the_elements_read_and_all_that_is_written() -> Non
 
 @pytest.mark.parametrize("l3", [8 << 20, 32 << 20, 36 << 20, 96 << 20])
 def test_every_case_has_the_footprint_its_size_promises(l3: int) -> None:
-    caches = (ReportedCache(2, "Unified", 1 << 20, (0,)), ReportedCache(3, "Unified", l3, (0, 1)))
-    sizes = sizes_of(Machine("", (0, 1), caches, 1 << 34, "", ""))
+    sizes = Machine((), (0, 1), 1 << 20, l3).sizes
     assert [(size.name, size.footprint) for size in sizes] == [("L2", 1 << 19), ("L3", l3 // 2), ("beyond", 4 * l3)]
     for case in all_cases(sizes):
         low, high = (0.25, 1) if case.size.warm else (1, 2)
@@ -111,21 +110,22 @@ def test_every_case_has_the_footprint_its_size_promises(l3: int) -> None:
 
 
 def test_the_benchmark_has_the_promised_pairs_and_sixty_more_in_every_size() -> None:
-    sizes = sizes_of(this_machine())
+    sizes = this_machine().sizes
     cases = all_cases(sizes)
     assert len({case.label for case in cases}) == len(cases) == 3 * sum(map(len, TABLES.values()))
-    assert len(TABLES["issue"]) == 28
-    assert sum(len(pairs) for name, pairs in TABLES.items() if name != "issue") >= 60
-    assert {case.label for case in matching(cases, "AB -> BA * l3") if not case.note and not case.converts} == {
+    assert len(TABLES[PROMISED]) == 28
+    assert sum(len(pairs) for name, pairs in TABLES.items() if name != PROMISED) >= 60
+    same_type = [case for case in matching(cases, "AB -> BA * l3") if " -> " not in case.pair.types]
+    assert {case.label for case in same_type if not case.pair.note} == {
         f"ab -> ba {t} L3" for t in ("f32", "bf16", "u8")
     }
 
 
 def test_only_promised_cases_beyond_the_caches_aim_at_a_percentage() -> None:
-    cases = all_cases(sizes_of(this_machine()))
-    aims = {(case.table == "issue" and not case.size.warm): set[float | None]() for case in cases}
+    cases = all_cases(this_machine().sizes)
+    aims = {(case.pair.table == PROMISED and not case.size.warm): set[float | None]() for case in cases}
     for case in cases:
-        aims[case.table == "issue" and not case.size.warm].add(case.aim)
+        aims[case.pair.table == PROMISED and not case.size.warm].add(case.aim)
     assert aims == {True: {80, 85}, False: {None}}
 
 
@@ -158,14 +158,15 @@ def test_memcpy_in_threads_copies_every_byte(processors: tuple[int, ...], nbytes
     ],
 )
 def test_every_peer_moves_every_byte_where_the_descriptors_say(name: str) -> None:
-    peer = found(name)
+    peer = require_peer(name)
     integers = TO_INTEGERS if name not in ("NumPy", "torch") else []
     for src_tag, dst_tag, dims, src_type, dst_type in CASES + CONVERSIONS + integers:
         src, dst = MemoryDesc(dims, src_type, src_tag), MemoryDesc(dims, dst_type, dst_tag)
-        of, to = filled(src), huge_buffer(dst.size)
-        to.fill(0xA5)
-        peer.prepare(src, of, dst, to)()
-        assert np.array_equal(to, by_coordinates(of, src, dst)), (src_tag, dst_tag, dims, src_type, dst_type)
+        of, to = filled(src), empty(dst)
+        to.buffer.fill(0xA5)
+        peer.prepare(of, to, PLAIN, {})()
+        expected = by_coordinates(of.buffer, src, dst)
+        assert np.array_equal(to.buffer, expected), (src_tag, dst_tag, dims, src_type, dst_type)
 
 
 @pytest.mark.parametrize("name", ["NumPy", pytest.param("torch", marks=[pytest.mark.heavy, pytest.mark.parity])])
@@ -178,27 +179,25 @@ def test_every_peer_moves_every_byte_where_the_descriptors_say(name: str) -> Non
 )
 def test_whoever_converts_otherwise_is_not_compared(name: str, src_type: str, dst_type: str, reason: str) -> None:
     src, dst = MemoryDesc((4, 6), src_type, "ab"), MemoryDesc((4, 6), dst_type, "ba")
-    with pytest.raises(Refused) as refused:
-        found(name).prepare(src, filled(src), dst, huge_buffer(dst.size))
+    with pytest.raises(Unimplemented) as refused:
+        require_peer(name).prepare(filled(src), empty(dst), PLAIN, {})
     assert str(refused.value) == reason
 
 
 def test_every_case_of_the_benchmark_leaves_the_same_bytes_with_everybody_who_is_quick_to_load() -> None:
-    peers = [Inlay(), found("oneDNN"), NumPy()]
+    peers = [require_peer(name) for name in ("Inlay", "oneDNN", "NumPy")]
     differing: list[str] = []
     for table in TABLES:
-        for case in cases_of(TABLES[table], [Size("tiny", 1 << 12)], table):
-            of, to = huge_buffer(case.src.size), huge_buffer(case.dst.size)
-            fill_source(of, case.src)
-            calls, absent = agreeing_calls(peers, case.src, of, case.dst, to, case.attributes)
+        for case in cases_of(TABLES[table], [Size("tiny", 1 << 12)]):
+            calls, absent = agreeing(peers, case, filled(case.src).buffer, empty(case.dst).buffer)
             assert "Inlay" in calls
-            differing += [case.pair for text in absent.values() if text.startswith(DIFFERS)]
+            differing += [case.label for text in absent.values() if text.startswith(DIFFERS)]
     assert differing == []
 
 
 def test_the_padding_of_a_source_holds_zeros() -> None:
     src = MemoryDesc((1, 17, 2, 2), "f32", "nChw16c")
-    values = filled(src).view(np.float32).reshape(2, 2, 2, 16)
+    values = filled(src).buffer.view(np.float32).reshape(2, 2, 2, 16)
     assert values[1, :, :, 1:].any() == np.False_
     assert values[1, :, :, 0].all()
     assert values[0].all()
@@ -207,8 +206,9 @@ def test_the_padding_of_a_source_holds_zeros() -> None:
 def test_every_peer_has_a_flat_copy() -> None:
     src, dst = huge_buffer(5000), huge_buffer(5000)
     fill_with_values(src, DATA_TYPES["u8"])
-    copies = flat_copies([Inlay(), found("oneDNN"), NumPy()], src, dst, 4999, ThreadedMemcpy(PROCESSORS))
-    assert list(copies) == ["Inlay", "oneDNN", "NumPy", "memcpy"]
+    peers = {name: require_peer(name).prepare_plain for name in ("Inlay", "oneDNN", "NumPy")}
+    copies = flat_copies(peers, src, dst, 4999)
+    assert list(copies) == ["Inlay", "oneDNN", "NumPy"]
     for name, copy in copies.items():
         dst.fill(0)
         copy()
@@ -216,36 +216,24 @@ def test_every_peer_has_a_flat_copy() -> None:
         assert dst[4999] == 0, name
 
 
-class Idle:
-    """A peer that claims to have moved the bytes."""
-
-    name = "idle"
-    version = "0"
-
-    def prepare(
-        self, src: MemoryDesc, src_buffer: Bytes, dst: MemoryDesc, dst_buffer: Bytes, attributes: Attributes = PLAIN
-    ) -> Callable[[], object]:
-        return lambda: None
-
-
-class Unable:
-    """A peer without an implementation."""
-
-    name = "unable"
-    version = "0"
-
-    def prepare(
-        self, src: MemoryDesc, src_buffer: Bytes, dst: MemoryDesc, dst_buffer: Bytes, attributes: Attributes = PLAIN
-    ) -> Callable[[], object]:
-        raise Refused("unimplemented")
-
-
 def test_a_peer_is_not_timed_when_its_bytes_differ_or_it_refuses() -> None:
     src, dst = MemoryDesc((4, 6), "f32", "ab"), MemoryDesc((4, 6), "f32", "ba")
-    peers: Sequence[Peer] = [Inlay(), Idle(), NumPy(), Unable()]
-    calls, absent = agreeing_calls(peers, src, filled(src), dst, huge_buffer(dst.size))
+    of, to = filled(src), empty(dst)
+
+    def refuse() -> Callable[[], object]:
+        raise Unimplemented("unimplemented")
+
+    prepare: dict[str, Callable[[], Callable[[], object]]] = {
+        "Inlay": lambda: inlay_call(compile_reorder(src, dst), of, to),
+        "idle": lambda: lambda: None,
+        "NumPy": lambda: numpy(of, to),
+        "unable": refuse,
+    }
+    calls, absent = agreeing_calls(prepare, src, to)
     assert list(calls) == ["Inlay", "NumPy"]
     assert absent == {"idle": f"{DIFFERS} from byte 0 on", "unable": "unimplemented"}
+    with pytest.raises(InlayError, match=r"^unimplemented$"):
+        agreeing_calls({"Inlay": refuse}, src, to)
 
 
 @pytest.mark.parametrize(
@@ -267,31 +255,37 @@ def test_only_f8_may_be_one_step_away(dst_type: str, found_bytes: list[int], fir
 
 
 def test_a_measured_case_has_a_time_per_round_for_everybody_and_every_copy() -> None:
-    case = Case("ab", "ba", "u8", "u8", Size("L2", 1 << 19), (32, 64))
-    result = measured(case, [Inlay(), NumPy()], ThreadedMemcpy(PROCESSORS), QUICK, run=2)
+    case = Case(Pair("ab", "ba", "u8", "u8"), Size("L2", 1 << 19), (32, 64))
+    result = measure_case(case, [require_peer(n) for n in ("Inlay", "NumPy")], ThreadedMemcpy(PROCESSORS), QUICK, run=2)
     assert result.run == 2
-    assert {name: len(values) for name, values in result.seconds.items()} == {"Inlay": 2, "NumPy": 2}
-    assert {name: len(values) for name, values in result.copy_seconds.items()} == {"Inlay": 2, "NumPy": 2, "memcpy": 2}
-    assert all(value > 0 for values in result.seconds.values() for value in values)
-    assert result.absent == {}
+    counts = [{name: len(v) for name, v in s.items()} for s in (result.measured.seconds, result.measured.copies)]
+    assert counts == [{"Inlay": 2, "NumPy": 2}, {"Inlay": 2, "NumPy": 2, "memcpy": 2}]
+    assert all(value > 0 for values in result.measured.seconds.values() for value in values)
+    assert result.measured.absent == {}
 
 
 def test_whoever_is_left_out_is_named_with_the_reason() -> None:
-    other = Case("ab", "ba", "u8", "u8", Size("L2", 1 << 19), (512, 512))
-    results = [example_result(Inlay=[1.0]), Result(other, {"Inlay": [1.0]}, {"a": [1.0]}, {"oneDNN": "cannot"})]
-    lines = notes(rows_of(results), [Missing("torch", "pip install torch")])
-    assert lines == [
+    other = Case(Pair("ab", "ba", "u8", "u8"), Size("L2", 1 << 19), (512, 512))
+    measured = Measurement({"Inlay": [1.0]}, {"a": [1.0]}, {"oneDNN": "cannot"})
+    setup = Setup(this_machine(), QUICK, {}, {"torch": "pip install torch"})
+    assert absence_lines(rows_of([example_result(Inlay=[1.0]), Result(other, measured)]), Record(setup)) == [
         "missing: torch (pip install torch)",
         "left out: oneDNN in ab -> ba f32, ab -> ba u8: cannot",
     ]
 
 
 def test_one_pass_does_what_needs_no_padding_and_splits_alike() -> None:
-    plain, blocked = MemoryDesc((4, 32), "f32", "ab"), MemoryDesc((4, 32), "f32", "aB8b")
-    plan = strided_passes(plain, blocked)
-    assert plan.intermediate == 0
-    assert [(p.shape, p.src_strides, p.dst_strides) for p in plan.passes] == [((4, 4, 8), (32, 8, 1), (32, 8, 1))]
-    assert strided_passes(blocked, MemoryDesc((4, 32), "f32", "aB16b")).intermediate == 4 * 32
+    passes: list[tuple[MemoryDesc, MemoryDesc]] = []
+
+    def copy(src: Memory, dst: Memory) -> Callable[[], object]:
+        passes.append((src.desc, dst.desc))
+        return numpy(src, dst)
+
+    for tags in (("ab", "aB8b"), ("aB8b", "aB16b")):
+        in_passes(copy, *(empty(MemoryDesc((4, 32), "f32", tag)) for tag in tags))
+    assert len(passes) == 2
+    in_passes(copy, *(empty(MemoryDesc((4, 17), "f32", tag)) for tag in ("ab", "aB16b")))
+    assert [tuple(desc.dims for desc in one) for one in passes[2:]] == [((4, 17), (4, 17)), ((4, 32), (4, 32))]
 
 
 def test_the_import_is_timed_in_a_process_that_has_loaded_nothing_else() -> None:

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.measure import decided
-from benchmarks.timing import Rounds, mean_ratio, take_turns
+from benchmarks.rounds import Rounds, decided
 from inlay.measure.statistics import Spread, paired_ratio, spread
 
 
@@ -27,16 +26,11 @@ def test_a_ratio_does_not_see_what_slows_both_sides_down(drift: list[float], rat
     assert figure.high == pytest.approx(ratio)
 
 
-@given(st.lists(st.floats(0.01, 100.0), min_size=1, max_size=9))
-def test_the_mean_of_inverse_ratios_is_the_inverse_of_the_mean(ratios: list[float]) -> None:
-    assert mean_ratio([1 / r for r in ratios]) == pytest.approx(1 / mean_ratio(ratios))
-
-
 def test_everybody_takes_one_turn_per_round_and_another_one_begins_each_round() -> None:
     turns: list[str] = []
     runners = {name: partial(turns.append, name) for name in "abc"}
     rounds = Rounds(count=4, block_seconds=0, settle_seconds=0)
-    seconds = take_turns(runners, rounds, warm=False)
+    seconds = rounds.measure(runners, warm=False)
     assert {name: len(values) for name, values in seconds.items()} == {"a": 4, "b": 4, "c": 4}
     calibration = "aaabbbccc"
     assert "".join(turns) == calibration + "abc" + "bca" + "cab" + "abc"
@@ -52,7 +46,7 @@ def test_whose_first_rounds_say_enough_has_no_others() -> None:
         asked.append({name: len(values) for name, values in times.items()})
         return "a"
 
-    seconds = take_turns(runners, rounds, warm=False, judge=judge)
+    seconds = rounds.measure(runners, warm=False, judge=judge)
     assert asked == [{"a": 3, "b": 3, "c": 3}]
     assert {name: len(values) for name, values in seconds.items()} == {"a": 3, "b": 5, "c": 5}
     assert "".join(turns[9:]) == "abc" + "bca" + "cab" + "cb" + "bc"
@@ -60,7 +54,7 @@ def test_whose_first_rounds_say_enough_has_no_others() -> None:
 
 def test_a_call_without_patience_for_it_is_timed_once() -> None:
     rounds = Rounds(count=3, block_seconds=1e-6, settle_seconds=0, once=2e-3)
-    seconds = take_turns({"slowest": partial(time.sleep, 4e-3), "quick": int}, rounds, warm=True)
+    seconds = rounds.measure({"slowest": partial(time.sleep, 4e-3), "quick": int}, warm=True)
     assert {name: len(values) for name, values in seconds.items()} == {"slowest": 1, "quick": 3}
 
 
@@ -90,7 +84,7 @@ def test_nobody_begins_while_a_thread_of_the_process_works() -> None:
     begun: list[float] = []
     worker = threading.Thread(target=work)
     worker.start()
-    take_turns({"a": lambda: begun.append(time.perf_counter())}, Rounds(count=1, block_seconds=0), warm=False)
+    Rounds(count=1, block_seconds=0).measure({"a": lambda: begun.append(time.perf_counter())}, warm=False)
     worker.join()
     assert is_over.is_set()
     assert begun[-1] > ended[0]
@@ -98,7 +92,7 @@ def test_nobody_begins_while_a_thread_of_the_process_works() -> None:
 
 def test_a_slow_runner_takes_a_turn_in_a_third_of_the_rounds_and_ratios_pair_those() -> None:
     rounds = Rounds(count=7, block_seconds=1e-6, settle_seconds=0, patience=2e-3)
-    seconds = take_turns({"slow": partial(time.sleep, 4e-3), "quick": int}, rounds, warm=True)
+    seconds = rounds.measure({"slow": partial(time.sleep, 4e-3), "quick": int}, warm=True)
     assert {name: len(values) for name, values in seconds.items()} == {"slow": 3, "quick": 7}
     assert paired_ratio([2.0, 4.0, 6.0, 100.0], [1.0, 1.0, 1.0]) == Spread(4.0, 3.0, 5.0)
 
@@ -110,5 +104,5 @@ def test_a_short_call_is_repeated_until_a_block_is_long_enough() -> None:
         nonlocal calls
         calls += 1
 
-    take_turns({"short": call}, Rounds(count=1, block_seconds=1e-3, settle_seconds=0), warm=False)
+    Rounds(count=1, block_seconds=1e-3, settle_seconds=0).measure({"short": call}, warm=False)
     assert calls > 100

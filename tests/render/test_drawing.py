@@ -18,7 +18,7 @@ from inlay.render import show
 from inlay.render import text as text_module
 from inlay.render.compose import COLORS, compose
 from inlay.render.legend import legend
-from inlay.render.scene import Room
+from inlay.render.scene import SpaceLimits
 from inlay.render.text import ASCII, UNICODE, color_depth, glyphs_of
 from tests.support.drawing_scripts import FORMATS, PICTURES, PLAN, drawing_script
 from tests.support.drawn_descriptors import EVERYTHING, NCHW8C, SPECIMENS, names_of, small
@@ -65,7 +65,7 @@ def test_every_picture_stays_small(name: str) -> None:
     assert len(text) < 60_000
     assert len(svg) < 400_000
     if not legend(desc, names_of(desc)).note:
-        assert len(compose(desc, names_of(desc), Room(400)).cells) < 6000
+        assert len(compose(desc, names_of(desc), SpaceLimits(400)).cells) < 6000
 
 
 @pytest.mark.parametrize("offsets", [False, True])
@@ -104,7 +104,7 @@ def test_tooltips_say_where_each_element_lies() -> None:
 
 
 def test_the_data_is_hatched_nowhere_and_the_padding_everywhere() -> None:
-    scene = compose(NCHW8C, "nchw", Room(110))
+    scene = compose(NCHW8C, "nchw", SpaceLimits(110))
     svg = ElementTree.fromstring(show(NCHW8C, width=110).svg())
     hatched = [rect for rect in svg.iter(f"{SVG}rect") if (rect.get("fill") or "").startswith("url(#inlay-hatch")]
     padding = [cell for cell in scene.cells if cell.kind == "padding"]

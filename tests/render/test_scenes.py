@@ -11,7 +11,7 @@ from inlay.layout import Layout
 from inlay.render import show
 from inlay.render.compose import COLORS, blocks_of, compose, elements_between, places
 from inlay.render.legend import alias_of, axis_names, offset_formula
-from inlay.render.scene import Cell, Elision, Plane, Room, Scene, Shelf, StripRow, pick
+from inlay.render.scene import Cell, Elision, Plane, Scene, Shelf, SpaceLimits, StripRow, pick
 from inlay.testing import layouts
 from tests.support.drawn_descriptors import EVERYTHING, NCHW8C, SPECIMENS, names_of, small
 
@@ -150,7 +150,7 @@ def test_blocks_that_touch_in_memory_differ_in_color(layout: Layout) -> None:
 def test_elisions_are_counted() -> None:
     text = show(SPECIMENS["nchw"], width=80, color=False).text()
     assert "26 more planes (6 of 32 shown)" in text
-    scene = compose(SPECIMENS["large"], "nchw", Room(80))
+    scene = compose(SPECIMENS["large"], "nchw", SpaceLimits(80))
     shown = sum(len(row.cells) for row in scene.strip.rows if isinstance(row, StripRow))
     assert shown + sum(e.count for e in scene.strip.rows if isinstance(e, Elision)) == prod((2**15, 2**15, 3, 7))
     assert scene.grid.planes == 2**30

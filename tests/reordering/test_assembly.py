@@ -5,8 +5,7 @@ import re
 import pytest
 
 import inlay
-from benchmarks.cases import Size
-from benchmarks.families import all_cases
+from benchmarks.cases import Size, all_cases
 from inlay import Attributes, MemoryDesc, Scales
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.reordering.emit_team import team_ir

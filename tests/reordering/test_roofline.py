@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 import inlay
-from benchmarks.cases import Size
-from benchmarks.families import all_cases
+from benchmarks.cases import Size, all_cases
 from inlay import Attributes, MemoryDesc, Scales
 from inlay.errors import InvalidArguments
 from inlay.machine import MemoryModel

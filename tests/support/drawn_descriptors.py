@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from inlay import RUNTIME, MemoryDesc
 from inlay.render.legend import axis_names, nearest_tag
-from inlay.render.scene import Room
+from inlay.render.scene import SpaceLimits
 from inlay.testing import descriptors, shapes
 
-EVERYTHING = Room(width=10**6, plane_rows=10**6, grid_lines=10**7, strip_rows=10**6)
+EVERYTHING = SpaceLimits(width=10**6, plane_rows=10**6, grid_lines=10**7, strip_rows=10**6)
 
 NCHW8C = MemoryDesc((2, 17, 5, 4), "f32", "nChw8c")
 SPECIMENS = {

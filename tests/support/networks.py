@@ -1,4 +1,4 @@
-"""The networks that tests read, plan and run: those of `benchmarks.networks`, and what torch exports.
+"""The networks that tests read, plan and run: those of `examples.random_networks`, and what torch exports.
 
 The exports are small: they are for the nodes that exports have, not for speed. All weights are seeded.
 """
@@ -11,11 +11,11 @@ from typing import Any
 import onnx
 import pytest
 
-from benchmarks.networks import LIGHT as LIGHT
-from benchmarks.networks import Model as Model
-from benchmarks.networks import bert as bert
-from benchmarks.networks import inputs_of as inputs_of
-from benchmarks.networks import light as light
+from examples.random_networks import LIGHT as LIGHT
+from examples.random_networks import Model as Model
+from examples.random_networks import bert as bert
+from examples.random_networks import inputs_of as inputs_of
+from examples.random_networks import light as light
 
 Module = Any  # a class of torch, which is a peer that may be absent
 

@@ -1,12 +1,22 @@
-"""`inlay bench`: one reorder against a copy of as many bytes, a network against other runtimes.
+"""Timing: a reorder beside a copy of as many bytes, a network beside other runtimes, the machine model.
 
-tables          what was measured, as text
-report          a reorder beside oneDNN, NumPy and PyTorch; the machine model beside what the system reports
-runtimes        who takes part in a network: ONNX Runtime, OpenVINO and PyTorch, and a file as they like it best
-torch_graphs    a network in functions of PyTorch
-networks        a network beside these: numbers are compared, then runs are timed
+`inlay bench`, `examples/demo.py` and `python -m benchmarks` share these modules. Data flows through them in this order:
+
+    measurement     the record of a comparison: times, figures, tables
+    contenders      the same reorder as a call of Inlay, oneDNN, NumPy and PyTorch
+    reorders        `bench`: one reorder
+    machine_report  the machine model beside what the operating system reports
+    runtimes        ONNX Runtime, OpenVINO and PyTorch, each in its configurations
+    networks        `bench_network`: one network
+
+Terms:
+
+    contender   a library that takes part in a comparison; one that leaves other bytes or numbers than Inlay does not
+    round       one turn of each contender (`inlay.measure.interleaved`); ratios are formed within rounds
+    best copy   the fastest copy of as many bytes, measured in the same rounds: the yardstick, 100 %, as `STREAM` is
+                for memory bandwidth (McCalpin, 1995)
 """
 
-from inlay.bench.report import ROUNDS, Line, Report, bench
+from inlay.bench.reorders import ROUNDS, Report, bench
 
-__all__ = ["ROUNDS", "Line", "Report", "bench"]
+__all__ = ["ROUNDS", "Report", "bench"]

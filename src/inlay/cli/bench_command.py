@@ -118,7 +118,7 @@ def _refuse_options(options: Mapping[str, object], given: str, needed: str) -> N
 
 def _bench_machine(what: list[str]) -> Any:
     """Measure the memory levels of this machine, and return the report."""
-    from inlay.bench.report import measure_machine
+    from inlay.bench.machine_report import measure_machine
 
     if what:
         raise InvalidArguments(f"--machine measures the memory of this machine: leave out {' '.join(what)!r}")

@@ -1,6 +1,6 @@
 """From a descriptor to its scene: which cells there are, what they say, and which of them fit.
 
->>> scene = compose(MemoryDesc((2, 3), "f32", "ba"), "ab", Room(width=40))
+>>> scene = compose(MemoryDesc((2, 3), "f32", "ba"), "ab", SpaceLimits(width=40))
 >>> [cell.label for cell in scene.strip.rows[0].cells]
 ['0', '3', '1', '4', '2', '5']
 
@@ -24,7 +24,20 @@ from math import prod
 from inlay.descriptor import MemoryDesc
 from inlay.errors import Unimplemented
 from inlay.layout import Dims, Layout
-from inlay.render.scene import Cell, Elision, Grid, Picks, Plane, Room, Scene, Shelf, Strip, StripRow, borders, pick
+from inlay.render.scene import (
+    Cell,
+    Elision,
+    Grid,
+    Picks,
+    Plane,
+    Scene,
+    Shelf,
+    SpaceLimits,
+    Strip,
+    StripRow,
+    borders,
+    pick,
+)
 
 COLORS = 7
 """How many colors blocks take in turn. A prime, so that the usual extents do not give two neighbors the same."""
@@ -34,7 +47,7 @@ _MOST_HITS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AxisDigit:
     """One digit of one axis, as memory sees it."""
 
     axis: int
@@ -56,7 +69,7 @@ class Place:
         return x if self.is_top else x % self.extent
 
 
-def places(layout: Layout) -> tuple[Place, ...]:
+def places(layout: Layout) -> tuple[AxisDigit, ...]:
     """Every digit of `layout` that takes more than one value, outermost (largest stride, or 0) first.
 
     >>> from inlay.notation.format_tag import FormatTag
@@ -72,7 +85,7 @@ def places(layout: Layout) -> tuple[Place, ...]:
             if left > 1 and digit.extent > 1:
                 is_top = left <= digit.extent
                 extent = min(digit.extent, left)
-                found.append(Place(i, extent, digit.stride, weight // digit.extent, level > 0, is_top))
+                found.append(AxisDigit(i, extent, digit.stride, weight // digit.extent, level > 0, is_top))
     return tuple(sorted(found, key=lambda p: (p.stride != 0, -abs(p.stride), p.is_inner, p.axis)))
 
 
@@ -80,9 +93,9 @@ def places(layout: Layout) -> tuple[Place, ...]:
 class Blocks:
     """How the elements of a layout fall into blocks, and which color each block has."""
 
-    outer: tuple[Place, ...]
+    outer: tuple[AxisDigit, ...]
     """The digits that number the blocks, outermost first; strides of 0 number none."""
-    inner: tuple[Place, ...]
+    inner: tuple[AxisDigit, ...]
     """The digits inside a block, outermost first."""
     steps: tuple[int, ...]
     """Per outer digit, by how many colors one step of it moves on."""
@@ -161,7 +174,7 @@ def elements_between(layout: Layout, low: int, high: int) -> dict[int, list[Dims
     return {offset: sorted(found[offset]) for offset in sorted(found)}
 
 
-def _search(moving: Sequence[Place], ndims: int, low: int, high: int) -> Iterator[tuple[int, Dims]]:
+def _search(moving: Sequence[AxisDigit], ndims: int, low: int, high: int) -> Iterator[tuple[int, Dims]]:
     """Every combination of digit values whose offset is in low..high-1, with the coordinate it makes."""
     least, most = _reaches(moving)
     coordinate = [0] * ndims
@@ -180,7 +193,7 @@ def _search(moving: Sequence[Place], ndims: int, low: int, high: int) -> Iterato
     return visit(0, 0)
 
 
-def _values_in_reach(place: Place, low: int, high: int) -> range:
+def _values_in_reach(place: AxisDigit, low: int, high: int) -> range:
     """The values of `place` whose step, value times stride, is in low..high (inclusive)."""
     if place.stride < 0:
         low, high = -high, -low
@@ -188,7 +201,7 @@ def _values_in_reach(place: Place, low: int, high: int) -> range:
     return range(max(0, -(-low // stride)), min(place.extent - 1, high // stride) + 1)
 
 
-def _reaches(moving: Sequence[Place]) -> tuple[list[int], list[int]]:
+def _reaches(moving: Sequence[AxisDigit]) -> tuple[list[int], list[int]]:
     """Per digit, the least and the greatest offset that it and all inside it can add; 0 after the last."""
 
     def sums(bound: Callable[[int, int], int]) -> list[int]:
@@ -204,7 +217,7 @@ _ELISION_WIDTH = 5
 """Characters that planes left out take between two that are shown."""
 
 
-def compose(desc: MemoryDesc, names: Sequence[str], room: Room, offsets: bool = False) -> Scene:
+def compose(desc: MemoryDesc, names: Sequence[str], room: SpaceLimits, offsets: bool = False) -> Scene:
     """The scene of a descriptor that has a bound layout and at least one element.
 
     Cells are numbered by row-major index, or by offset with `offsets`.
@@ -222,7 +235,7 @@ def compose(desc: MemoryDesc, names: Sequence[str], room: Room, offsets: bool = 
 class _Composer:
     """One run of `compose`: the descriptor and all that is derived from it."""
 
-    def __init__(self, desc: MemoryDesc, names: tuple[str, ...], room: Room, offsets: bool) -> None:
+    def __init__(self, desc: MemoryDesc, names: tuple[str, ...], room: SpaceLimits, offsets: bool) -> None:
         self.desc = desc
         self.layout, self.data_type = desc.require_layout("a picture")
         self.names = names
@@ -401,7 +414,7 @@ def plane_axes(dims: Dims) -> tuple[int | None, int]:
     return (None if row < 0 else row, column)
 
 
-def row_length(places: Sequence[Place], total: int, most: int) -> int:
+def row_length(places: Sequence[AxisDigit], total: int, most: int) -> int:
     """How many cells a row of the strip has: up to `most`, and if it can be, a whole number of steps of one digit.
 
     >>> from inlay.layout import Layout

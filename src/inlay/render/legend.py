@@ -31,7 +31,7 @@ from inlay.errors import FormatTagError, InvalidArguments, shown
 from inlay.layout import RUNTIME, Digit, Dims, Layout
 from inlay.layout.axis import LETTERS
 from inlay.notation.format_tag import ALIASES, FormatTag
-from inlay.render.compose import Place, blocks_of, places, shares_elements
+from inlay.render.compose import AxisDigit, blocks_of, places, shares_elements
 
 _USUAL = {3: "ncw", 4: "nchw", 5: "ncdhw"}
 """oneDNN's names of the axes of activations, for strided layouts that no tag says."""
@@ -227,7 +227,7 @@ def offset_formula(desc: MemoryDesc, names: Sequence[str]) -> str:
     return " + ".join(terms).replace("+ -", "- ") or "0"
 
 
-def digit_in_words(place: Place, names: Sequence[str]) -> str:
+def digit_in_words(place: AxisDigit, names: Sequence[str]) -> str:
     """One digit as an expression of its coordinate: `n`, `c//8`, `c%8` or `c//4%4`."""
     word = names[place.axis] + (f"//{place.weight}" if place.weight > 1 else "")
     return word if place.is_top else f"{word}%{place.extent}"

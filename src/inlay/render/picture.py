@@ -13,7 +13,7 @@ from inlay.errors import InvalidArguments
 from inlay.files import atomic_write
 from inlay.render.compose import compose
 from inlay.render.legend import Legend, legend
-from inlay.render.scene import Room, Scene
+from inlay.render.scene import Scene, SpaceLimits
 from inlay.render.svg import draw_svg
 from inlay.render.text import Colors, Terminal, draw_text, this_terminal
 
@@ -54,19 +54,19 @@ class Picture:
         here = this_terminal()
         depth: Colors = here.colors if self.color is None else (here.colors or 256) if self.color else 0
         terminal = Terminal(self.width or here.width, depth, here.glyphs)
-        words, scene = self._drawn(Room(terminal.width, mark=0 if depth else 1))
+        words, scene = self._drawn(SpaceLimits(terminal.width, mark=0 if depth else 1))
         return draw_text(words, scene, terminal)
 
     def svg(self) -> str:
         """The picture as one self-contained `svg` element."""
-        words, scene = self._drawn(Room(self.width or _SVG_WIDTH))
+        words, scene = self._drawn(SpaceLimits(self.width or _SVG_WIDTH))
         return draw_svg(words, scene, self.desc.data_type)
 
     def html(self) -> str:
         """The picture as an HTML element that scrolls where the page is too narrow."""
         return f'<div style="overflow-x:auto">\n{self.svg()}</div>\n'
 
-    def _drawn(self, room: Room) -> tuple[Legend, Scene | None]:
+    def _drawn(self, room: SpaceLimits) -> tuple[Legend, Scene | None]:
         words = legend(self.desc, self.names, has_type=self.has_type)
         return words, None if words.note else compose(self.desc, self.names, room, self.offsets)
 

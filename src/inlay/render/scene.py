@@ -100,7 +100,7 @@ CellKind = Literal["data", "padding", "gap"]
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class SpaceLimits:
     """How much space a scene may take."""
 
     width: int

@@ -47,7 +47,7 @@ def draw_svg(legend: Legend, scene: Scene | None, data_type: DataType | None) ->
 
 
 @dataclass(frozen=True, slots=True)
-class _Frame:
+class _SvgFrame:
     """Where the parts of the grid lie, in pixels."""
 
     cell: float
@@ -148,7 +148,7 @@ class _Canvas:
         down = f"{grid.row_name} runs down, " if grid.row_name else ""
         self.heading("Tensor", f"{down}{grid.column_name} across")
         titles = [shelf.title for shelf in grid.shelves if isinstance(shelf, Shelf)]
-        frame = _Frame(_cell_width(scene), (max(map(len, [grid.row_name + "=00", *titles])) + 1) * _EM)
+        frame = _SvgFrame(_cell_width(scene), (max(map(len, [grid.row_name + "=00", *titles])) + 1) * _EM)
         for shelf in grid.shelves:
             if isinstance(shelf, Elision):
                 self.text(_MARGIN, self.y + 8, f"{_DOWN} {shelf.count} more", "muted")
@@ -161,7 +161,7 @@ class _Canvas:
             self.text(_MARGIN, self.y + 4, f"{_ACROSS} {words}", "muted")
             self.y += _LINE
 
-    def _shelf(self, scene: Scene, shelf: Shelf, frame: _Frame) -> None:
+    def _shelf(self, scene: Scene, shelf: Shelf, frame: _SvgFrame) -> None:
         grid = scene.grid
         if shelf.title or any(isinstance(plane, Elision) or plane.title for plane in shelf.planes):
             self.text(_MARGIN, self.y + 8, shelf.title, "strong")
@@ -182,7 +182,7 @@ class _Canvas:
             self.text(_MARGIN + frame.gutter - 8, top + i * _CELL + 16, name, "right")
         self.y = top + len(grid.rows) * _CELL + 18
 
-    def _across(self, grid: Grid, shelf: Shelf, frame: _Frame) -> Iterator[tuple[float, Plane | Elision]]:
+    def _across(self, grid: Grid, shelf: Shelf, frame: _SvgFrame) -> Iterator[tuple[float, Plane | Elision]]:
         x = _MARGIN + frame.gutter
         for plane in shelf.planes:
             yield x, plane

@@ -125,14 +125,14 @@ _ELISION_WIDTH = 5
 
 def draw_text(legend: Legend, scene: Scene | None, terminal: Terminal) -> str:
     """The words and, where there is one, the scene below them; lines end in a newline, except the last."""
-    drawing = _Drawing(terminal)
+    drawing = _TextDrawing(terminal)
     lines = [*drawing.words(legend)]
     if scene is not None:
         lines += [[], *drawing.grid(scene), [], *drawing.strip(scene), [], *drawing.key(scene)]
     return "\n".join(_line(line, terminal) for line in lines)
 
 
-class _Drawing:
+class _TextDrawing:
     """The parts of a picture as lines of spans."""
 
     def __init__(self, terminal: Terminal) -> None:

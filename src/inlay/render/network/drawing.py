@@ -22,7 +22,7 @@ from xml.etree import ElementTree
 from inlay.graph.plan import Plan
 from inlay.graph.report import heading
 from inlay.render.network.flow import ROW_MAJOR, Flow, Mark, flow_of
-from inlay.render.network.placing import EM, FOOT, LANE, Box, Layering, Link, Placing, layered, placed
+from inlay.render.network.placing import EM, FOOT, LANE, ItemBounds, Layering, Link, Placing, layered, placed
 from inlay.render.svg import document, identity_of, px
 from inlay.render.text import CHALK, INK
 
@@ -187,7 +187,7 @@ class _Drawing:
             _text(self.root, x + 28, y, words, "words")
             x += 28 + (len(words) + 3) * EM
         y += _LINE
-        _diamond(self.root, Box(_MARGIN + 11, y - 11, 22, 14, 0, (0, 0)), "currentColor", "currentColor")
+        _diamond(self.root, ItemBounds(_MARGIN + 11, y - 11, 22, 14, 0, (0, 0)), "currentColor", "currentColor")
         _text(self.root, _MARGIN + 28, y, "reorder", "words")
         x = _MARGIN + 28 + 10 * EM
         ElementTree.SubElement(self.root, "path", {"class": "bar", "d": f"M{px(x)} {px(y - 4)}h22"})
@@ -197,7 +197,7 @@ class _Drawing:
         _text(self.root, x + 28, y, "time, beside the longest step's", "words")
         return y + 26
 
-    def mark(self, parent: ElementTree.Element, mark: Mark, box: Box) -> None:
+    def mark(self, parent: ElementTree.Element, mark: Mark, box: ItemBounds) -> None:
         """One mark at its place."""
         group = ElementTree.SubElement(parent, "g", {"class": mark.shape})
         ElementTree.SubElement(group, "title").text = mark.about
@@ -205,21 +205,21 @@ class _Drawing:
             self._view(group, mark, box)
         elif mark.shape == "reorder" and mark.formats is not None:
             source, target = (self.colors.get(name, "currentColor") for name in mark.formats)
-            shape = Box(box.x, box.y, 40, box.height, 0, box.row)
+            shape = ItemBounds(box.x, box.y, 40, box.height, 0, box.row)
             _diamond(group, shape, source, target)
             _text(group, box.x + 26, box.y + 14, f"{mark.ms:.3f} ms", "words")
             _text(group, box.x + 26, box.y + 28, mark.note, "muted")
         else:
             self._box(group, mark, box)
 
-    def _view(self, group: ElementTree.Element, mark: Mark, box: Box) -> None:
+    def _view(self, group: ElementTree.Element, mark: Mark, box: ItemBounds) -> None:
         y = box.y + box.height / 2
         half = 26 if mark.title == "concat" else 12
         line = f"M{px(box.x - half)} {px(y)}h{2 * half}"
         ElementTree.SubElement(group, "path", {"class": "bar", "d": line})
         _text(group, box.x + half + 6, y + 4, mark.title, "muted")
 
-    def _box(self, group: ElementTree.Element, mark: Mark, box: Box) -> None:
+    def _box(self, group: ElementTree.Element, mark: Mark, box: ItemBounds) -> None:
         left, room = box.x - box.width / 2, int((box.width - 18) / EM)
         shape = {"x": px(left), "y": px(box.y), "width": px(box.width), "height": px(box.height)}
         is_end = mark.shape in ("input", "output")
@@ -244,7 +244,7 @@ class _Drawing:
         return document(self.root, "inlay-plan", identity, (lines[0], about), (width, height), _style())
 
 
-def _diamond(parent: ElementTree.Element, box: Box, upper: str, lower: str) -> None:
+def _diamond(parent: ElementTree.Element, box: ItemBounds, upper: str, lower: str) -> None:
     """A diamond whose upper half has one color and whose lower half another."""
     x, y, half, side = box.x, box.y + box.height / 2, box.width / 2, box.height / 2
     for height, color in ((-side, upper), (side, lower)):

@@ -165,7 +165,7 @@ _ROUNDS = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class ItemBounds:
     """Where an item is."""
 
     x: float
@@ -198,7 +198,7 @@ class Column:
 class Placing:
     """All coordinates."""
 
-    boxes: tuple[Box, ...]
+    boxes: tuple[ItemBounds, ...]
     """By item."""
     columns: tuple[Column, ...]
     """From left to right."""
@@ -217,7 +217,7 @@ def placed(flow: Flow, layering: Layering) -> Placing:
     cuts = _cuts(layering, heights, sizes)
     passing = [_passing(layering, cut) for cut in cuts[1:-1]]
     top = LANE * max(passing, default=0) + FOOT * bool(passing)
-    boxes: dict[int, Box] = {}
+    boxes: dict[int, ItemBounds] = {}
     columns: list[Column] = []
     left = 0.0
     for number, (first, last) in enumerate(pairwise(cuts)):
@@ -228,7 +228,7 @@ def placed(flow: Flow, layering: Layering) -> Placing:
         for row, height in zip(rows, heights[first:last], strict=True):
             for i in row:
                 upper = y + (height - sizes[i][1]) / 2
-                boxes[i] = Box(xs[i] + shift, upper, *sizes[i], number, (y, y + height))
+                boxes[i] = ItemBounds(xs[i] + shift, upper, *sizes[i], number, (y, y + height))
             y += height + GAP
         right = shift + max(xs[i] + sizes[i][0] / 2 for i in xs)
         columns.append(Column(left, right, y - GAP))
