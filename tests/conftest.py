@@ -82,5 +82,5 @@ def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in (plan, measuring):
         monkeypatch.setattr(module, "recent_processors", lambda *_: Processors((1.0, 1.0)))
-    monkeypatch.setattr(disturbance, "_LOST", float("inf"))
+    monkeypatch.setattr(disturbance, "_MAX_WAIT_SHARE", float("inf"))
     monkeypatch.setattr(timing, "_YARDSTICK_LIMIT", float("inf"))

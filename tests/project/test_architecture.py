@@ -322,7 +322,7 @@ def test_measurements_use_inlay_measure() -> None:
 def test_another_clock_is_found() -> None:
     assert list(clock_faults("began = time.perf_counter()")) == ["perf_counter: use inlay.measure.interleaved"]
     assert CLOCKS.search((PACKAGE / "measure" / "interleaved.py").read_text())
-    assert len(MEASURED_FILES) > 50
+    assert len(MEASURED_FILES) > 30
 
 
 def test_the_lists_of_files_are_complete() -> None:

@@ -189,7 +189,7 @@ from inlay.measure import disturbance
 from inlay.measure.processors import Processors
 from tests.graph.costs.test_onednn import recurrent
 measuring.recent_processors = lambda *_: Processors((1.0, 1.0))
-disturbance._LOST = timing._DISTURBED = float("inf")
+disturbance._MAX_WAIT_SHARE = timing._YARDSTICK_LIMIT = float("inf")
 costs, told, sources = measured("onednn"), probed("onednn"), {}
 for inputs in json.loads(sys.argv[1]):
     kernel, probe = costs.kernel(recurrent(inputs)), told.kernel(recurrent(inputs))
