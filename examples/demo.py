@@ -11,79 +11,38 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import chdir
-from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from textwrap import indent
 
 import numpy as np
 import numpy.typing as npt
 from demo_network import show_resnet50
 from rich.console import Console
-from rich.table import Table
 
 import inlay
+from inlay.bench.measurement import Measurement
+from inlay.bench.reorders import comparison_text, copies_of
 from inlay.cli import main as inlay_command
+from inlay.measure.interleaved import measure_interleaved, time_call
 
 ROOT = Path(__file__).resolve().parent.parent
 PHOTOGRAPH = ROOT / "examples" / "data" / "astronaut.png"
 OUTPUT = ROOT / "build" / "demo"
 BATCH = 8
+ROUNDS = 7
 BLOCKED = "OIhw16i16o"
 
 Weights = dict[str, npt.NDArray[np.float32]]
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """One timed job and the copy it is compared with."""
-
-    name: str
-    """What was done."""
-    nbytes: int
-    """Bytes read plus bytes written."""
-    seconds: float
-    """How long it took."""
-    copy_name: str
-    """What was copied for comparison."""
-    copy_seconds: float
-    """How long a copy of as many bytes took."""
-
-
-def median_time(job: Callable[[], object], repeats: int = 7) -> float:
-    """Median seconds of `job`, after one run that compiles it and touches its memory."""
-    job()
-    times = []
-    for _ in range(repeats):
-        started = time.perf_counter()
-        job()
-        times.append(time.perf_counter() - started)
-    return sorted(times)[repeats // 2]
-
-
-def in_memory(name: str, nbytes: int, job: Callable[[], object]) -> Measurement:
-    """Time `job`, which reads and writes `nbytes`, and a streaming copy of as many."""
-    return Measurement(name, nbytes, median_time(job), "streaming copy", streaming_copy_time(nbytes))
-
-
-def streaming_copy_time(nbytes: int) -> float:
-    """Seconds to read `nbytes / 2` and write as much: the fastest of Inlay's same-layout reorder and NumPy's copy."""
-    n = max(nbytes // 8, 1)
-    desc = inlay.MemoryDesc((n,), "f32", "a")
-    src, dst = np.ones(n, np.float32), np.zeros(n, np.float32)
-    copy = inlay.Reorder(desc, desc)
-    src_memory, dst_memory = inlay.Memory(desc, src), inlay.Memory(desc, dst)
-    half = n // 2
-    with ThreadPoolExecutor(2) as pool:
-
-        def copy_in_two_threads() -> None:
-            jobs = [pool.submit(np.copyto, dst[part], src[part]) for part in (slice(half), slice(half, n))]
-            for job in jobs:
-                job.result()
-
-        candidates = (lambda: copy(src_memory, dst_memory), lambda: np.copyto(dst, src), copy_in_two_threads)
-        return min(median_time(candidate) for candidate in candidates)
+def measure(jobs: Mapping[str, Callable[[], object]], nbytes: int) -> Measurement:
+    """Time jobs that read and write `nbytes` each, in turns with streaming copies of as many bytes."""
+    copies = copies_of(nbytes)
+    times = measure_interleaved({**jobs, **copies}, ROUNDS)
+    return Measurement(times, {name: times.pop(name) for name in copies})
 
 
 def file_copy_time(source: str) -> float:
@@ -94,23 +53,15 @@ def file_copy_time(source: str) -> float:
         with Path("copy").open("r+b") as file:
             os.fsync(file.fileno())
 
-    seconds = median_time(copy_file, repeats=3)
+    seconds = median(time_call(copy_file)[0] for _ in range(3))
     Path("copy").unlink()
     return seconds
 
 
-def print_times(console: Console, measured: Sequence[Measurement]) -> None:
-    """The time of every job and what percent of a copy's speed it reached."""
-    table = Table(box=None, padding=(0, 2, 0, 2), pad_edge=True)
-    table.add_column("")
-    for heading in ("bytes", "time", "copy", "of copy speed"):
-        table.add_column(heading, justify="right", style="bold" if heading == "of copy speed" else "")
-    for m in measured:
-        percent = f"{100 * m.copy_seconds / m.seconds:.0f} %"
-        times = (f"{m.seconds * 1e3:.1f} ms", f"{m.copy_seconds * 1e3:.1f} ms")
-        table.add_row(m.name, f"{m.nbytes / 1e6:.0f} MB", *times, percent)
-    console.print(table)
-    console.print(f"  bytes: read and written; copy: a {measured[0].copy_name} of as many bytes\n", style="dim")
+def print_times(console: Console, measured: Measurement, nbytes: int, copy: str = "streaming copy") -> None:
+    """Print the time of every job and what percent of a copy's speed it reached."""
+    console.print(indent(comparison_text(measured, nbytes, copy), "  "), markup=False, soft_wrap=True)
+    console.print(f"  {nbytes / 1e6:.0f} MB read and written; {copy}: of as many bytes\n", style="dim")
 
 
 def check(console: Console, text: str, holds: bool) -> None:
@@ -150,16 +101,17 @@ def pack_photographs(console: Console) -> None:
     photo, packed, restored = inlay.Memory(plain, batch), inlay.Memory(blocked), inlay.Memory(plain, returned)
     there, back = inlay.Reorder(plain, blocked), inlay.Reorder(blocked, plain)
     nbytes = plain.size + blocked.size
-    measured = [
-        in_memory("u8 nhwc -> f32 nChw16c", nbytes, lambda: there(photo, packed)),
-        in_memory("f32 nChw16c -> u8 nhwc", nbytes, lambda: back(packed, restored)),
-    ]
+    jobs = {
+        "u8 nhwc -> f32 nChw16c": lambda: there(photo, packed),
+        "f32 nChw16c -> u8 nhwc": lambda: back(packed, restored),
+    }
+    measured = measure(jobs, nbytes)
     expected = np.zeros((n, 1, h, w, 16), np.float32)
     expected[:, 0, :, :, :c] = batch
     same = packed.buffer[: blocked.size].tobytes() == expected.tobytes()
     check(console, f"packed {batch.shape} and NumPy's pad and transpose, padding included", same)
     check(console, "unpacked and the photographs, bit for bit", np.array_equal(returned, batch))
-    print_times(console, measured)
+    print_times(console, measured, nbytes)
 
 
 def resnet50_shapes() -> dict[str, tuple[int, ...]]:
@@ -209,12 +161,12 @@ def convert_resnet50(console: Console) -> None:
     repacked = repack_in_memory([weights[name] for name in blocked])
     OUTPUT.mkdir(parents=True, exist_ok=True)
     with chdir(OUTPUT):
-        measured = convert_files(console, weights, blocked)
-    print_times(console, [repacked])
-    print_times(console, measured)
+        converted = convert_files(console, weights, blocked)
+    print_times(console, *repacked)
+    print_times(console, *converted, "file copy, flushed to disk")
 
 
-def convert_files(console: Console, weights: Weights, blocked: list[str]) -> list[Measurement]:
+def convert_files(console: Console, weights: Weights, blocked: list[str]) -> tuple[Measurement, int]:
     """Write, convert, compare, convert back, compare."""
     from safetensors import safe_open
     from safetensors.numpy import save_file
@@ -232,14 +184,11 @@ def convert_files(console: Console, weights: Weights, blocked: list[str]) -> lis
         same = same and all(file.get_tensor(name).tobytes() == w.tobytes() for name, w in weights.items())
     check(console, f"unpacked and the {len(weights)} original tensors, bit for bit", same)
     nbytes = Path(plain).stat().st_size + Path(packed).stat().st_size
-    copy = ("file copy, flushed to disk,", file_copy_time(packed))
-    return [
-        Measurement("file -> packed file", nbytes, there, *copy),
-        Measurement("packed file -> file", nbytes, again, *copy),
-    ]
+    seconds = {"file -> packed file": [there], "packed file -> file": [again]}
+    return Measurement(seconds, {"file copy": [file_copy_time(packed)]}), nbytes
 
 
-def repack_in_memory(weights: list[npt.NDArray[np.float32]]) -> Measurement:
+def repack_in_memory(weights: list[npt.NDArray[np.float32]]) -> tuple[Measurement, int]:
     """All the convolution weights from row-major to blocks, from memory to memory."""
     jobs = []
     nbytes = 0
@@ -252,7 +201,7 @@ def repack_in_memory(weights: list[npt.NDArray[np.float32]]) -> Measurement:
         for reorder, src_memory, dst_memory in jobs:
             reorder(src_memory, dst_memory)
 
-    return in_memory(f"oihw -> {BLOCKED}", nbytes, repack)
+    return measure({f"oihw -> {BLOCKED}": repack}, nbytes), nbytes
 
 
 def time_parts(console: Console, parts: Sequence[Callable[[], None]]) -> list[float]:

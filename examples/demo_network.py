@@ -9,8 +9,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
-from statistics import median
+from textwrap import indent
 
 import numpy as np
 import numpy.typing as npt
@@ -18,18 +19,21 @@ from rich.console import Console
 from rich.table import Table
 
 import inlay
+from inlay.bench.measurement import INLAY, Measurement
+from inlay.bench.networks import runtimes_text
 from inlay.graph.network import Network
 from inlay.graph.plan import Plan
 from inlay.graph.runtime.arena import plan_memory
 from inlay.graph.runtime.plain import plain_program
 from inlay.graph.runtime.session import Session
+from inlay.measure.interleaved import Turn, measure_interleaved
 from inlay.primitives.engine import explain_fallback, get_engine
 from inlay.render.network import PlanPicture
 
 Floats = npt.NDArray[np.float32]
 Results = Mapping[str, Floats]
 
-ROUNDS, RUNS = 5, 6
+ROUNDS = 9
 NEAR = 1e-4
 """Two ways to compute the network agree when no score differs by more than this, relative to the greatest."""
 
@@ -165,24 +169,15 @@ def agree(console: Console, contenders: list[Contender], scores: str) -> None:
 
 
 def print_times(console: Console, contenders: list[Contender]) -> None:
-    """Run everybody in turns, and print the medians."""
-    times: dict[str, list[float]] = {contender.name: [] for contender in contenders}
-    for _ in range(ROUNDS):
-        for contender in contenders:
-            time.sleep(0.1)  # threads of the one before stop spinning
-            contender.run()
-            for _ in range(RUNS):
-                started = time.perf_counter()
-                contender.run()
-                times[contender.name].append(time.perf_counter() - started)
-    first = median(times[contenders[0].name])
-    table = Table(box=None, padding=(0, 2, 0, 2), pad_edge=True)
-    table.add_column("")
-    for heading in ("time", "of this plan's"):
-        table.add_column(heading, justify="right", style="bold" if heading != "time" else "")
-    for name, taken in times.items():
-        ratio = f"{median(taken) / first:.2f} x" if name != contenders[0].name else ""
-        table.add_row(name, f"{median(taken) * 1e3:.1f} ms", ratio)
-    console.print(table)
-    words = f"one photograph, {inlay.get_num_threads()} threads, median of {ROUNDS * RUNS} runs in turns"
+    """Time all contenders in turns, and print the medians."""
+    names = [INLAY, *(contender.name for contender in contenders[1:])]
+    times = measure_interleaved(
+        {name: contender.run for name, contender in zip(names, contenders, strict=True)},
+        ROUNDS,
+        Turn(warm=50e-3, block=100e-3),  # a run wakes every thread for each of some hundred kernels
+        patience=inf,
+    )
+    hows = {name: "this plan" if name == INLAY else "" for name in names}
+    console.print(indent(runtimes_text(Measurement(times), hows), "  "), markup=False, soft_wrap=True)
+    words = f"one photograph, {inlay.get_num_threads()} threads, median of {ROUNDS} rounds in turns"
     console.print(f"  {words}\n", style="dim")

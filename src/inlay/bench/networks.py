@@ -178,15 +178,10 @@ def bench_network(
 
 
 def _plan_figures(planned: Plan, session: Session) -> dict[str, Any]:
-    return {
-        "predicted_ms": planned.ms,
-        "bound_ms": planned.bound,
-        "arena_bytes": session.arena.nbytes,
-        "steps": len(planned.program.steps),
-        "reorders": len(planned.reorders),
-        "sources": planned.sources,
-        "note": "; ".join(filter(None, (planned.load, session.note))),
-    }
+    figures = {"predicted_ms": planned.ms, "bound_ms": planned.bound, "arena_bytes": session.arena.nbytes}
+    counts = {"steps": len(planned.program.steps), "reorders": len(planned.reorders)}
+    note = "; ".join(filter(None, (planned.load, session.note)))
+    return {**figures, **counts, "note": note, "sources": planned.sources}
 
 
 def _require_rounds_and_engine(rounds: int, engine: EngineLike) -> None:

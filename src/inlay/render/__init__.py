@@ -1,7 +1,11 @@
 """Pictures of layouts: the logical tensor, and below it its memory in address order.
 
-`show` makes a `Picture` (`picture`). When it is drawn, `compose` finds blocks and elements and puts the cells that fit
-into a scene (`scene`), `legend` finds the words, and `text` or `svg` draws both. `network` has the pictures of plans.
+`show` makes a `Picture` (`picture`). The modules in the order in which data flows: `compose` computes blocks and
+elements and puts the cells that fit into a scene (`scene`), `legend` writes the words, and `text` or `svg` draws both.
+`network` draws plans, `bars` draws measurements.
+
+A *block* is a set of elements that the layout keeps together, drawn in one color (oneDNN, "Understanding Memory
+Formats"); the *strip* shows memory in address order; an *elision* stands for cells that do not fit.
 
 >>> show(MemoryDesc((3, 4), "f32", "Ab2a"), width=80, color=False)
 Ab2a, 3 x 4 of f32

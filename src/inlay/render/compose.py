@@ -40,7 +40,7 @@ from inlay.render.scene import (
 )
 
 COLORS = 7
-"""How many colors blocks take in turn. A prime, so that the usual extents do not give two neighbors the same."""
+"""Number of colors that blocks take in turn. A prime, so that the usual extents do not give two neighbors the same."""
 
 _MOST_HITS = 20_000
 """Elements looked at for one stretch of memory: far more than it shows, unless a layout overlaps itself heavily."""
@@ -48,20 +48,20 @@ _MOST_HITS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class AxisDigit:
-    """One digit of one axis, as memory sees it."""
+    """One digit of one axis, with its stride in memory."""
 
     axis: int
-    """The axis it is a digit of."""
+    """Index of the axis."""
     extent: int
-    """How many values it takes for the coordinates there are; 2 or more."""
+    """Number of values that the digit takes; 2 or more."""
     stride: int
-    """Elements from one value to the next."""
+    """Distance in memory from one value to the next, in elements."""
     weight: int
-    """Coordinates from one value to the next."""
+    """Distance along the axis from one value to the next, in coordinates."""
     is_inner: bool
-    """Whether it is an inner digit and not the leading one of its axis."""
+    """True for an inner digit, False for the leading digit of its axis."""
     is_top: bool
-    """Whether no digit of its axis above it takes more than one value."""
+    """True if no higher digit of its axis takes more than one value."""
 
     def value(self, coordinate: Sequence[int]) -> int:
         """The value of this digit at `coordinate`."""
@@ -91,7 +91,7 @@ def places(layout: Layout) -> tuple[AxisDigit, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """How the elements of a layout fall into blocks, and which color each block has."""
+    """The partition of a layout's elements into blocks, and the color of each block."""
 
     outer: tuple[AxisDigit, ...]
     """The digits that number the blocks, outermost first; strides of 0 number none."""
@@ -111,7 +111,7 @@ class Blocks:
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether a full block fills one stretch of memory."""
+        """True if a full block fills one contiguous range of memory."""
         run = 1
         for place in reversed(self.inner):
             if place.stride != run:
@@ -142,7 +142,7 @@ def blocks_of(layout: Layout) -> Blocks:
 
 
 def shares_elements(layout: Layout) -> bool:
-    """Whether several coordinates may lie at one offset; True where it would take too long to tell.
+    """Return whether several coordinates may share one offset; True where it would take too long to tell.
 
     >>> shares_elements(Layout.from_strides((4, 3), (1, 1))), shares_elements(Layout.from_strides((4, 3), (3, 1)))
     (True, False)
@@ -304,7 +304,7 @@ class _Composer:
         return borders(self.layout.dims[axis], self.desc.dims[axis], weights)
 
     def _shelves(self, down: Sequence[int], room: int) -> Picks:
-        """Which combinations of the coordinates along `down`, numbered row by row, to show."""
+        """Return the combinations of coordinates along `down`, numbered row by row, to show."""
         if not down:
             return (0,)
         count = prod(self.layout.dims[axis] for axis in down)
@@ -381,7 +381,7 @@ class _Composer:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """Which axes span the grid, and what is shown of each."""
+    """The axes that span the grid, and the coordinates that are shown of each."""
 
     row: int | None
     rows: Picks
@@ -415,7 +415,7 @@ def plane_axes(dims: Dims) -> tuple[int | None, int]:
 
 
 def row_length(places: Sequence[AxisDigit], total: int, most: int) -> int:
-    """How many cells a row of the strip has: up to `most`, and if it can be, a whole number of steps of one digit.
+    """Return the number of cells in a row of the strip: up to `most`, if possible whole steps of one digit.
 
     >>> from inlay.layout import Layout
     >>> [row_length(places(Layout.from_strides((16, 5, 4), (20, 4, 1))), 320, most) for most in (24, 16, 6)]

@@ -1,4 +1,4 @@
-"""What a picture says in words: its axes, which layout it is, its formula, its size, what the colors mean.
+"""The words of a picture: its axes, which layout it is, its formula, its size, what the colors mean.
 
 A descriptor has no names, only axes. Role letters name them: those of the tag that a descriptor was made of. Where it
 was made of abstract letters, strides or another descriptor, a picture takes the names of the first alias that oneDNN
@@ -48,7 +48,7 @@ def alias_of(tag: FormatTag) -> str | None:
 
 
 def has_roles(tag: FormatTag) -> bool:
-    """Whether the letters that the tag was read from say what the axes are for.
+    """True if the letters of the tag tell the meaning of the axes.
 
     >>> has_roles(FormatTag.parse("Ohwi16o")), has_roles(FormatTag.parse("Acdb16a"))
     (True, False)
@@ -87,7 +87,7 @@ def checked_names(names: object, ndims: int) -> tuple[str, ...]:
 
 
 Fact = tuple[str, str]
-"""What is told, in one word, and its words."""
+"""A line of the legend: its heading and its text."""
 
 
 _SPARSE_NOTES = {
@@ -96,7 +96,7 @@ _SPARSE_NOTES = {
     "packed": "Block after block in the order of a tag, zeros left out: offsets say where each block starts among the "
     "values, bits which elements are stored.",
 }
-"""How the buffers of each sparse encoding say where elements belong."""
+"""For each sparse encoding, how its buffers tell where elements belong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def _words(desc: MemoryDesc, names: Sequence[str]) -> Legend:
 
 
 def layout_name(desc: MemoryDesc) -> str:
-    """What people call this layout: an alias if there is one, else the tag, the pattern, or the strides.
+    """Return the common name of this layout: an alias if there is one, else the tag, the pattern, or the strides.
 
     >>> layout_name(MemoryDesc((2, 16, 5, 4), "f32", "acdb")), layout_name(MemoryDesc((4, 6), "f32", strides=(8, 1)))
     ('nhwc (acdb)', 'strides 8 x 1')
@@ -271,7 +271,7 @@ def _sparse_legend(title: str, text: Fact, desc: MemoryDesc, names: Sequence[str
 
 
 def stored_in_words(desc: MemoryDesc) -> str:
-    """How many elements a sparse tensor stores, and what the others are.
+    """Return how many elements a sparse tensor stores, and what the others are.
 
     >>> stored_in_words(MemoryDesc.coo((3, 4), "f32", 3))
     '3 of 12 elements (25.0%), the others are zero'
@@ -284,7 +284,7 @@ def stored_in_words(desc: MemoryDesc) -> str:
 
 
 def buffers_in_words(desc: MemoryDesc, names: Sequence[str]) -> str:
-    """What each buffer of a sparse tensor holds.
+    """Return the contents of each buffer of a sparse tensor.
 
     >>> buffers_in_words(MemoryDesc.csr((3, 4), "f32", 2), "mk")
     'values f32, 8 bytes; indices s32, 8 bytes; pointers s32, 16 bytes'
@@ -300,7 +300,7 @@ def buffers_in_words(desc: MemoryDesc, names: Sequence[str]) -> str:
 
 
 def blocks_in_words(layout: Layout, names: Sequence[str]) -> str:
-    """What elements of one block, drawn in one color, have in common.
+    """Return what elements of one block, drawn in one color, have in common.
 
     >>> blocks_in_words(FormatTag.parse("nChw8c").layout((2, 17, 5, 4)), "nchw")
     'one for each (n, c//8, h, w): 8 elements side by side in memory'
@@ -336,7 +336,7 @@ def _bytes(count: int) -> str:
 
 
 def explain_offset(desc: MemoryDesc, coordinate: Dims) -> str:
-    """How the offset of `coordinate` comes about, one line per axis; offsets count elements unless they say bytes.
+    """Return the computation of the offset of `coordinate`, a line per axis; offsets count elements if not bytes.
 
     Raises:
         InvalidArguments: the coordinate lies outside the padded dims or has another number of entries, or `desc` has

@@ -35,19 +35,19 @@ class Picture:
     """The picture of one descriptor."""
 
     desc: MemoryDesc
-    """What is drawn."""
+    """The descriptor or layout that is drawn."""
     names: tuple[str, ...]
     """One per axis."""
     offsets: bool = False
-    """Whether the cells are numbered by offset, and not by row-major index."""
+    """True if cells are numbered by offset, False for the row-major index."""
     format: PictureFormat = "text"
-    """What `str` gives."""
+    """The format that `str` returns."""
     width: int | None = None
     """Characters across; None for the width of the terminal, and a fixed one in markup."""
     color: bool | None = None
-    """Whether the text is in color; None to use what the terminal has."""
+    """True for text in color; None to use the colors of the terminal."""
     has_type: bool = True
-    """Whether the elements have a data type; those of a bare layout have none."""
+    """True if the elements have a data type; those of a bare layout have none."""
 
     def text(self) -> str:
         """The picture as lines of text, none longer than the width."""

@@ -33,7 +33,7 @@ class Elision:
     first: int
     """The number of the first item left out."""
     count: int
-    """How many are left out."""
+    """Number of items that are left out."""
 
     @property
     def last(self) -> int:
@@ -46,7 +46,7 @@ Picks = tuple[int | Elision, ...]
 
 
 def pick(count: int, wanted: Iterable[int], room: int, cost: int = 1, gap_cost: int = 1, *, fill: bool = True) -> Picks:
-    """Which of the items 0 to `count` - 1 to show: as many of `wanted`, best first, then of the first items, as fit.
+    """Return the items of 0 to `count` - 1 that fit: first those of `wanted`, best first, then the first ones.
 
     An item takes `cost` of the `room`, an elision `gap_cost`. The first item wanted is shown even if it does not fit.
     Without `fill` items that nobody wants are left out even where there is room.
@@ -101,7 +101,7 @@ CellKind = Literal["data", "padding", "gap"]
 
 @dataclass(frozen=True, slots=True)
 class SpaceLimits:
-    """How much space a scene may take."""
+    """Limits of the space that a scene may take."""
 
     width: int
     """Characters across."""
@@ -130,9 +130,9 @@ class Cell:
     color: int = 0
     """The color of its block."""
     starts_block: bool = False
-    """Whether the cell before it in the strip belongs to another block."""
+    """True if the cell before it in the strip belongs to another block."""
     is_shared: bool = False
-    """Whether other coordinates lie here too, as they do where a stride is 0."""
+    """True if other coordinates share this offset, as they do where a stride is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,17 +162,17 @@ class Grid:
     row_name: str
     """Name of the axis that runs down in a plane; empty in a tensor of one axis."""
     rows: Picks
-    """Which of its coordinates are shown."""
+    """The coordinates that are shown."""
     column_name: str
     """Name of the axis that runs across in a plane."""
     columns: Picks
-    """Which of its coordinates are shown."""
+    """The coordinates that are shown."""
     shelves: tuple[Shelf | Elision, ...]
     """From top to bottom."""
     planes: int
-    """How many planes the tensor has, shown or not."""
+    """Number of planes of the tensor, including those that are not shown."""
     planes_shown: int
-    """How many of them are shown."""
+    """Number of planes that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class Strip:
     row_length: int
     """Elements of a full row."""
     has_coordinates: bool
-    """Whether there is room for the coordinate of the first cell beside each row."""
+    """True if the coordinate of the first cell fits beside each row."""
     rows: tuple[StripRow | Elision, ...]
     """In address order; an elision counts elements and its `first` is an offset."""
 
@@ -212,7 +212,7 @@ class Scene:
     coordinate_width: int
     """Characters of the widest coordinate, written with commas."""
     is_numbered_by_offset: bool
-    """Whether the numbers in the cells are offsets, and not row-major indices."""
+    """True if cells are numbered by offset, False for the row-major index."""
     grid: Grid
     """The logical tensor."""
     strip: Strip

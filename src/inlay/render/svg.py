@@ -48,7 +48,7 @@ def draw_svg(legend: Legend, scene: Scene | None, data_type: DataType | None) ->
 
 @dataclass(frozen=True, slots=True)
 class _SvgFrame:
-    """Where the parts of the grid lie, in pixels."""
+    """Positions of the parts of the grid, in pixels."""
 
     cell: float
     """Width of a cell."""
@@ -229,7 +229,7 @@ class _Canvas:
             ElementTree.SubElement(self.body, "path", {"class": "edge", "d": path})
 
     def key(self, scene: Scene) -> None:
-        """What each kind of cell means."""
+        """Draw the meaning of each kind of cell."""
         self.y += 12
         width, x = _cell_width(scene), float(_MARGIN)
         for example, meaning in examples(scene):

@@ -52,18 +52,18 @@ ASCII = Glyphs("|", "/", "-", "~", ":")
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """What a picture may use."""
+    """The capabilities of a terminal that a picture may use."""
 
     width: int = 80
     """Characters across."""
     colors: Colors = 0
-    """How many colors there are."""
+    """Number of colors."""
     glyphs: Glyphs = UNICODE
     """The characters to draw with."""
 
 
 def this_terminal() -> Terminal:
-    """What standard output can show now; 80 characters without color where it is no terminal and says nothing else."""
+    """Return the capabilities of standard output now; 80 characters without color if it is no terminal."""
     columns = shutil.get_terminal_size((80, 24)).columns
     # A process without a console, or one whose output is closed, has no stream at all.
     stream = sys.stdout or io.StringIO()
@@ -71,7 +71,7 @@ def this_terminal() -> Terminal:
 
 
 def color_depth(stream: TextIO) -> Colors:
-    """How many colors `stream` shows, by what it is and by the environment."""
+    """Return how many colors `stream` shows, by what it is and by the environment."""
     term = os.environ.get("TERM", "")
     forced = bool(os.environ.get("FORCE_COLOR"))
     if os.environ.get("NO_COLOR") or (not forced and (term == "dumb" or not stream.isatty())):
@@ -282,7 +282,7 @@ class _TextDrawing:
 
 
 def strip_words(scene: Scene) -> str:
-    """Which memory the strip shows, and what stands left of it."""
+    """Return the heading of the strip: the offsets that it shows, and the meaning of its row labels."""
     beside = f"offset: {','.join(scene.names)}" if scene.strip.has_coordinates else "offset"
     return f"offsets {scene.strip.start} to {scene.strip.stop - 1}; rows begin with {beside}"
 

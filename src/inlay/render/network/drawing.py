@@ -63,13 +63,13 @@ def routes_of(flow: Flow, layering: Layering, placing: Placing) -> list[str]:
 
 
 def depth_of(layering: Layering, placing: Placing) -> float:
-    """How far down columns and lanes reach."""
+    """Return the lower edge of all columns and lanes, in pixels."""
     lanes = max((count for _, count in _lanes(layering, placing).values()), default=0)
     return max((column.bottom for column in placing.columns), default=0.0) + LANE * lanes + FOOT * bool(lanes)
 
 
 def _lanes(layering: Layering, placing: Placing) -> dict[int, tuple[int, int]]:
-    """Of each item that leads to another column: its lane, the innermost first, and how many there are."""
+    """Return for each item that leads to another column its lane, the innermost first, and how many there are."""
     found: dict[int, set[int]] = {}
     for link in layering.links:
         column = placing.boxes[link.upper].column
@@ -83,7 +83,7 @@ def _lanes(layering: Layering, placing: Placing) -> dict[int, tuple[int, int]]:
 
 
 def _ports(flow: Flow, layering: Layering, placing: Placing) -> dict[Link, float]:
-    """How far from the middle of a mark each link ends, where several do."""
+    """Return the distance from the center of a mark at which each link ends, where several do."""
     ending: dict[int, list[Link]] = {}
     for link in layering.links:
         if link.lower < layering.marks:
@@ -132,7 +132,7 @@ def _rounded(points: Sequence[tuple[float, float]], start: tuple[float, float]) 
 
 
 def _toward(point: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
-    """Where the bend at `point` begins or ends on the way to `other`."""
+    """Return the point at which the bend at `point` begins or ends on the way to `other`."""
     length = abs(other[0] - point[0]) + abs(other[1] - point[1])
     share = min(_BEND, length / 2) / length if length else 0.0
     return point[0] + (other[0] - point[0]) * share, point[1] + (other[1] - point[1]) * share
@@ -163,7 +163,7 @@ def draw_plan(plan: Plan) -> str:
 
 
 class _Drawing:
-    """What all parts of a drawing share."""
+    """The SVG document and the state that all parts of a drawing share."""
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow

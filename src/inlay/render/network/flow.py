@@ -1,4 +1,4 @@
-"""What leads where in a plan, and what to say of it: its steps, inputs and outputs, and what costs nothing.
+"""The data flow of a plan, and the texts for it: its steps, inputs and outputs, and what costs nothing.
 
 A step reads a buffer that a step before it wrote; or one that is only another description of bytes that were written
 before, by way of a view or of a concatenation without a copy: these are marks of their own, so that the picture shows
@@ -52,7 +52,7 @@ def _tag_of_part(desc: MemoryDesc) -> str:
 
 
 def step_title(plan: Plan, step: Step) -> str:
-    """What a step computes: `convolution 3x3 + sum + relu`."""
+    """Return the title of a step: `convolution 3x3 + sum + relu`."""
     if step.node is not None and step.kind == "reference":
         return step.node.operator
     ops = {op.name: op for op in plan.graph.ops}
@@ -87,7 +87,7 @@ def _follower(op: Op) -> str:
 
 
 def about_step(plan: Plan, step: Step) -> str:
-    """Everything about a step, a line for each thing."""
+    """Return the details of a step, a line for each."""
     return "\n".join(_about_step(plan, step))
 
 
@@ -120,7 +120,7 @@ class Mark:
     """Something to draw."""
 
     shape: Shape
-    """What it looks like."""
+    """Shape of the mark."""
     title: str
     """Its first line."""
     note: str
@@ -128,9 +128,9 @@ class Mark:
     about: str
     """All there is to say, for those who point at it."""
     ms: float | None = None
-    """What it takes; None for what is no step."""
+    """Run time in milliseconds; None if the mark is no step."""
     formats: tuple[str, str] | None = None
-    """Of a reorder: from which format to which."""
+    """Source and destination format of a reorder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +138,9 @@ class Wire:
     """A tensor in one format, from the mark that makes it to those that read it."""
 
     source: int
-    """Where it begins: an index of `Flow.marks`."""
+    """Mark at which the link begins: an index of `Flow.marks`."""
     targets: tuple[int, ...]
-    """Where it ends, likewise; each once, and greater than `source`."""
+    """Marks at which it ends: indices of `Flow.marks`, each once and greater than `source`."""
     format: str
     """Its format, as the legend calls it."""
     about: str
@@ -160,7 +160,7 @@ class Flow:
 
 
 def flow_of(plan: Plan) -> Flow:
-    """What leads where in `plan`.
+    """Return the data flow of `plan`.
 
     Post-condition: every step is one mark, and each buffer that it reads is a wire to it.
     """
@@ -220,7 +220,7 @@ class _Tracing:
         return target
 
     def wires(self) -> Iterator[Wire]:
-        """What leads from mark to mark."""
+        """Links between marks."""
         for (source, name), targets in self._read.items():
             form = format_name(self.plan.program.buffers[name].desc)
             yield Wire(source, tuple(targets), form, about_buffer(self.plan, name))
@@ -263,7 +263,7 @@ class _Tracing:
 
 
 def _view_title(ops: Sequence[Op]) -> str:
-    """What is done without a step."""
+    """Return the operations that need no step."""
     if ops[0].kind != "view":
         return ops[0].kind
     kinds = {PermuteView: "transpose", SubmemoryView: "part"}

@@ -16,7 +16,7 @@ from inlay.graph.report import heading
 from inlay.render.network.drawing import draw_plan
 
 SUFFIXES = (".svg", ".html")
-"""What a picture is saved as."""
+"""File formats of a saved picture."""
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -34,7 +34,7 @@ class PlanPicture:
     """The picture of one plan."""
 
     plan: Plan
-    """What is drawn."""
+    """The plan that is drawn."""
 
     def svg(self) -> str:
         """The picture as one self-contained `svg` element."""

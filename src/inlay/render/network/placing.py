@@ -1,4 +1,4 @@
-"""Where marks and wires are: rows, an order in each, columns as a newspaper has them, and coordinates.
+"""Positions of marks and wires: rows, an order in each, columns as a newspaper has them, and coordinates.
 
 A mark stands one row below the lowest of its sources. A wire that passes rows has an item in each, so that all links
 lead from one row to the next; it forks where it must. The order in a row begins as the marks come and is improved by
@@ -51,7 +51,7 @@ class Layering:
     links: tuple[Link, ...]
     """Between items of neighboring rows."""
     marks: int
-    """How many items are marks."""
+    """Number of items that are marks."""
 
     def row_of(self) -> dict[int, int]:
         """The row of each item."""
@@ -126,7 +126,7 @@ def _swept(rows: Rows, neighbors: dict[int, list[int]]) -> Rows:
 
 
 def crossings(rows: Sequence[Sequence[int]], below: dict[int, list[int]]) -> int:
-    """How many pairs of links cross."""
+    """Return the number of pairs of links that cross."""
     total = 0
     for row, following in pairwise(rows):
         place = {item: x for x, item in enumerate(following)}
@@ -166,20 +166,20 @@ _ROUNDS = 40
 
 @dataclass(frozen=True, slots=True)
 class ItemBounds:
-    """Where an item is."""
+    """The position and size of an item."""
 
     x: float
-    """Its middle."""
+    """Horizontal center, in pixels."""
     y: float
-    """Its upper edge."""
+    """Upper edge, in pixels."""
     width: float
     """In pixels."""
     height: float
     """In pixels."""
     column: int
-    """In which column it is."""
+    """Index of its column."""
     row: tuple[float, float]
-    """Where its row begins and ends, from top to bottom."""
+    """Upper and lower edge of its row, in pixels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,11 +187,11 @@ class Column:
     """Rows that stand under each other."""
 
     left: float
-    """Where its items begin."""
+    """Left edge of its items, in pixels."""
     right: float
-    """Where they end."""
+    """Right edge of its items, in pixels."""
     bottom: float
-    """Where its last row ends."""
+    """Lower edge of its last row, in pixels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class Placing:
     columns: tuple[Column, ...]
     """From left to right."""
     top: float
-    """Where each column begins: above it is room for wires that come from the column before."""
+    """Upper edge of each column, in pixels: wires from the column before pass above it."""
 
 
 def placed(flow: Flow, layering: Layering) -> Placing:
@@ -244,7 +244,7 @@ def _size(mark: Mark) -> tuple[float, float]:
 
 
 def _passing(layering: Layering, cut: int) -> int:
-    """How many wires lead to the row `cut` from the one before."""
+    """Return the number of wires that lead to the row `cut` from the row before."""
     below = set(layering.rows[cut])
     return len({link.upper for link in layering.links if link.lower in below})
 
