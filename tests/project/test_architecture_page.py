@@ -4,6 +4,8 @@ import importlib
 import pkgutil
 import re
 
+import pytest
+
 import inlay
 from tests.support.paths import ROOT
 
@@ -48,3 +50,10 @@ def test_every_package_and_root_module_is_named() -> None:
     graph = importlib.import_module("inlay.graph")
     expected |= {f"graph.{module.name}" for module in pkgutil.iter_modules(graph.__path__)} - {"graph.onnx_package"}
     assert expected - named == set()
+
+
+@pytest.mark.parametrize("page", ["docs/recipes.md", "CONTRIBUTING.md"])
+def test_files_that_a_page_names_exist(page: str) -> None:
+    named = set(re.findall(r"`((?:src|tests|docs|changes)/[\w/.]+)`", (ROOT / page).read_text()))
+    assert len(named) > 2
+    assert {name for name in named if not (ROOT / name).exists()} <= {"src/inlay/engines/blas/__init__.py"}
