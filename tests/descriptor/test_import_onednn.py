@@ -114,7 +114,7 @@ def test_extras_are_noticed_and_taken_from_the_caller() -> None:
         with pytest.raises(Unimplemented) as caught:
             imported(its.handle)
         assert str(caught.value) == (
-            "this descriptor of oneDNN has extra flags, such as compensation, which its queries do not tell: give them "
+            "this descriptor of oneDNN has extra flags, such as compensation, for which it has no query: give them "
             "as extras=inlay.Extras(...)"
         )
         seen += 1
@@ -126,7 +126,7 @@ def test_extras_that_are_not_there_are_refused() -> None:
     with pytest.raises(InvalidArguments) as caught:
         imported(its.handle, extras=INT8)
     assert str(caught.value) == (
-        "Extras(flags=1, compensation_mask=0b1) was given, but this descriptor of oneDNN has no extra flags"
+        "Extras(flags=1, compensation_mask=0b1) was passed, but this descriptor of oneDNN has no extra flags"
     )
     for its in (onednn.by_tag((4, 6), 5, onednn.TAG_ANY), onednn.zero(), onednn.by_strides((RUNTIME, 6), 5, None)):
         with pytest.raises(InvalidArguments, match="has no extra flags"):
@@ -238,7 +238,7 @@ def test_a_structure_that_is_no_descriptor_is_refused() -> None:
     ndims.value = 13
     with pytest.raises(InvalidArguments) as caught:
         imported(its.handle)
-    assert str(caught.value) == "oneDNN answers 13 dims: the handle is no descriptor of this library"
+    assert str(caught.value) == "oneDNN returns 13 dims: the handle is not a descriptor of this library"
 
 
 def test_a_kind_that_inlay_has_not_is_named() -> None:
@@ -255,7 +255,7 @@ def test_a_query_that_the_library_does_not_answer_is_named(ask: Callable[[Descri
     its = onednn.by_strides((4, 6), 3, None)
     with pytest.raises(InvalidArguments) as caught:
         ask(DescriptorHandle(onednn.library(), its.handle.value or 0))
-    assert str(caught.value) == "oneDNN does not answer query 9999 of this descriptor: its status is 3"
+    assert str(caught.value) == "oneDNN fails at query 9999 of this descriptor: its status is 3"
 
 
 def test_strides_that_overlap_are_refused() -> None:

@@ -1,5 +1,4 @@
-"""Check the tables of docs/descriptors.md; the examples of the page run as doctests.
-"""
+"""Check the tables of docs/descriptors.md; the examples of the page run as doctests."""
 
 from collections.abc import Callable, Iterator
 

@@ -279,7 +279,7 @@ def nearest_box(dim: int, axis: Axis, size: int, start: int) -> tuple[int, int]:
 def _find_cheapest_reorder(
     desc: DescriptorFields, data_type: DataType, candidates: Iterable[FormatTag], works: Callable[[Layout], bool]
 ) -> tuple[FormatTag, int] | None:
-    """Return the candidate that works and whose reorder moves the fewest bytes, with these bytes; None if none works."""
+    """Return the working candidate whose reorder moves the fewest bytes, and these bytes, or None."""
     best: tuple[FormatTag, int] | None = None
     for tag in dict.fromkeys(candidates):
         try:

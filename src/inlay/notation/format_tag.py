@@ -445,7 +445,7 @@ def _refuse_two_readings(reader: _TagReader, readings: Mapping[str, str]) -> NoR
     reader.fail(problem, 0, len(text))
 
 
-def _translation(letters: str) -> dict[int, str]:
+def _translation(letters: str) -> dict[int, int]:
     """Return a translation table from the letters of a tag to abstract letters, in lower and upper case."""
     abstract = LETTERS[: len(letters)]
     return str.maketrans(letters + letters.upper(), abstract + abstract.upper())
