@@ -1,4 +1,4 @@
-"""What a descriptor says when it refuses: the rule, the value, the place and the remedy, each text whole."""
+"""Error texts of the constructors of descriptors, in full: the rule, the value, the argument and the remedy."""
 
 import json
 from collections.abc import Callable

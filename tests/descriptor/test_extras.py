@@ -1,4 +1,4 @@
-"""What lies behind int8 weights: flags, masks and sizes, against the real oneDNN and by their own laws."""
+"""Extras of int8 weights: flags, masks and sizes, compared with oneDNN, and their properties."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Descriptors of a loaded oneDNN, read through its own queries; and nothing that could crash it is ever called."""
+"""Import of descriptors of a loaded oneDNN by its queries, without calls that could crash it."""
 
 import ctypes
 import os
@@ -212,7 +212,7 @@ def test_padding_before_the_data_is_refused() -> None:
 
 
 def test_a_block_of_no_axis_is_refused() -> None:
-    """What the library's reshape leaves behind where a blocked unit axis is dropped."""
+    """oneDNN's reshape creates such a descriptor if it drops a blocked unit axis."""
     its = onednn.mirror(MemoryDesc((8, 4), "f32", "Ba8b").submemory((8, 1), (0, 0))).reshape((8,))
     with pytest.raises(Unimplemented) as caught:
         imported(its.handle)

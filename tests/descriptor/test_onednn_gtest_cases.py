@@ -1,7 +1,7 @@
-"""The cases of oneDNN's own API tests, as data, hold for our descriptors.
+"""The cases of oneDNN's API tests, as data, for Inlay's descriptors.
 
-Each row is one assertion of tests/gtests/api in oneDNN; the file names the commit. No row is left out but the three of
-grouped sparse descriptors, which are no part of Inlay.
+Each row is one assertion of tests/gtests/api in oneDNN; the file names the commit. The only rows missing are the
+three of grouped sparse descriptors, which Inlay does not have.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""What refused views say, each text whole: the axes, the rule with its numbers, and below it what to do instead.
+"""Error texts of views that do not exist, in full: the axes, the rule with its numbers, and the remedies.
 
-That the remedies are true is held in `test_refusals`.
+`test_repairs` checks that the remedies work.
 """
 
 from typing import Any

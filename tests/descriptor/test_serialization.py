@@ -1,4 +1,4 @@
-"""JSON and blobs: every kind comes back as it was, and nothing that is not exactly a descriptor is ever read."""
+"""JSON and blobs: round trips of all kinds, and errors for everything that is not a valid descriptor."""
 
 import copy
 import json

@@ -1,7 +1,7 @@
-"""Sparse descriptors: what they answer, what they refuse, and that oneDNN answers and refuses the same.
+"""Sparse descriptors: queries and errors, compared with oneDNN.
 
-The live library is asked wherever it has the encoding: 3.2 has CSR, 3.13 also COO and packed. Where Inlay differs on
-purpose, one test under "Intended differences" says so.
+The comparison needs a library with the encoding: 3.2 has CSR, 3.13 also COO and packed. The tests under "Intended
+differences" cover the cases where Inlay differs on purpose.
 """
 
 import copy
@@ -323,7 +323,7 @@ DIMS = st.lists(st.sampled_from((0, 1, 2, 3, 5, 8, -1, RUNTIME)), max_size=4).ma
 
 
 def has(encoding: str) -> bool:
-    """Whether the library has the encoding."""
+    """Return True if the library has the encoding."""
     return hasattr(onednn.library(), f"dnnl_memory_desc_create_with_{encoding}_encoding")
 
 
@@ -333,7 +333,7 @@ def their_sparse(encoding: str, dims: Sequence[int], data_type: int, nnz: int, *
 
 
 def facts(desc: MemoryDesc | onednn.Desc) -> dict[str, Any]:
-    """What a sparse descriptor of either kind answers."""
+    """Return the query results of a sparse descriptor of either library."""
     if desc.ndims == 0:
         return {"ndims": 0}
     count = desc.num_handles

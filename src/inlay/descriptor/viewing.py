@@ -224,6 +224,7 @@ def reshape_refusal(
 
 
 def _can_reshape(dims: Dims, layout: Layout, new_dims: Dims, digits: bool = False) -> bool:
+    """Return True if the reshape of `layout`, of a tensor of `dims`, to `new_dims` exists."""
     return len(new_dims) <= len(LETTERS) and isinstance(
         views.try_reshape(dims, layout, new_dims, digits=digits), Layout
     )
