@@ -1,4 +1,4 @@
-"""What is refused is called by its name: the argument, the key, the axis, the rule; and small answers at the edges."""
+"""Errors name the argument, the key, the axis and the rule; and results in corner cases."""
 
 import json
 import re

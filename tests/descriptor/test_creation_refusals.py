@@ -1,4 +1,4 @@
-"""What a descriptor says when it refuses: the rule, the value, the place and the remedy, each text whole."""
+"""Error texts of the constructors of descriptors, in full: the rule, the value, the argument and the remedy."""
 
 import json
 from collections.abc import Callable
@@ -114,7 +114,7 @@ BAD_CALLS: list[tuple[Callable[[], object], str]] = [
     ),
     (
         by_tag((2, 3), "f32", "any", padded_dims=(2, 4)),
-        "format any takes no padded_dims: the primitive chooses them with the layout",
+        "format any has no padded_dims: the primitive chooses them with the layout",
     ),
     (by_tag((2, 3), "f32", padded_dims=(2, 2)), "padded_dims[1] is 2: axis 1 (b) needs 3 or more, as its dim is"),
     (by_tag((2, 3), "f32", padded_dims=(2,)), "2 dims need as many padded_dims, not 1: (2,)"),

@@ -1,4 +1,4 @@
-"""What lies behind int8 weights: flags, masks and sizes, against the real oneDNN and by their own laws."""
+"""Extras of int8 weights: flags, masks and sizes, compared with oneDNN, and their properties."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -71,7 +71,7 @@ def test_no_elements_and_runtime_have_no_room_for_extras() -> None:
 # Against the library
 
 
-def flagged(choose: Choices) -> tuple[MemoryDesc, MemoryDesc]:
+def draw_flagged(choose: Choices) -> tuple[MemoryDesc, MemoryDesc]:
     """Two descriptors whose extras differ in nothing, in one field, or in anything."""
     types = [DATA_TYPES[name] for name in ("s8", "u8", "f32", "bf16")]
     desc = draw_blocked(choose, Scope(data_types=types))
@@ -89,13 +89,13 @@ def flagged(choose: Choices) -> tuple[MemoryDesc, MemoryDesc]:
 @live
 def test_equality_and_size_are_the_librarys() -> None:
     choose, seen = Seeded(5), Counter[bool]()
-    for one, two in [flagged(choose) for _ in range(800)]:
+    for one, two in [draw_flagged(choose) for _ in range(800)]:
         # 3.2 leaves the fields of other flags out of account where flag 16 is set, and counts buffers several times.
         if MODERN or not (one.extras.flags | two.extras.flags) & 16:
-            assert (one == two) == (mirrored(one) == mirrored(two)), (one, two)
+            assert (one == two) == (mirror_with_extras(one) == mirror_with_extras(two)), (one, two)
             seen[one == two] += 1
         if MODERN:
-            assert one.size == mirrored(one).size, one
+            assert one.size == mirror_with_extras(one).size, one
     assert min(seen[True], seen[False]) > 50
 
 
@@ -103,8 +103,8 @@ def test_equality_and_size_are_the_librarys() -> None:
 def test_text_is_the_librarys() -> None:
     """3.2 sorts axes of equal strides otherwise: there only the part of the extras is compared."""
     choose, seen = Seeded(7), 0
-    descs = [flagged(choose)[0] for _ in range(400)]
-    for desc, text in zip(descs, onednn.texts([mirrored(d) for d in descs]), strict=True):
+    descs = [draw_flagged(choose)[0] for _ in range(400)]
+    for desc, text in zip(descs, onednn.texts([mirror_with_extras(d) for d in descs]), strict=True):
         if text is not None:
             start = 0 if MODERN else 5
             assert str(desc).split(":")[start:] == text.split(":")[start:]
@@ -112,18 +112,18 @@ def test_text_is_the_librarys() -> None:
     assert seen > 50
 
 
-def mirrored(desc: MemoryDesc) -> onednn.Desc:
+def mirror_with_extras(desc: MemoryDesc) -> onednn.Desc:
     return poked.flagged(onednn.mirror(desc), desc.extras)
 
 
 @live
 def test_views_of_flagged_descriptors_are_the_librarys() -> None:
     choose, seen = Seeded(6), Counter[Any]()
-    for desc in [flagged(choose)[0] for _ in range(300)]:
+    for desc in [draw_flagged(choose)[0] for _ in range(300)]:
         same = tuple(range(desc.ndims))
         for view in ("reshape", "permute_axes"):
             argument = desc.dims if view == "reshape" else same
-            theirs = status_of(onednn.Refused, getattr(mirrored(desc), view), argument)
+            theirs = status_of(onednn.Refused, getattr(mirror_with_extras(desc), view), argument)
             assert status_of(InvalidArguments, getattr(desc, view), argument) == theirs
             seen[view, theirs] += 1
     assert seen["reshape", "invalid_arguments"] == 300
@@ -141,12 +141,12 @@ def status_of(error: type[Exception], call: Callable[..., object], *arguments: o
 
 @live
 @settings(max_examples=100, deadline=None)
-@given(strategy(flagged)())
+@given(strategy(draw_flagged)())
 def test_a_submemory_keeps_the_extras(pair: tuple[MemoryDesc, MemoryDesc]) -> None:
     desc = pair[0]
     part = desc.submemory(desc.dims, (0,) * desc.ndims)
     assert part.extras == desc.extras
-    assert mirrored(desc).submemory(desc.dims, (0,) * desc.ndims) == mirrored(part)
+    assert mirror_with_extras(desc).submemory(desc.dims, (0,) * desc.ndims) == mirror_with_extras(part)
 
 
 # Laws

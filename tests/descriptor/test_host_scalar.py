@@ -1,4 +1,4 @@
-"""Memory of a host scalar holds one value, as the real library's does."""
+"""Memory of a host scalar holds one value, as in oneDNN."""
 
 import copy
 import ctypes

@@ -1,4 +1,4 @@
-"""Descriptors of a loaded oneDNN, read through its own queries; and nothing that could crash it is ever called."""
+"""Import of descriptors of a loaded oneDNN by its queries, without calls that could crash it."""
 
 import ctypes
 import os
@@ -36,7 +36,7 @@ SCOPE = Scope(
 INT8 = Extras(1, compensation_mask=1)
 
 
-def imported(source: Any, **said: Any) -> MemoryDesc:
+def import_desc(source: Any, **said: Any) -> MemoryDesc:
     return MemoryDesc.from_onednn(source, onednn.library(), **said)
 
 
@@ -55,7 +55,7 @@ def test_every_kind_comes_back() -> None:
             continue
         its = onednn.mirror(desc)
         for source in sources(its):
-            mine = imported(source)
+            mine = import_desc(source)
             assert mine == desc
             assert mine.layout == desc.layout
             assert str(mine) == str(desc)
@@ -75,20 +75,20 @@ def test_what_the_library_creates_itself_is_what_inlay_creates() -> None:
             continue
         # 3.2 has other codes for some tags.
         if its == onednn.by_string_tag(dims, 3, text):
-            assert imported(its.handle) == ours
+            assert import_desc(its.handle) == ours
             count += 1
     assert count > 750
 
 
 def test_runtime_entries_come_back() -> None:
     its = onednn.by_strides((RUNTIME, 6), 3, (RUNTIME, 1))
-    assert imported(its.handle) == MemoryDesc((RUNTIME, 6), "f32", strides=(RUNTIME, 1))
+    assert import_desc(its.handle) == MemoryDesc((RUNTIME, 6), "f32", strides=(RUNTIME, 1))
 
 
 def test_the_handle_stays_the_callers() -> None:
     its = onednn.by_strides((4, 6), 3, (8, 1))
     for _ in range(3):
-        assert imported(its.handle).strides == (8, 1)
+        assert import_desc(its.handle).strides == (8, 1)
     assert its.strides == (8, 1)
 
 
@@ -110,11 +110,11 @@ def test_extras_are_noticed_and_taken_from_the_caller() -> None:
         if desc.kind != "blocked" or desc.data_type not in TYPES or not desc.extras:
             continue
         its = poked.flagged(onednn.mirror(desc), desc.extras)
-        assert imported(its.handle, extras=desc.extras) == desc
+        assert import_desc(its.handle, extras=desc.extras) == desc
         with pytest.raises(Unimplemented) as caught:
-            imported(its.handle)
+            import_desc(its.handle)
         assert str(caught.value) == (
-            "this descriptor of oneDNN has extra flags, such as compensation, which its queries do not tell: give them "
+            "this descriptor of oneDNN has extra flags, such as compensation, for which it has no query: give them "
             "as extras=inlay.Extras(...)"
         )
         seen += 1
@@ -124,20 +124,20 @@ def test_extras_are_noticed_and_taken_from_the_caller() -> None:
 def test_extras_that_are_not_there_are_refused() -> None:
     its = onednn.by_strides((4, 6), 5, None)
     with pytest.raises(InvalidArguments) as caught:
-        imported(its.handle, extras=INT8)
+        import_desc(its.handle, extras=INT8)
     assert str(caught.value) == (
-        "Extras(flags=1, compensation_mask=0b1) was given, but this descriptor of oneDNN has no extra flags"
+        "Extras(flags=1, compensation_mask=0b1) was passed, but this descriptor of oneDNN has no extra flags"
     )
     for its in (onednn.by_tag((4, 6), 5, onednn.TAG_ANY), onednn.zero(), onednn.by_strides((RUNTIME, 6), 5, None)):
         with pytest.raises(InvalidArguments, match="has no extra flags"):
-            imported(its.handle, extras=INT8)
+            import_desc(its.handle, extras=INT8)
 
 
 @pytest.mark.skipif(not MODERN, reason="3.2 counts the buffers of extras several times")
 def test_extras_of_another_size_are_refused() -> None:
     its = poked.flagged(onednn.by_strides((32, 6), 5, None), INT8)
     with pytest.raises(InvalidArguments) as caught:
-        imported(its.handle, extras=Extras(1, compensation_mask=2))
+        import_desc(its.handle, extras=Extras(1, compensation_mask=2))
     assert str(caught.value) == (
         "MemoryDesc((32, 6), 's8', 'ab', extras=Extras(flags=1, compensation_mask=0b10)) has 216 bytes, but oneDNN "
         "says 320: it is not the same"
@@ -152,14 +152,14 @@ NOT_ONEDNN = "which has no dnnl_memory_desc_query: give a loaded oneDNN 3, as ct
 @pytest.mark.parametrize("source", [None, 0, c_void_p(), c_void_p(0)])
 def test_null_is_refused(source: Any) -> None:
     with pytest.raises(InvalidArguments) as caught:
-        imported(source)
+        import_desc(source)
     assert str(caught.value) == ("the handle of oneDNN is NULL: give one that a create function of oneDNN wrote")
 
 
 @pytest.mark.parametrize("source", ["handle", 1.5, True, -1, 2**64, [1], memoryview(b"x")])
 def test_what_is_no_handle_is_refused(source: Any) -> None:
     with pytest.raises(InvalidArguments) as caught:
-        imported(source)
+        import_desc(source)
     assert str(caught.value) == (
         f"source is a {type(source).__name__}: give a dnnl_memory_desc_t as ctypes.c_void_p or as its address, or a "
         "blob as bytes"
@@ -180,7 +180,7 @@ def test_what_is_no_onednn_is_refused(library: Any) -> None:
 @pytest.mark.skipif(BLOBS, reason="this oneDNN has blobs")
 def test_a_library_without_blobs_is_named() -> None:
     with pytest.raises(Unimplemented) as caught:
-        imported(bytes(768))
+        import_desc(bytes(768))
     assert str(caught.value) == "this oneDNN has no blobs of descriptors: they came with 3.3; give the handle itself"
 
 
@@ -189,7 +189,7 @@ def test_a_library_without_blobs_is_named() -> None:
 def test_a_blob_of_another_length_never_reaches_the_library(edit: Callable[[bytes], bytes]) -> None:
     blob = poked.blob(onednn.by_strides((4, 6), 3, None))
     with pytest.raises(InvalidArguments) as caught:
-        imported(edit(blob))
+        import_desc(edit(blob))
     assert str(caught.value) == (
         f"the blob has {len(edit(blob))} bytes, this oneDNN writes {len(blob)}: another one wrote it"
     )
@@ -198,7 +198,7 @@ def test_a_blob_of_another_length_never_reaches_the_library(edit: Callable[[byte
 @blobs
 def test_inlays_own_blob_is_no_blob_of_onednn() -> None:
     with pytest.raises(InvalidArguments, match="another one wrote it"):
-        imported(MemoryDesc((4, 6), "f32").to_blob())
+        import_desc(MemoryDesc((4, 6), "f32").to_blob())
     with pytest.raises(InvalidArguments, match=r"a blob of oneDNN is read by MemoryDesc\.from_onednn"):
         MemoryDesc.from_blob(poked.blob(onednn.by_strides((4, 6), 3, None)))
 
@@ -207,15 +207,15 @@ def test_padding_before_the_data_is_refused() -> None:
     its = onednn.by_strides((4, 6), 3, None)
     its._entries(onednn._PADDED_OFFSETS)[0] = 1
     with pytest.raises(Unimplemented) as caught:
-        imported(its.handle)
+        import_desc(its.handle)
     assert str(caught.value) == ("this descriptor of oneDNN has padding before its data: padding follows the data here")
 
 
 def test_a_block_of_no_axis_is_refused() -> None:
-    """What the library's reshape leaves behind where a blocked unit axis is dropped."""
+    """oneDNN's reshape creates such a descriptor if it drops a blocked unit axis."""
     its = onednn.mirror(MemoryDesc((8, 4), "f32", "Ba8b").submemory((8, 1), (0, 0))).reshape((8,))
     with pytest.raises(Unimplemented) as caught:
-        imported(its.handle)
+        import_desc(its.handle)
     assert str(caught.value) == "this descriptor of oneDNN has a block of 8 along axis 1 of 1 dims"
 
 
@@ -226,7 +226,7 @@ def test_a_type_of_no_elements_is_refused() -> None:
     assert code.value == 3
     code.value = 99
     with pytest.raises(Unimplemented) as caught:
-        imported(its.handle)
+        import_desc(its.handle)
     assert str(caught.value) == f"oneDNN's data type of code 99 cannot be stored: {', '.join(DATA_TYPES)} can"
 
 
@@ -237,8 +237,8 @@ def test_a_structure_that_is_no_descriptor_is_refused() -> None:
     assert ndims.value == 2
     ndims.value = 13
     with pytest.raises(InvalidArguments) as caught:
-        imported(its.handle)
-    assert str(caught.value) == "oneDNN answers 13 dims: the handle is no descriptor of this library"
+        import_desc(its.handle)
+    assert str(caught.value) == "oneDNN returns 13 dims: the handle is not a descriptor of this library"
 
 
 def test_a_kind_that_inlay_has_not_is_named() -> None:
@@ -246,7 +246,7 @@ def test_a_kind_that_inlay_has_not_is_named() -> None:
     kind = ctypes.addressof(its._entries(onednn._PADDED_OFFSETS)) + 8 * (onednn.MAX_NDIMS + 1)
     ctypes.c_int.from_address(kind).value = 77
     with pytest.raises(Unimplemented) as caught:
-        imported(its.handle)
+        import_desc(its.handle)
     assert str(caught.value) == ("descriptors of oneDNN's format kind 77 have no counterpart: give one of another kind")
 
 
@@ -255,13 +255,13 @@ def test_a_query_that_the_library_does_not_answer_is_named(ask: Callable[[Descri
     its = onednn.by_strides((4, 6), 3, None)
     with pytest.raises(InvalidArguments) as caught:
         ask(DescriptorHandle(onednn.library(), its.handle.value or 0))
-    assert str(caught.value) == "oneDNN does not answer query 9999 of this descriptor: its status is 3"
+    assert str(caught.value) == "oneDNN fails at query 9999 of this descriptor: its status is 3"
 
 
 def test_strides_that_overlap_are_refused() -> None:
     its = onednn.by_strides((4, 6), 3, None).poke(strides=(3, 1))
     with pytest.raises(InvalidArguments, match="stride 3 of axis 0"):
-        imported(its.handle)
+        import_desc(its.handle)
 
 
 def test_an_opaque_format_is_a_name_and_a_size() -> None:
@@ -269,7 +269,7 @@ def test_an_opaque_format_is_a_name_and_a_size() -> None:
     kind = ctypes.addressof(its._entries(onednn._PADDED_OFFSETS)) + 8 * (onednn.MAX_NDIMS + 1)
     assert ctypes.c_int.from_address(kind).value == 2
     ctypes.c_int.from_address(kind).value = 3
-    mine = imported(its.handle)
+    mine = import_desc(its.handle)
     assert mine.kind == "opaque"
     assert mine.layout == Opaque("opaque", its.size)
 

@@ -1,4 +1,4 @@
-"""What a descriptor is made of, what it answers, what it equals, and what it says when it refuses."""
+"""`MemoryDesc`: fields, queries, equality, and errors."""
 
 import copy
 import pickle

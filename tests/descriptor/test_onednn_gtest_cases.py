@@ -1,7 +1,7 @@
-"""The cases of oneDNN's own API tests, as data, hold for our descriptors.
+"""The cases of oneDNN's API tests, as data, for Inlay's descriptors.
 
-Each row is one assertion of tests/gtests/api in oneDNN; the file names the commit. No row is left out but the three of
-grouped sparse descriptors, which are no part of Inlay.
+Each row is one assertion of tests/gtests/api in oneDNN; the file names the commit. The only rows missing are the
+three of grouped sparse descriptors, which Inlay does not have.
 """
 
 import json
@@ -18,16 +18,16 @@ from tests.support.paths import DATA
 CASES: dict[str, Any] = json.loads((DATA / "onednn_gtest_cases.json").read_text())
 
 
-def numbers(values: list[int | str]) -> tuple[int, ...]:
+def parse_numbers(values: list[int | str]) -> tuple[int, ...]:
     return tuple(RUNTIME if value == "RUNTIME" else int(value) for value in values)
 
 
-def made(row: dict[str, Any]) -> MemoryDesc:
+def create_desc(row: dict[str, Any]) -> MemoryDesc:
     """The descriptor that a row describes."""
     if row.get("zero"):
         return MemoryDesc()
-    said: dict[str, Any] = {key: numbers(row[key]) for key in ("strides", "padded_dims") if key in row}
-    return MemoryDesc(numbers(row["dims"]), row.get("dt", "f32"), row.get("tag"), **said)
+    said: dict[str, Any] = {key: parse_numbers(row[key]) for key in ("strides", "padded_dims") if key in row}
+    return MemoryDesc(parse_numbers(row["dims"]), row.get("dt", "f32"), row.get("tag"), **said)
 
 
 def both_ways(rows: list[dict[str, Any]]) -> list[Any]:
@@ -45,9 +45,9 @@ def test_no_case_is_lost() -> None:
 
 @pytest.mark.parametrize(("source", "target", "row"), both_ways(CASES["reshape"]))
 def test_reshape(source: dict[str, Any], target: dict[str, Any], row: dict[str, Any]) -> None:
-    desc, dims = made(source), numbers(target.get("dims", []))
+    desc, dims = create_desc(source), parse_numbers(target.get("dims", []))
     if row["status"] == "success":
-        assert desc.reshape(dims) == made(target)
+        assert desc.reshape(dims) == create_desc(target)
         return
     with pytest.raises(InlayError) as caught:
         desc.reshape(dims)
@@ -57,10 +57,10 @@ def test_reshape(source: dict[str, Any], target: dict[str, Any], row: dict[str, 
 
 @pytest.mark.parametrize("row", CASES["permute_axes"])
 def test_permute_axes(row: dict[str, Any]) -> None:
-    desc = made(row["md"])
+    desc = create_desc(row["md"])
     if row["status"] == "success":
-        assert desc.permute_axes(row["perm"]) == made(row["out"])
-        assert made(row["out"]).rename_axes(row["perm"]) == desc
+        assert desc.permute_axes(row["perm"]) == create_desc(row["out"])
+        assert create_desc(row["out"]).rename_axes(row["perm"]) == desc
         return
     with pytest.raises(InlayError) as caught:
         desc.permute_axes(row["perm"])
@@ -70,12 +70,12 @@ def test_permute_axes(row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("row", CASES["properties"]["size"] + CASES["properties"]["size_subbyte"])
 def test_size(row: dict[str, Any]) -> None:
-    assert made(row["md"]).size == row["size"]
+    assert create_desc(row["md"]).size == row["size"]
 
 
 @pytest.mark.parametrize("row", CASES["properties"]["equal"])
 def test_equal(row: dict[str, Any]) -> None:
-    first, second = made(row["a"]), made(row["b"])
+    first, second = create_desc(row["a"]), create_desc(row["b"])
     assert (first == second, second == first, first != second) == (row["equal"], row["equal"], not row["equal"])
     assert not row["equal"] or hash(first) == hash(second)
 
@@ -83,16 +83,16 @@ def test_equal(row: dict[str, Any]) -> None:
 @pytest.mark.parametrize("row", CASES["properties"]["create_fails"])
 def test_create_fails(row: dict[str, Any]) -> None:
     with pytest.raises(InlayError) as caught:
-        made(row["md"])
+        create_desc(row["md"])
     assert caught.value.status == row["status"]
-    said = {"strides": numbers(row["md"]["strides"])} if "strides" in row["md"] else {"format": row["md"]["tag"]}
-    assert MemoryDesc(numbers(row["md"]["dims"]), "f32", **said, allow_empty=True) == MemoryDesc()
+    said = {"strides": parse_numbers(row["md"]["strides"])} if "strides" in row["md"] else {"format": row["md"]["tag"]}
+    assert MemoryDesc(parse_numbers(row["md"]["dims"]), "f32", **said, allow_empty=True) == MemoryDesc()
 
 
 @pytest.mark.parametrize("name", ["zero", "blocked"])
 def test_query(name: str) -> None:
     row = dict(CASES["query"][name])
-    desc = made(row.pop("md", {"zero": True}))
+    desc = create_desc(row.pop("md", {"zero": True}))
     kind, data_type = row.pop("format_kind"), row.pop("dt")
     assert (desc.kind, "undef" if desc.data_type is None else desc.data_type.name) == (kind, data_type)
     for query, answer in row.items():
@@ -113,7 +113,7 @@ def test_host_scalar(row: dict[str, Any]) -> None:
 def test_submemory() -> None:
     """A write through the descriptor of a part changes that part of the whole alone."""
     row = CASES["submemory"]
-    part = made(row["parent"]).submemory(row["sub_dims"], row["sub_offsets"])
+    part = create_desc(row["parent"]).submemory(row["sub_dims"], row["sub_offsets"])
     values = np.array(row["parent_values"], np.float32)
     values[part.offset(np.indices(part.dims).reshape(part.ndims, -1).T)] = row["source"]
     assert values.tolist() == row["result"]

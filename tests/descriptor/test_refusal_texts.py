@@ -1,6 +1,6 @@
-"""What refused views say, each text whole: the axes, the rule with its numbers, and below it what to do instead.
+"""Error texts of views that do not exist, in full: the axes, the rule with its numbers, and the remedies.
 
-That the remedies are true is held in `test_refusals`.
+`test_repairs` checks that the remedies work.
 """
 
 from typing import Any
@@ -21,14 +21,14 @@ REFUSED_RESHAPES = [
     (
         MemoryDesc((2, 16, 5, 4), "f32", "aBcd8b"),
         (32, 20),
-        "axis 0 (a) to axis 1 (b) cannot become 32: the 16 elements of axis 1 (b) lie in blocks of 8\n"
+        "axis 0 (a) to axis 1 (b) cannot become 32: the 16 elements of axis 1 (b) are in blocks of 8\n"
         "    aBcd8b (2, 16, 5, 4) -> (2, 16, 20) works; digits=True gives the view in free digits; to join a to b, "
         "reorder to abcd first (5.1 kB moved)",
     ),
     (
         MemoryDesc((32, 16, 3, 3), "bf16", "OIhw4i16o4i"),
         (8, 4, 16, 3, 3),
-        "axis 0 (o) cannot be split into 8 x 4: its 32 elements lie in blocks of 16\n"
+        "axis 0 (o) cannot be split into 8 x 4: its 32 elements are in blocks of 16\n"
         "    OIhw4i16o4i (32, 16, 3, 3) -> (1, 32, 16, 3, 3) works; digits=True gives the view in free digits; to "
         "split o, reorder to oIhw16i first (18.4 kB moved)",
     ),
@@ -54,7 +54,7 @@ REFUSED_RESHAPES = [
     (
         MemoryDesc((9, 3), "f32", "aB8b").submemory((9, 1), (0, 0)),
         (9,),
-        "axis 1 (b) cannot be dropped: it lies in blocks of 8\n"
+        "axis 1 (b) cannot be dropped: it is in blocks of 8\n"
         "    digits=True gives the view in free digits; to drop b, reorder to ab first (72 bytes moved)",
     ),
     (
@@ -66,7 +66,7 @@ REFUSED_RESHAPES = [
     (
         MemoryDesc((2, 3, 3), "f32", "aBc8b").submemory((2, 1, 3), (0, 0, 0)),
         (6,),
-        "axis 0 (a) to axis 2 (c) cannot become 6: the 1 element of axis 1 (b) lies in blocks of 8\n"
+        "axis 0 (a) to axis 2 (c) cannot become 6: the 1 element of axis 1 (b) is in blocks of 8\n"
         "    digits=True gives the view in free digits; to join a to c, reorder to abc first (48 bytes moved)",
     ),
     (

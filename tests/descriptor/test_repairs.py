@@ -1,7 +1,7 @@
-"""Refusals teach: the text of each whole, and every repair that one offers tried out.
+"""The repairs of refusals work.
 
-A refusal says which axes, which rule and what to do instead. Here the offered dims are viewed, the offered target is
-reordered to and reshaped, and the bytes are those that the reorder itself counts.
+The proposed dims have the view, the proposed target can be reshaped after a reorder to it, and the number of bytes is
+that of this reorder.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""RUNTIME dims and strides: what is known is answered, what is not is refused, and binding says the rest."""
+"""RUNTIME dims and strides: queries that work, queries that are errors, and binding to numbers."""
 
 from collections.abc import Callable
 from math import prod

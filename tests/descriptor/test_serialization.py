@@ -1,4 +1,4 @@
-"""JSON and blobs: every kind comes back as it was, and nothing that is not exactly a descriptor is ever read."""
+"""JSON and blobs: round trips of all kinds, and errors for everything that is not a valid descriptor."""
 
 import copy
 import json
@@ -163,14 +163,16 @@ def test_keys_may_stand_in_any_order_and_with_spaces() -> None:
     assert same_spelling(MemoryDesc.from_json(text), BLOCKED)
 
 
-# What is refused
+# Invalid texts
 
 
-def changed(desc: MemoryDesc = BLOCKED, **values: Any) -> str:
+def patch(desc: MemoryDesc = BLOCKED, **values: Any) -> str:
+    """Return the JSON of a descriptor with some values replaced."""
     return json.dumps({**json.loads(desc.to_json()), **values})
 
 
-def without(key: str, desc: MemoryDesc = BLOCKED) -> str:
+def drop(key: str, desc: MemoryDesc = BLOCKED) -> str:
+    """Return the JSON of a descriptor without one key."""
     return json.dumps({k: v for k, v in json.loads(desc.to_json()).items() if k != key})
 
 
@@ -189,52 +191,52 @@ REFUSED: list[tuple[Any, str]] = [
     ('{"inlay": "memory_desc", "version": 1, "version": 1}', "key 'version' is there twice"),
     ('{"inlay": NaN}', "NaN is no number"),
     ('{"inlay": -Infinity}', "-Infinity is no number"),
-    (changed(inlay="tensor"), "inlay is 'tensor': give 'memory_desc'"),
-    (changed(version=3), "version is 3: this Inlay reads 1 and 2; use the Inlay that wrote it"),
-    (changed(version=True), "version is True: this Inlay reads 1 and 2; use the Inlay that wrote it"),
-    (changed(version=1.0), "version is 1.0: this Inlay reads 1 and 2; use the Inlay that wrote it"),
-    (changed(kind="plain"), f"kind is 'plain': give one of {KINDS}"),
-    (changed(kind=["any"]), "kind is a list of 1: give a text"),
-    (changed(kind="digits"), "kind is 'digits': its digits are those of kind 'blocked'"),
-    (changed(SCALES, kind="blocked"), "kind is 'blocked': its digits are those of kind 'digits'"),
-    (without("strides"), f"key 'strides' is missing: kind 'blocked' has {LAYOUT_KEYS}"),
-    (changed(colour="red"), f"key 'colour' is unknown: kind 'blocked' has {LAYOUT_KEYS}"),
-    (changed(MemoryDesc(), dims=[]), "key 'dims' is unknown: kind 'undef' has no others"),
-    (changed(dims=[]), "dims has no entries: only kind 'undef' has no dims"),
-    (changed(dims={"0": 1}), "dims is a JSON object of 1: give a list"),
-    (changed(dims=[2, 17, 5, 4.0]), "dims[3] is 4.0: give an integer of 64 bits"),
-    (changed(dims=[2, 17, 5, True]), "dims[3] is True: give an integer of 64 bits"),
-    (changed(dims=[2, 17, 5, None]), "dims[3] is None: give an integer of 64 bits"),
-    (changed(dims=[2, 17, 5, "runtime"]), "dims[3] is 'runtime': give an integer of 64 bits"),
-    (changed(dims=[2, 17, 5, 2**63]), "dims[3] is 9223372036854775808: give an integer of 64 bits"),
-    (changed(dims=[2, 17, 5, RUNTIME]), "dims[3] is -9223372036854775808: give an integer of 64 bits"),
-    (changed(dims=[1] * 13), "dims has 13 entries: a descriptor has at most 12 dims"),
-    (changed(data_type="f33"), "data_type is 'f33': give one of f16, bf16, f32, s32, s8, u8, f64, f8_e5m2, f8_e4m3, "
+    (patch(inlay="tensor"), "inlay is 'tensor': give 'memory_desc'"),
+    (patch(version=3), "version is 3: this Inlay reads 1 and 2; use the Inlay that wrote it"),
+    (patch(version=True), "version is True: this Inlay reads 1 and 2; use the Inlay that wrote it"),
+    (patch(version=1.0), "version is 1.0: this Inlay reads 1 and 2; use the Inlay that wrote it"),
+    (patch(kind="plain"), f"kind is 'plain': give one of {KINDS}"),
+    (patch(kind=["any"]), "kind is a list of 1: give a text"),
+    (patch(kind="digits"), "kind is 'digits': its digits are those of kind 'blocked'"),
+    (patch(SCALES, kind="blocked"), "kind is 'blocked': its digits are those of kind 'digits'"),
+    (drop("strides"), f"key 'strides' is missing: kind 'blocked' has {LAYOUT_KEYS}"),
+    (patch(colour="red"), f"key 'colour' is unknown: kind 'blocked' has {LAYOUT_KEYS}"),
+    (patch(MemoryDesc(), dims=[]), "key 'dims' is unknown: kind 'undef' has no others"),
+    (patch(dims=[]), "dims has no entries: only kind 'undef' has no dims"),
+    (patch(dims={"0": 1}), "dims is a JSON object of 1: give a list"),
+    (patch(dims=[2, 17, 5, 4.0]), "dims[3] is 4.0: give an integer of 64 bits"),
+    (patch(dims=[2, 17, 5, True]), "dims[3] is True: give an integer of 64 bits"),
+    (patch(dims=[2, 17, 5, None]), "dims[3] is None: give an integer of 64 bits"),
+    (patch(dims=[2, 17, 5, "runtime"]), "dims[3] is 'runtime': give an integer of 64 bits"),
+    (patch(dims=[2, 17, 5, 2**63]), "dims[3] is 9223372036854775808: give an integer of 64 bits"),
+    (patch(dims=[2, 17, 5, RUNTIME]), "dims[3] is -9223372036854775808: give an integer of 64 bits"),
+    (patch(dims=[1] * 13), "dims has 13 entries: a descriptor has at most 12 dims"),
+    (patch(data_type="f33"), "data_type is 'f33': give one of f16, bf16, f32, s32, s8, u8, f64, f8_e5m2, f8_e4m3, "
      "s4, u4, e8m0, f4_e2m1, s64, "
      "bool, s16, u16, u32, u64, complex64, complex128"),
-    (changed(data_type="float32"), "data_type is 'float32': give one of f16, bf16, f32, s32, s8, u8, f64, f8_e5m2, "
+    (patch(data_type="float32"), "data_type is 'float32': give one of f16, bf16, f32, s32, s8, u8, f64, f8_e5m2, "
      "f8_e4m3, s4, u4, e8m0, f4_e2m1, s64, "
      "bool, s16, u16, u32, u64, complex64, complex128"),
-    (changed(strides=[1, 2]), "strides has 2 entries: padded_dims has 4"),
-    (changed(inner_digits=[[]]), "inner_digits has 1 entries: padded_dims has 4"),
-    (changed(inner_digits=[[], [8, 1], [], []]), "inner_digits[1][0] is 8: give a list"),
-    (changed(inner_digits=[[], [[8]], [], []]), "inner_digits[1][0] has 1 entries: a digit has an extent and a stride"),
-    (changed(inner_digits=[[], [[8, "x"]], [], []]), "inner_digits[1][0][1] is 'x': give an integer of 64 bits"),
-    (changed(extras={}), "extras has no flags: leave it out"),
-    (changed(extras={"flags": 1, "mask": 1}), "key 'mask' of extras is unknown: it has flags, compensation_mask, "
+    (patch(strides=[1, 2]), "strides has 2 entries: padded_dims has 4"),
+    (patch(inner_digits=[[]]), "inner_digits has 1 entries: padded_dims has 4"),
+    (patch(inner_digits=[[], [8, 1], [], []]), "inner_digits[1][0] is 8: give a list"),
+    (patch(inner_digits=[[], [[8]], [], []]), "inner_digits[1][0] has 1 entries: a digit has an extent and a stride"),
+    (patch(inner_digits=[[], [[8, "x"]], [], []]), "inner_digits[1][0][1] is 'x': give an integer of 64 bits"),
+    (patch(extras={}), "extras has no flags: leave it out"),
+    (patch(extras={"flags": 1, "mask": 1}), "key 'mask' of extras is unknown: it has flags, compensation_mask, "
      "scale_adjust, asymmetric_mask, gpu_geometry, gpu_nbytes"),
-    (changed(extras=1), "extras is 1: give an object"),
+    (patch(extras=1), "extras is 1: give an object"),
     (OPAQUE.replace('"wino"', "5"), "name is 5: give a text"),
     (OPAQUE.replace(":64", ":1.5"), "nbytes is 1.5: give an integer of 64 bits"),
-    (changed(SAMPLES[7], encoding="bsr"), "encoding is 'bsr': give one of csr, coo, packed"),
-    (without("pointer_type", SAMPLES[7]), "key 'pointer_type' is missing: kind 'sparse' has dims, data_type, encoding, "
+    (patch(SAMPLES[7], encoding="bsr"), "encoding is 'bsr': give one of csr, coo, packed"),
+    (drop("pointer_type", SAMPLES[7]), "key 'pointer_type' is missing: kind 'sparse' has dims, data_type, encoding, "
      "nnz, index_type, pointer_type"),
-    (changed(SAMPLES[8], pointer_type="s32"), "key 'pointer_type' is unknown: kind 'sparse' has dims, data_type, "
+    (patch(SAMPLES[8], pointer_type="s32"), "key 'pointer_type' is unknown: kind 'sparse' has dims, data_type, "
      "encoding, nnz, index_type"),
-    (changed(SAMPLES[8], tag="aB64b"), "key 'tag' is unknown: kind 'sparse' has dims, data_type, encoding, nnz, "
+    (patch(SAMPLES[8], tag="aB64b"), "key 'tag' is unknown: kind 'sparse' has dims, data_type, encoding, nnz, "
      "index_type"),
-    (changed(SAMPLES[11], tag=""), "tag is empty: leave it out"),
-    (changed(SAMPLES[11], tag=5), "tag is 5: give a text"),
+    (patch(SAMPLES[11], tag=""), "tag is empty: leave it out"),
+    (patch(SAMPLES[11], tag=5), "tag is 5: give a text"),
 ]  # fmt: skip
 
 
@@ -249,26 +251,26 @@ def test_json_that_is_refused_says_where(text: Any, problem: str) -> None:
 def test_a_long_value_is_shown_cut(count: int) -> None:
     shown = repr("x" * count) if count <= 58 else f"'{'x' * 56}..."
     with pytest.raises(InvalidArguments) as caught:
-        MemoryDesc.from_json(changed(kind="x" * count))
+        MemoryDesc.from_json(patch(kind="x" * count))
     assert str(caught.value) == f"this is no JSON of a descriptor: kind is {shown}: give one of {KINDS}"
 
 
 RULES: list[tuple[str, str]] = [
-    (changed(padded_dims=[2, 16, 5, 4]), "padded_dims[1] is 16: axis 1 (b) needs 17 or more, as its dim is"),
-    (changed(dims=[2, 17, 5]), "3 dims need as many padded_dims, not 4: (2, 24, 5, 4)"),
-    (changed(strides=[480, 160, 32, 4]), "stride 4 of axis 3 (d) is too small: its inner blocks hold 8 elements, so 8 "
+    (patch(padded_dims=[2, 16, 5, 4]), "padded_dims[1] is 16: axis 1 (b) needs 17 or more, as its dim is"),
+    (patch(dims=[2, 17, 5]), "3 dims need as many padded_dims, not 4: (2, 24, 5, 4)"),
+    (patch(strides=[480, 160, 32, 4]), "stride 4 of axis 3 (d) is too small: its inner blocks hold 8 elements, so 8 "
      "is the least"),
-    (changed(offset0=-1), "offset0 is -1: the first element is 0 or more elements into the buffer"),
-    (changed(dims=[2, -1, 5, 4]), "dim 1 (b) is -1: dims are 0 or more, or RUNTIME"),
-    (changed(extras={"flags": 1, "compensation_mask": 16}), "compensation_mask 0b10000 selects axis 4: 4 dims have "
+    (patch(offset0=-1), "offset0 is -1: the first element is 0 or more elements into the buffer"),
+    (patch(dims=[2, -1, 5, 4]), "dim 1 (b) is -1: dims are 0 or more, or RUNTIME"),
+    (patch(extras={"flags": 1, "compensation_mask": 16}), "compensation_mask 0b10000 selects axis 4: 4 dims have "
      "axes 0..3"),
-    (changed(extras={"flags": 1, "compensation_mask": 1.5}), "compensation_mask is 1.5: give an integer from 0 to "
+    (patch(extras={"flags": 1, "compensation_mask": 1.5}), "compensation_mask is 1.5: give an integer from 0 to "
      "4095"),
-    (changed(inner_digits=[[], [[0, 1]], [], []]), "axis 1 has an inner digit of extent 0: extents are 1 or more"),
-    (changed(MemoryDesc((4,), "f32", "any"), dims=["RUNTIME"]), "format any needs known dims: a primitive cannot "
+    (patch(inner_digits=[[], [[0, 1]], [], []]), "axis 1 has an inner digit of extent 0: extents are 1 or more"),
+    (patch(MemoryDesc((4,), "f32", "any"), dims=["RUNTIME"]), "format any needs known dims: a primitive cannot "
      "choose a layout for RUNTIME ones"),
-    (changed(SAMPLES[7], nnz=13), "nnz is 13: dims (3, 4) have 12 elements, and each is stored once at most"),
-    (changed(SAMPLES[7], index_type="f32"), "index_type is f32: positions are integers of whole bytes, one of s32, s8, "
+    (patch(SAMPLES[7], nnz=13), "nnz is 13: dims (3, 4) have 12 elements, and each is stored once at most"),
+    (patch(SAMPLES[7], index_type="f32"), "index_type is f32: positions are integers of whole bytes, one of s32, s8, "
      "u8, s64"),
     (OPAQUE.replace("wino", "../x"), "name of an opaque format is '../x': give 1 to 64 letters, digits and _-."),
     (OPAQUE.replace(":64", ":-1"), "nbytes of an opaque format is -1: give 0 to 2**63 - 1"),
@@ -286,8 +288,8 @@ def test_an_opaque_format_is_read() -> None:
     assert MemoryDesc.from_json(OPAQUE).size == 64
 
 
-def resealed(desc: MemoryDesc, edit: Callable[[bytes], bytes]) -> bytes:
-    """A blob whose body was changed and whose length and checksum hold: what only malice makes."""
+def forge(desc: MemoryDesc, edit: Callable[[bytes], bytes]) -> bytes:
+    """Return a blob with a changed body, whose length and checksum are right."""
     from inlay.descriptor import blob
 
     body = edit(desc.to_blob()[30:])
@@ -311,9 +313,9 @@ BAD_BLOBS: list[tuple[Any, str]] = [
     (BLOB[:8] + b"\2\0" + BLOB[10:], "their version is 2: this Inlay reads 1; use the Inlay that wrote them"),
     (BLOB[:-2] + b"9}", "their checksum does not hold: some were changed"),
     (bytes(2**20 + 31), "they are 1048607: at most 1048606 are read"),
-    (resealed(BLOCKED, lambda b: b.replace(b",", b", ", 1)), "their spelling is not the canonical one: to_blob did not "
+    (forge(BLOCKED, lambda b: b.replace(b",", b", ", 1)), "their spelling is not the canonical one: to_blob did not "
      "write them"),
-    (resealed(MemoryDesc((4, 1), "f32"), lambda b: b.replace(b"[1,1]", b"[1,5]")), "their spelling is not the "
+    (forge(MemoryDesc((4, 1), "f32"), lambda b: b.replace(b"[1,1]", b"[1,5]")), "their spelling is not the "
      "canonical one: to_blob did not write them"),
 ]  # fmt: skip
 
@@ -338,7 +340,7 @@ def test_bytes_that_are_refused_say_why(blob: Any, problem: str) -> None:
 )
 def test_malice_behind_a_true_checksum_is_refused(edit: Callable[[bytes], bytes]) -> None:
     with pytest.raises(InvalidArguments):
-        MemoryDesc.from_blob(resealed(BLOCKED, edit))
+        MemoryDesc.from_blob(forge(BLOCKED, edit))
 
 
 def test_a_descriptor_of_too_many_digits_is_not_written() -> None:
@@ -409,7 +411,7 @@ def test_2500_mutated_blobs_with_true_checksums_are_refused_or_canonical() -> No
     choose, rng, accepted = Seeded(3), random.Random(3), 0
     descs = [draw_any_descriptor(choose) for _ in range(200)]
     for _ in range(2500):
-        blob = resealed(rng.choice(descs), lambda body: _mutated(rng, body))
+        blob = forge(rng.choice(descs), lambda body: _mutated(rng, body))
         desc = _read(MemoryDesc.from_blob, blob)
         if desc is not None:
             assert desc.to_blob() == blob

@@ -1,7 +1,7 @@
-"""Sparse descriptors: what they answer, what they refuse, and that oneDNN answers and refuses the same.
+"""Sparse descriptors: queries and errors, compared with oneDNN.
 
-The live library is asked wherever it has the encoding: 3.2 has CSR, 3.13 also COO and packed. Where Inlay differs on
-purpose, one test under "Intended differences" says so.
+The comparison needs a library with the encoding: 3.2 has CSR, 3.13 also COO and packed. The tests under "Intended
+differences" cover the cases where Inlay differs on purpose.
 """
 
 import copy
@@ -322,8 +322,8 @@ INTEGERS = [t for t in TYPES if t.name in ("s32", "s64", "s8", "u8")]
 DIMS = st.lists(st.sampled_from((0, 1, 2, 3, 5, 8, -1, RUNTIME)), max_size=4).map(tuple)
 
 
-def has(encoding: str) -> bool:
-    """Whether the library has the encoding."""
+def has_encoding(encoding: str) -> bool:
+    """Return True if the library has the encoding."""
     return hasattr(onednn.library(), f"dnnl_memory_desc_create_with_{encoding}_encoding")
 
 
@@ -332,8 +332,8 @@ def their_sparse(encoding: str, dims: Sequence[int], data_type: int, nnz: int, *
     return onednn.Desc(lambda out: make(out, len(dims), (c_int64 * 12)(*dims), data_type, c_int64(nnz), *types))
 
 
-def facts(desc: MemoryDesc | onednn.Desc) -> dict[str, Any]:
-    """What a sparse descriptor of either kind answers."""
+def query_results(desc: MemoryDesc | onednn.Desc) -> dict[str, Any]:
+    """Return the query results of a sparse descriptor of either library."""
     if desc.ndims == 0:
         return {"ndims": 0}
     count = desc.num_handles
@@ -356,9 +356,9 @@ def facts(desc: MemoryDesc | onednn.Desc) -> dict[str, Any]:
     }
 
 
-def answer(make: Callable[[], MemoryDesc | onednn.Desc]) -> Answer:
+def run_creation(make: Callable[[], MemoryDesc | onednn.Desc]) -> Answer:
     try:
-        return "success", facts(make())
+        return "success", query_results(make())
     except InlayError as error:
         return str(error.status), {}
     except onednn.Refused as refused:
@@ -371,7 +371,7 @@ def answer(make: Callable[[], MemoryDesc | onednn.Desc]) -> Answer:
 @given(st.data())
 def test_create_and_query_answer_as_onednn(encoding: str, data: st.DataObject) -> None:
     """Over valid and invalid dims, with an `nnz` and metadata types that Inlay takes, and at most 2 dims of COO."""
-    if not has(encoding):
+    if not has_encoding(encoding):
         pytest.skip(f"this oneDNN has no {encoding}")
     dims = data.draw(DIMS) if encoding != "coo" else data.draw(DIMS)[:2]
     # 3.2 counts three buffers for CSR of one dim, its successors two.
@@ -383,8 +383,8 @@ def test_create_and_query_answer_as_onednn(encoding: str, data: st.DataObject) -
     for n in dims:
         volume *= 5 if n == RUNTIME else max(n, 0)
     nnz = data.draw(st.integers(0, volume))
-    ours = answer(lambda: getattr(MemoryDesc, encoding)(dims, data_type, nnz, *types))
-    theirs = answer(lambda: their_sparse(encoding, dims, data_type.code, nnz, *(t.code for t in types)))
+    ours = run_creation(lambda: getattr(MemoryDesc, encoding)(dims, data_type, nnz, *types))
+    theirs = run_creation(lambda: their_sparse(encoding, dims, data_type.code, nnz, *(t.code for t in types)))
     assert ours == theirs
 
 
@@ -408,7 +408,7 @@ def test_equality_answers_as_onednn(data: st.DataObject) -> None:
 @pytest.mark.parity
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_views_and_blocked_queries_answer_as_onednn(encoding: str) -> None:
-    if not has(encoding):
+    if not has_encoding(encoding):
         pytest.skip(f"this oneDNN has no {encoding}")
     count = {"csr": 2, "coo": 1, "packed": 0}[encoding]
     ours = getattr(MemoryDesc, encoding)((3, 4), "f32", 2, *["s32"] * count)
@@ -422,7 +422,7 @@ def test_views_and_blocked_queries_answer_as_onednn(encoding: str) -> None:
         lambda desc: desc.inner_blocks,
     ]
     for ask in asked:
-        assert answer(lambda ask=ask: ask(ours)) == answer(lambda ask=ask: ask(theirs))  # type: ignore[misc]
+        assert run_creation(lambda ask=ask: ask(ours)) == run_creation(lambda ask=ask: ask(theirs))  # type: ignore[misc]
 
 
 # Intended differences
@@ -432,7 +432,7 @@ def test_views_and_blocked_queries_answer_as_onednn(encoding: str) -> None:
 @pytest.mark.parity
 def test_coo_takes_any_number_of_dims() -> None:
     assert MemoryDesc.coo((2, 3, 4), "f32", 1).num_handles == 4
-    if has("coo"):
+    if has_encoding("coo"):
         with pytest.raises(onednn.Refused, match="unimplemented"):
             their_sparse("coo", (2, 3, 4), 3, 1, 4)
 
@@ -441,7 +441,7 @@ def test_coo_takes_any_number_of_dims() -> None:
 @pytest.mark.parity
 @pytest.mark.parametrize("nnz", [-1, 13])
 def test_nnz_is_checked(nnz: int) -> None:
-    assert answer(lambda: MemoryDesc.csr((3, 4), "f32", nnz))[0] == "invalid_arguments"
+    assert run_creation(lambda: MemoryDesc.csr((3, 4), "f32", nnz))[0] == "invalid_arguments"
     assert their_sparse("csr", (3, 4), 3, nnz, 4, 4).nnz == nnz
 
 
@@ -449,8 +449,8 @@ def test_nnz_is_checked(nnz: int) -> None:
 @pytest.mark.parity
 @pytest.mark.parametrize("metadata", [0, 3], ids=["undef", "f32"])
 def test_metadata_types_are_checked(metadata: int) -> None:
-    assert answer(lambda: MemoryDesc.csr((3, 4), "f32", 1, "f32"))[0] == "invalid_arguments"
-    assert answer(lambda: MemoryDesc.csr((3, 4), "f32", 1, "undef"))[0] == "invalid_arguments"
+    assert run_creation(lambda: MemoryDesc.csr((3, 4), "f32", 1, "f32"))[0] == "invalid_arguments"
+    assert run_creation(lambda: MemoryDesc.csr((3, 4), "f32", 1, "undef"))[0] == "invalid_arguments"
     assert their_sparse("csr", (3, 4), 3, 1, metadata, metadata).data_type_of(1) == metadata
 
 

@@ -1,4 +1,4 @@
-"""Strides of any kind: turned round, broadcast, sliding windows; as memory, as descriptors, as pictures."""
+"""Negative, zero and overlapping strides (sliding windows): in memory, descriptors and pictures."""
 
 from typing import Any
 

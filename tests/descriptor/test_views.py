@@ -1,4 +1,4 @@
-"""Views keep every element where it is: each post-condition of `views`, read off the offsets."""
+"""Views do not move elements: each post-condition of `views`, checked by offsets."""
 
 from math import prod
 

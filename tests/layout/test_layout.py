@@ -1,4 +1,4 @@
-"""The laws of `Layout`: every post-condition of layout/, each against arithmetic that shares no code with it."""
+"""Properties of `Layout`: every post-condition of the package, checked by independent arithmetic."""
 
 import math
 from itertools import product

@@ -1,4 +1,4 @@
-"""What views of a `Layout` refuse, each text whole, and that the permutations they suggest are some."""
+"""Error texts of the views of `Layout`, in full, and the permutations that they propose."""
 
 from itertools import product
 from typing import Any

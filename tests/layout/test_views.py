@@ -1,7 +1,7 @@
-"""MegEngine's TensorLayout on `Layout`: every view and question as a law, with NumPy as the oracle.
+"""The views and queries of MegEngine's TensorLayout on `Layout`, as properties, with NumPy as the oracle.
 
-`lent(layout)` is a NumPy view whose values are the offsets themselves, made by `as_strided` from the strides alone:
-what NumPy then does to it says what the layout's own view must place where.
+`offset_array(layout)` is a NumPy view whose values are the offsets of its elements, made by `as_strided` from the
+strides alone. A view of this array by NumPy has the offsets that the layout's own view must have.
 """
 
 from itertools import pairwise
@@ -37,7 +37,7 @@ def plain_layouts(draw: st.DrawFn, *, zero: bool = True) -> Layout:
     return Layout.from_strides(dims, strides)
 
 
-def lent(layout: Layout) -> Offsets:
+def offset_array(layout: Layout) -> Offsets:
     """A NumPy view by the layout's strides of a buffer that holds at each place its offset."""
     strides = [axis.stride for axis in layout.axes]
     reaches = [(n - 1) * s for n, s in zip(layout.dims, strides, strict=True)] if 0 not in layout.dims else []
@@ -54,7 +54,7 @@ def offsets(layout: Layout) -> Offsets:
 class TestFormula:
     @given(plain_layouts())
     def test_offset_is_numpys(self, layout: Layout) -> None:
-        assert offsets(layout).tolist() == lent(layout).tolist()
+        assert offsets(layout).tolist() == offset_array(layout).tolist()
 
     @given(layouts(), ITEMSIZES)
     def test_byte_offset_is_offset_times_itemsize(self, layout: Layout, itemsize: int) -> None:
@@ -69,7 +69,7 @@ class TestFormula:
 
     @given(plain_layouts(zero=False))
     def test_byte_span_is_numpys_byte_bounds(self, layout: Layout) -> None:
-        view = lent(layout)
+        view = offset_array(layout)
         low, high = np.lib.array_utils.byte_bounds(view)
         first = view.__array_interface__["data"][0]
         assert layout.byte_span(8) == (low - first, high - first)
@@ -78,7 +78,7 @@ class TestFormula:
 class TestStrides:
     @given(plain_layouts())
     def test_strides_of_an_array_go_in_and_out(self, layout: Layout) -> None:
-        view = lent(layout)
+        view = offset_array(layout)
         assert Layout.from_array(view).strides == layout.strides
         assert Layout.from_array(view).byte_strides(view.itemsize) == view.strides
 
@@ -110,7 +110,7 @@ class TestStrides:
         low, high = layout.span
         elements = np.arange(low, high + 1, dtype=np.int32)
         view = as_strided(elements, layout, -low)
-        assert view.tolist() == lent(layout).tolist()
+        assert view.tolist() == offset_array(layout).tolist()
         assert Layout.from_array(view).equivalent(layout)
         assert np.shares_memory(view, elements) or view.size == 0
         assert view.flags.writeable == layout.is_non_overlapping
@@ -125,8 +125,8 @@ class TestStrides:
 class TestQuestions:
     @given(plain_layouts())
     def test_is_contiguous_is_numpys_flag(self, layout: Layout) -> None:
-        assert layout.is_contiguous == lent(layout).flags.c_contiguous
-        assert layout.dimshuffle(range(layout.ndims)[::-1]).is_contiguous == lent(layout).flags.f_contiguous
+        assert layout.is_contiguous == offset_array(layout).flags.c_contiguous
+        assert layout.dimshuffle(range(layout.ndims)[::-1]).is_contiguous == offset_array(layout).flags.f_contiguous
 
     @given(layouts())
     def test_is_contiguous_exactly_when_offsets_are_row_major_indices(self, layout: Layout) -> None:
@@ -143,7 +143,7 @@ class TestQuestions:
     @given(plain_layouts())
     def test_is_contiguous_allow_broadcast_is_contiguity_without_repeated_axes(self, layout: Layout) -> None:
         once = tuple(1 if s == 0 and n else n for n, s in zip(layout.dims, layout.strides, strict=True))
-        assert layout.is_contiguous_allow_broadcast == lent(Layout(once, layout.axes)).flags.c_contiguous
+        assert layout.is_contiguous_allow_broadcast == offset_array(Layout(once, layout.axes)).flags.c_contiguous
 
     @given(st.one_of(layouts(max_size=200), plain_layouts()))
     def test_is_non_overlapping_is_a_proof(self, layout: Layout) -> None:
@@ -196,7 +196,7 @@ class TestViews:
     @given(plain_layouts(zero=False), st.lists(st.integers(0, 4), max_size=5).map(tuple))
     def test_broadcast_is_refused_where_numpy_refuses(self, layout: Layout, dims: Dims) -> None:
         try:
-            expected = np.broadcast_to(lent(layout), dims)
+            expected = np.broadcast_to(offset_array(layout), dims)
         except ValueError:
             with pytest.raises(InvalidArguments):
                 layout.broadcast(dims)
@@ -237,7 +237,7 @@ class TestViews:
     def test_collapse_contiguous_joins_all_that_numpy_can(self, layout: Layout) -> None:
         """As few axes as any list of dims that NumPy reshapes to without a copy."""
         result = layout.collapse_contiguous()
-        view = lent(layout)
+        view = offset_array(layout)
         assert offsets(result).tolist() == view.reshape(result.dims, copy=False).tolist()
         for i in range(result.ndims - 1):
             joined = (*result.dims[:i], result.dims[i] * result.dims[i + 1], *result.dims[i + 2 :])
@@ -256,7 +256,7 @@ class TestReshape:
         dims = data.draw(regroupings(layout.dims))
         result = layout.try_reshape(dims)
         try:
-            expected = lent(layout).reshape(dims, copy=False)
+            expected = offset_array(layout).reshape(dims, copy=False)
         except ValueError:
             assert isinstance(result, Refusal)
             return
@@ -317,7 +317,7 @@ def lines_of(values: Offsets) -> list[Offsets]:
 
 
 def is_sum_over_axes(values: Offsets) -> bool:
-    """Whether values[y] is a sum of one term per axis, found by rebuilding it from the lines through the origin."""
+    """Return True if values[y] is the sum of one term per axis: those on the lines through the origin."""
     total = np.zeros(values.shape, np.int64)
     for i, line in enumerate(lines_of(values)):
         total = total + line.reshape([-1 if j == i else 1 for j in range(values.ndim)])
@@ -325,7 +325,7 @@ def is_sum_over_axes(values: Offsets) -> bool:
 
 
 def has_digits(line: Offsets) -> bool:
-    """Whether line[x], 0 at 0, is a sum of digits of x times strides: by trial of every extent of the last digit."""
+    """Return True if line[x], 0 at 0, is a sum of digits of x times strides; try all extents of the last digit."""
     n = len(line)
     if n < 3:
         return True
@@ -342,4 +342,4 @@ def test_these_tests_can_fail() -> None:
     assert not is_sum_over_axes(np.array([[0, 1], [2, 4]]))
     assert has_digits(np.array([0, 1, 7, 8, 14]))
     assert not has_digits(np.array([0, 1, 3, 5]))
-    assert lent(Layout.from_strides((2, 3), (-3, 1))).tolist() == [[0, 1, 2], [-3, -2, -1]]
+    assert offset_array(Layout.from_strides((2, 3), (-3, 1))).tolist() == [[0, 1, 2], [-3, -2, -1]]

@@ -1,4 +1,4 @@
-"""Format tags: the grammar reads what oneDNN spells, prints it back, and gives the layout that the letters say."""
+"""Format tags: parsing, printing, layouts, and error texts."""
 
 import json
 import math

@@ -207,7 +207,7 @@ axis 1 is RUNTIME: the first digit of its group must be the one without a number
     a (b4 b) -> a b4 b
     ~~~^^""",
     ("a (b b4) -> b4 b a", (RUNTIME, 8)): """\
-digit 'b4' lies outside a RUNTIME axis: only the first digit of a group may
+digit 'b4' is outside a RUNTIME axis: only the first digit of a group may
     a (b b4) -> b4 b a
     ~~~~~~~~~~~~^^""",
 }

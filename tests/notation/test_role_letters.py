@@ -1,4 +1,4 @@
-"""Role letters: a grammar over role orders, checked against oneDNN's aliases; letters stay as they were typed."""
+"""Role letters: tags over role orders, compared with oneDNN's aliases, and the letters that descriptors keep."""
 
 import copy
 import itertools

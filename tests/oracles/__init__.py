@@ -1,1 +1,1 @@
-"""Independent judges of what Inlay does: they share no code with it."""
+"""Independent reference implementations (oracles), which share no code with Inlay."""

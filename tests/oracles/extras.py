@@ -1,4 +1,4 @@
-"""What no function of oneDNN makes: descriptors with extra flags, written into the private structure; and its blobs.
+"""Descriptors of oneDNN with extra flags, written into the private structure, as no C function creates them; blobs.
 
 The extra fields follow a union whose size differs between versions, so their place is found by trial: it is where a
 flag makes the library refuse a reshape to the same dims.
@@ -16,7 +16,7 @@ _GEOMETRY = 12
 
 
 def has_blobs() -> bool:
-    """Whether the library writes descriptors as bytes."""
+    """Return True if the library has blobs of descriptors."""
     return hasattr(onednn.library(), "dnnl_memory_desc_get_blob")
 
 

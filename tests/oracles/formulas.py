@@ -1,7 +1,6 @@
-"""Primitives element by element, in plain Python loops over coordinates: as slow and as close to the formula as can be.
+"""Primitives in plain Python loops over coordinates, close to the formulas of the specification.
 
-No function here shares a line with the reference engine: one element of the destination at a time is computed from the
-coordinates that the specification names. Arrays are small.
+No code is shared with the reference engine: each element of the destination is computed on its own. Arrays are small.
 """
 
 import itertools
@@ -36,7 +35,7 @@ def tapped(window: Index, tap: Index, strides: Index, dilations: Index, padding:
 
 
 def is_inside(at: Index, shape: Sequence[int]) -> bool:
-    """Whether a coordinate lies in the shape."""
+    """Return True if a coordinate is within the shape."""
     return all(0 <= i < n for i, n in zip(at, shape, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Single numbers and their codes by Python's own arithmetic: `struct`, exact fractions and bisection."""
+"""Conversion of single numbers to bits and back by `struct`, exact fractions and bisection."""
 
 import math
 import struct

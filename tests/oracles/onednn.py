@@ -1,14 +1,14 @@
-"""The real oneDNN, loaded from its wheel: what it answers is what our descriptors must answer.
+"""oneDNN, loaded from its wheel, as the oracle of descriptors.
 
-A `Desc` holds a `dnnl_memory_desc_t`; functions that oneDNN refuses raise `Refused` with the status. `mirror` makes the
-oneDNN descriptor of the same dims, type and layout as one of ours by writing into the structure, so it can say partial
-blocks and offsets that no constructor of oneDNN makes.
+A `Desc` holds a `dnnl_memory_desc_t`; calls that fail raise `Refused` with the status. `mirror` creates the
+oneDNN descriptor of the same dims, type and layout as one of Inlay's by writing into the structure, so it can have
+partial blocks and offsets that no constructor of oneDNN creates.
 
     ours = MemoryDesc((2, 17), "f32", "aB8b")
     mirror(ours).size == ours.size
     reorder(mirror(src), src_address, mirror(dst), dst_address)
 
-After `runtime_error` a thread of the library generates no code any more: the oracle goes on with new threads.
+After `runtime_error` a thread of the library cannot generate code any more, so the oracle starts new threads.
 
 The wheel `onednn-cpu-gomp` is oneDNN 3.2 and knows no type newer than f64; `onednn` is 3.13 and knows all. Both
 install `lib/libdnnl.so.3` in the prefix of Python; `INLAY_ONEDNN` in the environment names another file.
@@ -124,7 +124,7 @@ def isa() -> int:
 
 
 def knows(code: int) -> bool:
-    """Whether the library can store the data type of this code."""
+    """Return True if the library supports the data type of this code."""
     return code <= 7 or version() >= (3, 8)
 
 
@@ -353,7 +353,7 @@ def _stream() -> c_void_p:
 
 
 class _Spoiled(threading.local):
-    """What each thread knows of its error variable."""
+    """State of the error variable of each thread."""
 
     is_spoiled = False
 
@@ -362,7 +362,7 @@ _SPOILED = _Spoiled()
 
 
 def has_met_an_error() -> bool:
-    """Whether the calling thread has seen status 5."""
+    """Return True if the calling thread has had the status `runtime_error` (5)."""
     return _SPOILED.is_spoiled
 
 

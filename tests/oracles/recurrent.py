@@ -1,7 +1,7 @@
-"""Recurrent networks number by number: the formulas of the specification in Python's floats, one element at a time.
+"""Recurrent networks: the formulas of the specification in Python's floats, one element at a time.
 
-Nothing is shared with the reference engine: no axis of gates is kept, every sum is written out, directions are walked
-by their times. `slope` knows no formula of backward at all: it is the change of a sum of the outputs.
+No code is shared with the reference engine: there are no axes of gates, every sum is a loop, directions are sequences
+of times. `slope` uses no formula of backward propagation: it is a difference quotient of a sum of the outputs.
 """
 
 from collections.abc import Callable, Mapping, Sequence

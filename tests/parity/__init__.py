@@ -1,7 +1,7 @@
-"""Whatever a descriptor is asked, it answers as the real oneDNN does: both are asked, and the answers compared.
+"""Comparison of descriptors with those of oneDNN.
 
-`operations` says what is asked and how each side is asked; `differences` is the table of what Inlay answers otherwise
-on purpose, each with its reason and the rule that recognizes it; `tally` runs cases, explains or reports what differs,
-and counts. Cases are those of `inlay.testing`. `make test` runs some thousands, `make parity` a hundred thousand
-against each of two libraries: 3.2 from the wheel `onednn-cpu-gomp`, and 3.13 from `onednn`, whose every answer counts.
+`operations` is the table of operations, with a call of either library. `differences` is the table of intended
+differences, each with its reason and the rule that recognizes it. `tally` runs cases of `inlay.testing`, classifies
+differing results, and counts. `make test` runs some thousands of cases, `make parity` a hundred thousand against each
+of two libraries: oneDNN 3.2 from the wheel `onednn-cpu-gomp`, and 3.13 from `onednn`.
 """

@@ -1,4 +1,4 @@
-"""Prints what was compared with the library, at the end of a run that compared many cases."""
+"""Prints the table of the comparison with oneDNN at the end of a run that compared many cases."""
 
 import pytest
 
@@ -9,7 +9,7 @@ TALLIES = pytest.StashKey[list[tally.Tally]]()
 
 @pytest.fixture
 def tallies(request: pytest.FixtureRequest) -> list[tally.Tally]:
-    """Where the tests leave their counts for the table."""
+    """Return the list of counts for the table, to which the tests append."""
     return request.config.stash.setdefault(TALLIES, [])
 
 

@@ -1,7 +1,7 @@
-"""What Inlay answers otherwise on purpose, as a table: a name, the reason, and the rule that recognizes such a case.
+"""The table of intended differences from oneDNN: a name, the reason, and the rule that recognizes such a case.
 
-A rule sees the case and both answers and says whether this difference, and nothing else, explains them. Where the
-library must not be asked at all, the rule sees only the case and Inlay's answer. `test_differences` shows each one.
+A rule gets the case and both results, and is true if this difference alone explains them. If oneDNN could crash, it is
+not called, and the rule gets Inlay's result only. `test_differences` has an example of each difference.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,19 +26,19 @@ class Difference:
     """One row of the table."""
 
     name: str
-    """What Inlay does."""
+    """Behavior of Inlay, as in docs/descriptors.md."""
     reason: str
-    """What the library does, and why Inlay does not."""
+    """Behavior of oneDNN, and its defect."""
     explains: Callable[[Case, Answer, Answer], bool]
-    """Whether it explains these two answers, Inlay's first; `UNSAID` stands for a library that was not asked."""
+    """Rule for a case, Inlay's result and oneDNN's; the latter is `UNSAID` if oneDNN was not called."""
     is_fatal: bool = False
-    """Whether the library cannot be asked, because the process may die of it."""
+    """True if oneDNN must not be called, because the process may crash."""
     only_old: bool = False
-    """Whether it is a fault of 3.2 that later libraries do not have."""
+    """True for a defect of oneDNN 3.2 that later versions do not have."""
 
 
 def counts_overflow(case: Case) -> bool:
-    """Whether the padded volume of a creation by tag does not fit 64 bits; dims of 0 and RUNTIME count one block."""
+    """Return True if the padded volume of a creation by tag exceeds 63 bits; dims of 0 and RUNTIME count one block."""
     if not isinstance(case, ByTag) or case.tag in ("any", "undef"):
         return False
     tag = FormatTag.parse(case.tag)
@@ -57,16 +57,16 @@ def _has_default_strides_of_a_runtime_dim(case: Case, mine: Answer, real: Answer
 
 
 def _same_but(mine: Answer, real: Answer, *names: str) -> bool:
-    """Whether both are descriptors that agree in all other parts."""
+    """Return True if both results are descriptors that agree in all fields but `names`."""
     if not (isinstance(mine[1], dict) and isinstance(real[1], dict)):
         return False
     return all(value == real[1].get(name) for name, value in mine[1].items() if name not in names)
 
 
 def keeps_a_stray_block(case: Case, mine: Answer, real: Answer) -> bool:
-    """Whether a block of the library's result belongs to no axis of it.
+    """Return True if a block of oneDNN's result belongs to no axis of it.
 
-    It does where the axis was a unit axis, or where a tensor with that block does not reach the bytes of the old one.
+    It does if its axis was a unit axis, or if the result has other offsets than the old descriptor.
     """
     if not isinstance(case, Reshape) or mine != REFUSED or real[0] != "success":
         return False
@@ -82,7 +82,7 @@ def keeps_a_stray_block(case: Case, mine: Answer, real: Answer) -> bool:
 
 
 def _offsets(dims: Dims, strides: Dims, blocks: Sequence[tuple[int, int]]) -> list[int]:
-    """Where each element of a blocked tensor lies, by oneDNN's formula; a dim of 0 counts as 1, as a reshape has it."""
+    """Return the offsets of a blocked tensor by oneDNN's formula; a dim of 0 counts as 1, as in a reshape."""
     x = np.indices([dim or 1 for dim in dims], dtype=np.int64).reshape(len(dims), -1).T.copy()
     total, step = np.zeros(len(x), np.int64), 1
     for axis, size in reversed(blocks):
@@ -216,13 +216,13 @@ DIFFERENCES = (
 
 
 def applicable() -> tuple[Difference, ...]:
-    """The rows that hold for the loaded library."""
+    """Return the differences from the loaded library."""
     modern = onednn.version() >= (3, 13)
     return tuple(d for d in DIFFERENCES if not (modern and d.only_old))
 
 
 def explain(case: Case, mine: Answer, real: Answer) -> str | None:
-    """The name of the difference that explains two unequal answers, or None."""
+    """Return the name of the difference that explains two unequal results, or None."""
     asked = real != UNSAID
     rows = [d for d in applicable() if d.is_fatal != asked]
     return next((d.name for d in rows if d.explains(case, mine, real)), None)

@@ -1,7 +1,7 @@
-"""What a descriptor can be asked, as a table: how a case is drawn, how each side answers, how answers are counted.
+"""The table of compared operations: how a case is drawn, how each library runs it, and how results are counted.
 
-An answer is a status and, where that is success, a value: the parts of the descriptor that was made, a size, a text.
-The library answers many cases at a time, because a text costs it a log.
+A result is a status and, if that is success, a value: the fields of the new descriptor, a size, or a text. oneDNN runs
+many cases at a time, because it prints texts only in its log.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,11 +36,11 @@ from tests.oracles import onednn
 Answer = tuple[str, Any]
 
 UNSAID: Answer = ("unsaid", None)
-"""The library's answer cannot be seen: it prints texts only in the log of a reorder, and has none for this case."""
+"""Result of a case whose text oneDNN does not print, because its log of reorders has none for it."""
 
 
 def facts(desc: MemoryDesc | onednn.Desc) -> dict[str, Any]:
-    """The parts of a descriptor, of either side."""
+    """Return the fields of a descriptor of either library."""
     answers: dict[str, Any] = {
         "kind": desc.kind,
         "dims": desc.dims,
@@ -55,7 +55,7 @@ def facts(desc: MemoryDesc | onednn.Desc) -> dict[str, Any]:
 
 
 def answer(ask: Callable[[], object]) -> Answer:
-    """What either side answers: refusals are statuses."""
+    """Return the result of a call of either library; errors are statuses."""
     try:
         value = ask()
     except InlayError as error:
@@ -85,13 +85,13 @@ QUERIES = (
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One question to a descriptor of any kind."""
+    """One query of a descriptor of any kind."""
 
     desc: MemoryDesc
     what: str
 
     def ours(self) -> object:
-        """Inlay's answer; types as oneDNN's codes."""
+        """Return Inlay's result; data types as oneDNN's codes."""
         match self.what:
             case "data_type":
                 return self.desc.data_type.code if self.desc.data_type else 0
@@ -101,7 +101,7 @@ class Query:
         return getattr(self.desc, self.what)
 
     def theirs(self) -> object:
-        """The library's."""
+        """Return oneDNN's result."""
         real = onednn.mirror(self.desc)
         blocks = {"inner_nblks": len, "inner_blks": _sizes_of, "inner_idxs": _axes_of}
         if self.what in blocks:
@@ -125,20 +125,20 @@ class Operation:
     """One row of the table."""
 
     name: str
-    """What is asked."""
+    """Name of the operation."""
     draw: Callable[[Choices, Scope], Case]
-    """Draws a case."""
+    """Function that draws a case."""
     ours: Callable[[Any], object]
-    """What Inlay answers, or the error it raises."""
+    """Function that runs a case with Inlay."""
     theirs: Callable[[Any], object]
-    """What oneDNN answers, or `Refused`."""
+    """Function that runs a case with oneDNN; it raises `Refused` for an error."""
     counted: tuple[str, str] = ("success", "refused")
-    """The two outcomes that are counted."""
+    """Names of the two outcomes that are counted."""
     is_first: Callable[[Answer], bool] = lambda real: real[0] == "success"
-    """Whether an answer counts as the first of the two."""
+    """Function that is true for results that count as the first outcome."""
 
     def real_answers(self, cases: Sequence[Case]) -> list[Answer]:
-        """What the library answers to each case."""
+        """Return oneDNN's results of all cases."""
         if self.name != "text":
             return [answer(lambda case=case: self.theirs(case)) for case in cases]  # type: ignore[misc]
         texts = onednn.texts([onednn.mirror(case) for case in cases if isinstance(case, MemoryDesc)])
@@ -164,19 +164,19 @@ def _real_sizes(desc: MemoryDesc) -> tuple[int, ...]:
 
 
 def draw_query(choose: Choices, scope: Scope) -> Query:
-    """Of a blocked descriptor or one of another kind; half of the questions are those that some kind refuses."""
+    """Draw a query of a descriptor of any kind; half of the queries are errors for some kinds."""
     desc = draw_blocked(choose, scope) if choose.integer(0, 2) == 0 else draw_any_kind(choose, scope)
     asked = (*QUERIES, *QUERIES[7:], *(("data_types[1]",) if desc.kind == "sparse" else ()))
     return Query(desc, choose.pick(asked))
 
 
 def draw_sized(choose: Choices, scope: Scope) -> MemoryDesc:
-    """Of any kind; about half blocked."""
+    """Draw a descriptor of any kind; about half are blocked."""
     return draw_any_kind(choose, scope) if choose.integer(0, 2) == 0 else draw_blocked(choose, scope)
 
 
 def draw_texted(choose: Choices, scope: Scope) -> MemoryDesc:
-    """Of a type whose reorders the library logs; half dense, without padding or gaps."""
+    """Draw a descriptor of a type whose reorders oneDNN logs; half are dense, without padding."""
     known = [t for t in scope.data_types if t.name in ("f32", "bf16", "f16", "s8", "u8", "s32")]
     if choose.integer(0, 9):
         scope = replace(scope, data_types=known)
@@ -237,7 +237,7 @@ OPERATIONS = (
 
 
 def known_tags() -> list[str]:
-    """The tags whose code the library knows: 3.2 has fewer, and other codes for some."""
+    """Return the tags whose code the library has; 3.2 has fewer, and other codes for some."""
     known = []
     for text, code in ENUMERATED.items():
         dims = (3,) * FormatTag.parse(text).ndims
@@ -250,7 +250,7 @@ def known_tags() -> list[str]:
 
 
 def scope_of_library() -> Scope:
-    """What the loaded library knows."""
+    """Return the data types, tags and kinds that the loaded library has."""
     modern = onednn.version() >= (3, 13)
     return Scope(
         data_types=[t for t in DATA_TYPES.values() if onednn.knows(t.code)],

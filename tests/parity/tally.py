@@ -1,4 +1,4 @@
-"""Runs cases of one operation by both sides, explains or reports what differs, and counts.
+"""Runs cases of one operation with Inlay and oneDNN, classifies differing results, and counts.
 
 operation      cases  success  refused   explained
 reshape        12000     8254     3731  15: a blocked axis is neither dropped nor joined
@@ -20,23 +20,23 @@ class Tally:
     """The counts of one operation."""
 
     operation: Operation
-    """What was asked."""
+    """Operation that was compared."""
     outcomes: Counter[str] = field(default_factory=Counter)
-    """Equal answers, by the two outcomes that the operation counts."""
+    """Numbers of equal results, by the two outcomes of the operation."""
     explained: Counter[str] = field(default_factory=Counter)
-    """Unequal ones, by the name of the intended difference."""
+    """Numbers of different results, by the name of the intended difference."""
     unsaid: int = 0
-    """Cases whose answer the library does not show."""
+    """Number of cases for which the library has no visible result."""
     unexplained: list[tuple[Case, Answer, Answer]] = field(default_factory=list)
-    """Cases with Inlay's answer and the library's, for which there is no reason."""
+    """Cases of unintended differences, with the results of Inlay and oneDNN."""
 
     @property
     def compared(self) -> int:
-        """The cases that both answered."""
+        """The number of compared cases."""
         return sum(self.outcomes.values()) + sum(self.explained.values()) + len(self.unexplained)
 
-    def ask(self, cases: Sequence[Case]) -> None:
-        """Ask both sides, compare, count."""
+    def compare(self, cases: Sequence[Case]) -> None:
+        """Run cases with both libraries, compare the results and count."""
         safe = []
         for case in cases:
             if counts_overflow(case):
@@ -58,14 +58,14 @@ class Tally:
             self.unexplained.append((case, mine, real))
 
     def fault(self) -> str:
-        """The first unexplained difference in words; empty where there is none."""
+        """Return the text of the first unintended difference; empty if there is none."""
         if not self.unexplained:
             return ""
         case, mine, real = self.unexplained[0]
         return f"{len(self.unexplained)} of {self.compared}, such as\n{case!r}\nInlay  {mine}\noneDNN {real}"
 
     def row(self) -> tuple[str, ...]:
-        """As a row of the table."""
+        """Return the row of the table."""
         first, second = self.operation.counted
         why = "; ".join(f"{n}: {name}" for name, n in sorted(self.explained.items()))
         return (
@@ -79,7 +79,7 @@ class Tally:
 
 
 def run(operation: Operation, choose: Choices, scope: Scope, count: int) -> Tally:
-    """Ask `count` different cases that the library answers."""
+    """Compare `count` different cases for which the library has a visible result."""
     tally = Tally(operation)
     seen: set[Case] = set()
     while tally.compared < count:
@@ -89,12 +89,12 @@ def run(operation: Operation, choose: Choices, scope: Scope, count: int) -> Tall
             if case not in seen:
                 seen.add(case)
                 batch.append(case)
-        tally.ask(batch)
+        tally.compare(batch)
     return tally
 
 
 def table(tallies: Iterable[Tally]) -> list[str]:
-    """The lines of a table with totals."""
+    """Return the lines of a table with totals."""
     tallies = list(tallies)
     total = str(sum(tally.compared for tally in tallies))
     unexplained = str(sum(len(tally.unexplained) for tally in tallies))

@@ -1,4 +1,4 @@
-"""Each intended difference by an example: what the library answers, what Inlay answers, and that the table has it."""
+"""Examples of each intended difference: the results of oneDNN and of Inlay, and the row of the table."""
 
 from dataclasses import fields
 
@@ -95,9 +95,9 @@ def test_what_the_library_makes_of_a_blocked_axis() -> None:
     """A block of axis 0 that is now another axis, and one of an axis that is gone."""
     assert onednn.mirror(UNIT).reshape((8,)).inner_blocks == ((0, 8),)
     assert onednn.mirror(INNER).reshape((4,)).inner_blocks == ((1, 2),)
-    with pytest.raises(InvalidArguments, match="cannot be dropped: it lies in blocks of 8"):
+    with pytest.raises(InvalidArguments, match="cannot be dropped: it is in blocks of 8"):
         UNIT.reshape((8,))
-    with pytest.raises(InvalidArguments, match=r"the 2 elements of axis 1 \(b\) lie in blocks of 2"):
+    with pytest.raises(InvalidArguments, match=r"the 2 elements of axis 1 \(b\) are in blocks of 2"):
         INNER.reshape((4,))
 
 

@@ -1,7 +1,7 @@
-"""Every operation, on random cases: no answer differs from the library's without a reason in the table.
+"""Comparison of every operation with oneDNN on random cases; each difference must be in the table of differences.
 
-Hypothesis draws some hundreds of cases per operation, and shrinks what differs. The heavy test draws many thousands
-from a seed: INLAY_PARITY_CASES says how many per operation, INLAY_PARITY_SEED which.
+Hypothesis draws some hundreds of cases per operation and shrinks those that differ. The heavy test draws many thousands
+from the seed INLAY_PARITY_SEED; INLAY_PARITY_CASES is the number per operation.
 """
 
 import os
@@ -35,7 +35,7 @@ def test_answers_are_the_librarys(operation: Operation) -> None:
     @given(strategy(operation.draw)(SCOPE))
     def check(case: object) -> None:
         tally = Tally(operation)
-        tally.ask([case])  # type: ignore[list-item]
+        tally.compare([case])  # type: ignore[list-item]
         assert not tally.unexplained, tally.fault()
         whole.outcomes.update(tally.outcomes)
         whole.unsaid += tally.unsaid
@@ -57,7 +57,7 @@ def test_many_answers_are_the_librarys(operation: Operation, tallies: list[Tally
 
 @each_operation
 def test_a_wrong_answer_is_found(operation: Operation) -> None:
-    """Whatever is answered wrongly in one case of ten is reported."""
+    """A wrong result in one case of ten is reported."""
 
     def mostly_right(case: object) -> object:
         return "wrong" if hash(case) % 10 == 0 else operation.ours(case)

@@ -1,4 +1,4 @@
-"""Every format tag, and every data type, as the library has it."""
+"""All format tags and data types, compared with oneDNN."""
 
 import pytest
 

@@ -133,7 +133,7 @@ def _place_by_format(
         if RUNTIME in dims:
             raise InvalidArguments("format any needs known dims: a primitive cannot choose a layout for RUNTIME ones")
         if padded not in (None, dims):
-            raise InvalidArguments("format any takes no padded_dims: the primitive chooses them with the layout")
+            raise InvalidArguments("format any has no padded_dims: the primitive chooses them with the layout")
         return kinds.Any(), None
     tag = format if isinstance(format, FormatTag) else FormatTag.parse(format)
     if len(tag.order) != len(dims):

@@ -215,6 +215,7 @@ def _require_integer(what: str, value: object, largest: int) -> None:
 
 
 def _refuse_scale(scale: object) -> NoReturn:
+    """Raise the error for a scale that is not a positive f32."""
     raise InvalidArguments(f"scale_adjust is {shown(scale)}: give a positive number that an f32 can hold")
 
 

@@ -103,7 +103,7 @@ class DescriptorHandle:
     def _require(self, status: int, what: int) -> None:
         """Raise an error if the status of query `what` is not success."""
         if status:
-            raise InvalidArguments(f"oneDNN does not answer query {what} of this descriptor: its status is {status}")
+            raise InvalidArguments(f"oneDNN fails at query {what} of this descriptor: its status is {status}")
 
 
 def _find_function(library: object, name: str) -> Any:
@@ -127,7 +127,7 @@ def read_handle(handle: DescriptorHandle, name: str = "opaque") -> DescriptorPar
     """
     ndims = handle.query_int(abi.QUERY_NDIMS)
     if not 0 <= ndims <= abi.MAX_NDIMS:
-        raise InvalidArguments(f"oneDNN answers {ndims} dims: the handle is no descriptor of this library")
+        raise InvalidArguments(f"oneDNN returns {ndims} dims: the handle is not a descriptor of this library")
     kind = handle.query_int(abi.QUERY_KIND)
     if ndims == 0 or kind == abi.UNDEF:
         return DescriptorParts((), None, kinds.Undefined())
@@ -158,11 +158,11 @@ def require_known_extras(handle: DescriptorHandle, parts: DescriptorParts, extra
     has_flags = is_known and handle.has_extras(parts.dims)
     if has_flags and not extras:
         raise Unimplemented(
-            "this descriptor of oneDNN has extra flags, such as compensation, which its queries do not tell: "
+            "this descriptor of oneDNN has extra flags, such as compensation, for which it has no query: "
             "give them as extras=inlay.Extras(...)"
         )
     if extras and not has_flags:
-        raise InvalidArguments(f"{extras!r} was given, but this descriptor of oneDNN has no extra flags")
+        raise InvalidArguments(f"{extras!r} was passed, but this descriptor of oneDNN has no extra flags")
 
 
 def require_format(parts: DescriptorParts) -> None:
@@ -182,7 +182,7 @@ def _read_layout(handle: DescriptorHandle, dims: Dims, data_type: DataType) -> D
         raise Unimplemented("this descriptor of oneDNN has padding before its data: padding follows the data here")
     count = handle.query_int(abi.QUERY_NBLKS)
     if not 0 <= count <= abi.MAX_NDIMS:
-        raise InvalidArguments(f"oneDNN answers {count} inner blocks: the handle is no descriptor of this library")
+        raise InvalidArguments(f"oneDNN returns {count} inner blocks: the handle is not a descriptor of this library")
     inner: list[tuple[Digit, ...]] = [()] * ndims
     stride = 1
     sizes, axes = handle.query_dims(abi.QUERY_BLKS, count), handle.query_dims(abi.QUERY_IDXS, count)
@@ -271,7 +271,7 @@ def create_handle_from_blob(library: ctypes.CDLL, blob: bytes) -> c_void_p:
     create = _find_function(library, "memory_desc_create_with_blob")
     status = create(byref(result), ctypes.create_string_buffer(blob, length))
     if status or not result.value:
-        raise InvalidArguments(f"oneDNN refuses the blob: its status is {status}")
+        raise InvalidArguments(f"oneDNN rejects the blob: its status is {status}")
     return result
 
 
@@ -287,5 +287,5 @@ def _blob_length(library: ctypes.CDLL) -> int:
     status = create(byref(some), 1, abi.DIMS(1), abi.F32, None) or measure(None, byref(length), some)
     destroy(library, some)
     if status:
-        raise InvalidArguments(f"oneDNN does not say how long its blobs are: its status is {status}")
+        raise InvalidArguments(f"the length of blobs cannot be queried from oneDNN: its status is {status}")
     return length.value

@@ -140,6 +140,7 @@ def from_onednn(
 
 
 def _import_handle(handle: "DescriptorHandle", extras: Extras, name: str, make: Callable[[FieldValues], D]) -> D:
+    """Import the descriptor of a handle: read it, validate it, and compare its size with that of the library."""
     from inlay.descriptor.onednn_import import read_handle, require_format, require_known_extras
     from inlay.descriptor.serialization import validate_fields
 

@@ -379,6 +379,7 @@ def _read_dims_and_type(value: dict[str, object]) -> tuple[Dims, DataType]:
 
 
 def _read_extras(value: object) -> Extras:
+    """Read an object with the fields of `Extras`."""
     fields = _read_object(value, "extras")
     if unknown := sorted(fields.keys() - set(_EXTRAS)):
         _refuse(f"key {_value_text(unknown[0])} of extras is unknown: it has {', '.join(_EXTRAS)}")
@@ -392,6 +393,7 @@ def _read_extras(value: object) -> Extras:
 
 
 def _read_digits(value: object, path: str) -> tuple[Digit, ...]:
+    """Read a list of digits, each a list of extent and stride."""
     digits = []
     for i, pair in enumerate(_read_list(value, path)):
         numbers = _read_list(pair, f"{path}[{i}]")
@@ -402,6 +404,7 @@ def _read_digits(value: object, path: str) -> tuple[Digit, ...]:
 
 
 def _read_dims(value: object, path: str) -> Dims:
+    """Read a list of at most 12 integers or "RUNTIME"."""
     values = _read_list(value, path)
     if len(values) > MAX_NDIMS:
         _refuse(f"{path} has {len(values)} entries: a descriptor has at most {MAX_NDIMS} dims")
@@ -409,36 +412,42 @@ def _read_dims(value: object, path: str) -> Dims:
 
 
 def _read_integer(value: object, path: str) -> int:
+    """Read an integer of 64 bits."""
     if type(value) is not int or not RUNTIME < value <= LARGEST:
         _refuse(f"{path} is {_value_text(value)}: give an integer of 64 bits")
     return value
 
 
 def _read_text(value: object, path: str) -> str:
+    """Read a string."""
     if not isinstance(value, str):
         _refuse(f"{path} is {_value_text(value)}: give a text")
     return value
 
 
 def _read_data_type(value: object, path: str) -> DataType:
+    """Read the name of a data type."""
     if not isinstance(value, str) or value not in ALL_TYPES:
         _refuse(f"{path} is {_value_text(value)}: give one of {', '.join(ALL_TYPES)}")
     return ALL_TYPES[value]
 
 
 def _read_list(value: object, path: str) -> list[object]:
+    """Read a list."""
     if not isinstance(value, list):
         _refuse(f"{path} is {_value_text(value)}: give a list")
     return value
 
 
 def _read_object(value: object, path: str) -> dict[str, object]:
+    """Read a JSON object."""
     if not isinstance(value, dict):
         _refuse(f"{path or 'it'} is {_value_text(value)}: give an object")
     return value
 
 
 def _require_keys(value: dict[str, object], wanted: tuple[str, ...], optional: tuple[str, ...] = ()) -> None:
+    """Check that an object has the keys `wanted`, and no others but `optional` ones."""
     missing = [key for key in wanted if key not in value]
     if missing:
         _refuse(f"key {missing[0]!r} is missing: kind {value['kind']!r} has {', '.join(wanted)}")
@@ -450,6 +459,7 @@ def _require_keys(value: dict[str, object], wanted: tuple[str, ...], optional: t
 
 
 def _value_text(value: object) -> str:
+    """Return the text of a JSON value in an error, in at most 60 characters."""
     if isinstance(value, (list, dict)):
         # A value of an untrusted text may be nested too deeply to print.
         return f"a {'list' if isinstance(value, list) else 'JSON object'} of {len(value)}"

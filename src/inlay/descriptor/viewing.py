@@ -224,6 +224,7 @@ def reshape_refusal(
 
 
 def _can_reshape(dims: Dims, layout: Layout, new_dims: Dims, digits: bool = False) -> bool:
+    """Return True if the reshape of `layout`, of a tensor of `dims`, to `new_dims` exists."""
     return len(new_dims) <= len(LETTERS) and isinstance(
         views.try_reshape(dims, layout, new_dims, digits=digits), Layout
     )
@@ -279,7 +280,7 @@ def nearest_box(dim: int, axis: Axis, size: int, start: int) -> tuple[int, int]:
 def _find_cheapest_reorder(
     desc: DescriptorFields, data_type: DataType, candidates: Iterable[FormatTag], works: Callable[[Layout], bool]
 ) -> tuple[FormatTag, int] | None:
-    """Return the working candidate whose reorder moves the fewest bytes, and these bytes; None if none works."""
+    """Return the working candidate whose reorder moves the fewest bytes, and these bytes, or None."""
     best: tuple[FormatTag, int] | None = None
     for tag in dict.fromkeys(candidates):
         try:

@@ -194,7 +194,7 @@ def plan(
     if not isinstance(network, (Network, OpGraph)):
         raise InvalidArguments(f"a {type(network).__name__} is no network: plan what inlay.load reads from a file")
     if convolutions not in CONVOLUTIONS:
-        raise InvalidArguments(f"convolutions are {convolutions!r}: give auto, whichever takes less, or direct")
+        raise InvalidArguments(f"convolutions are {convolutions!r}: give auto, the fastest, or direct")
     graph = _rewrite(lower_network(network) if isinstance(network, Network) else network)
     is_of_this_machine = costs in ("probed", "measured")
     processors = recent_processors() if is_of_this_machine and get_num_threads() > 1 else None

@@ -69,11 +69,13 @@ class AddressMap:
                         self._refuse_extent()
 
     def _refuse_extent(self) -> NoReturn:
+        """Raise the error for an inner extent below 1."""
         least = [min([d.extent for d in axis.inner], default=1) for axis in self.axes]
         i = next(i for i, extent in enumerate(least) if extent < 1)
         raise InvalidArguments(f"axis {i} has an inner digit of extent {least[i]}: extents are 1 or more")
 
     def _require_dims(self) -> None:
+        """Raise an error if a dim is negative and not RUNTIME."""
         for i, dim in enumerate(self.dims):
             if dim < 0 and dim != RUNTIME:
                 raise InvalidArguments(f"dim {i} is {dim}: dims are 0 or more")
@@ -104,6 +106,7 @@ class AddressMap:
         return RUNTIME in self.dims or RUNTIME in [axis.stride for axis in self.axes]
 
     def _require_bound(self, what: str) -> None:
+        """Raise an error if a dim or stride is RUNTIME; `what` names the query."""
         if self.has_runtime:
             raise Unimplemented(f"{what} needs every dim and stride: this layout has RUNTIME ones, bind them first")
 
@@ -123,6 +126,7 @@ class AddressMap:
         return tuple([self._stride_of(i) for i in range(self.ndims)])
 
     def _stride_of(self, i: int) -> int:
+        """Return the stride of axis `i`, which must have a single digit."""
         axis = self.axes[i]
         if axis.inner and self.dims[i] != RUNTIME:
             axis = normal_axis(axis, self.dims[i]) if self.dims[i] else Axis(0)
@@ -377,6 +381,7 @@ def as_numbers(what: str, values: Sequence[int]) -> tuple[int, ...]:
 
 
 def _as_number(what: str, i: int, value: object) -> int:
+    """Return entry `i` of the argument `what` as a Python integer of at most `MOST_BITS` bits."""
     if type(value) is int and value.bit_length() <= MOST_BITS:
         return value
     try:

@@ -195,7 +195,7 @@ def collapse_axes(dims: Dims, axes: Sequence[Axis]) -> list[tuple[int, Axis]]:
 # Reshape
 
 
-Rule: TypeAlias = Literal["volume", "zero", "padding", "blocks", "stride", "region", "runtime", "kind"]
+ViewRule: TypeAlias = Literal["volume", "zero", "padding", "blocks", "stride", "region", "runtime", "kind"]
 """The rule that a view would break.
 
 `volume`: the number of elements differs. `zero`: a dim of 0 would have to be joined or split. `padding`: padding would
@@ -211,7 +211,7 @@ class ViewFault:
 
     match: AxisMatch
     """The old axes concerned, and the new axes that would replace them."""
-    rule: Rule
+    rule: ViewRule
     """Kind of the rule."""
     problem: str
     """Text of the error: the rule with its numbers."""
@@ -321,7 +321,7 @@ T = TypeVar("T")
 class Refusal(Generic[T]):
     """The reason why a view of a layout or descriptor `T` does not exist, and its repairs, in words and as values."""
 
-    rule: Rule
+    rule: ViewRule
     """Kind of the rule that the view would break."""
     axes: tuple[int, ...]
     """Axes of the layout or descriptor that break the rule; empty if the rule concerns no single axis."""

@@ -195,7 +195,7 @@ def _drop_fault(layout: Layout, match: AxisMatch, digits: bool, name: AxisNaming
         problem = f"its 1 element is padded to {layout.dims[i]}; keep a dim of 1 in its place"
         return ViewFault(match, "padding", f"{name(i)} cannot be dropped: {problem}")
     if layout.axes[i].inner and not digits:
-        return ViewFault(match, "blocks", f"{name(i)} cannot be dropped: it lies in blocks of {layout.axes[i].block}")
+        return ViewFault(match, "blocks", f"{name(i)} cannot be dropped: it is in blocks of {layout.axes[i].block}")
     return None
 
 
@@ -244,7 +244,7 @@ def _match_fault(dims: Dims, layout: Layout, new_dims: Dims, match: AxisMatch, i
     """Return the fault of a match that is impossible because of the padding or the blocks of axis `i`."""
     count = "1 element" if dims[i] == 1 else f"{dims[i]} elements"
     whose = f"its {count}" if match[1] - match[0] == 1 else f"the {count} of {name(i)}"
-    verbs = ("is padded", "lies") if dims[i] == 1 else ("are padded", "lie")
+    verbs = ("is padded", "is") if dims[i] == 1 else ("are padded", "are")
     is_padded = layout.dims[i] != dims[i]
     padded = f"{verbs[0]} to {layout.dims[i]}" if is_padded else verbs[1]
     blocks = f" in blocks of {layout.axes[i].block}" if layout.axes[i].inner else ""

@@ -239,6 +239,7 @@ class FormatTag:
         return Layout(tuple(padded), tuple(axes))
 
     def _refuse_size(self, dims: tuple[int, ...], axis: int) -> NoReturn:
+        """Raise the error for a padded tensor of more than 2**63 - 1 elements."""
         raise InvalidArguments(
             f"format tag {self.spelling} of dims {dims} needs more than 2**63 - 1 elements"
             f" once axis {axis} ({self.letters[axis]}) is counted: use smaller dims or blocks"
@@ -268,6 +269,7 @@ def _as_blocks(blocks: object) -> tuple[tuple[int, int], ...]:
 
 
 def _is_pair(block: object) -> bool:
+    """Return True if `block` is a sequence of two integers."""
     return isinstance(block, (tuple, list)) and len(block) == 2 and all(type(number) is int for number in block)
 
 

@@ -226,7 +226,7 @@ def _compute_strides(
         extent = extents[name.text]
         strides[name.text] = stride
         if stride == RUNTIME and name.text not in leading:
-            problem = f"digit '{name.text}' lies outside a RUNTIME axis: only the first digit of a group may"
+            problem = f"digit '{name.text}' is outside a RUNTIME axis: only the first digit of a group may"
             reader.fail(problem, name.start, name.start + len(name.text))
         volume *= 1 if extent == RUNTIME else max(1, extent)
         stride = RUNTIME if RUNTIME in (stride, extent) else volume
