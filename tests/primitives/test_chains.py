@@ -22,8 +22,6 @@ from tests.support.primitive_runs import distinct, unpack_any
 needs_onednn = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
 Array = npt.NDArray[np.float64]
 
-COMPUTE_INTENSIVE = ("convolution", "deconvolution", "inner_product", "matmul")
-
 
 def any_of(*dims: int) -> MemoryDesc:
     return MemoryDesc(dims, "f32", "any")

@@ -5,9 +5,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tests.project.test_architecture import PACKAGE, SOURCES, module_name, parse
+from tests.project.test_architecture import MODULES, parse
 
-MODULES = {module_name(path): path.read_text() for path in SOURCES if path != PACKAGE / "__init__.py"}
 PUBLIC_TWICE = {"Reorder"}
 """Class names that are public in two packages: `inlay.Reorder` moves memory, `inlay.primitives.Reorder` is oneDNN's."""
 CLAUSE = re.compile(r"(What|How|Whether|Where|Of|Which|Everything)\b")

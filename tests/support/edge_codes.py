@@ -72,23 +72,3 @@ def _beside_powers_and_bounds() -> npt.NDArray[np.float64]:
     powers = np.ldexp(1.0, np.arange(-150, 150))
     near = [powers, 1.5 * powers, powers * (1 - 2**-9), powers * (1 + 2**-9)]
     return np.concatenate([np.arange(-1200, 1200) / 4, np.array([*bounds, 464, 480]), *near])
-
-
-def edge_values(name: str) -> npt.NDArray[Any]:
-    """A few thousand values of f32, bf16, f16 or s32: those of `edge_codes` that a formula over them is tried on."""
-    if name != "f32":
-        kind = DATA_TYPES[name].dtype
-        if DATA_TYPES[name].itemsize <= 2:
-            return np.arange(2 ** DATA_TYPES[name].bits).astype(f"u{DATA_TYPES[name].itemsize}").view(kind)
-        limits = [2**31 - 1, 2**31 - 64, 2147483520, 2**24 + 1, 2**24 + 3, 33554431, 127, 128, 129, 255, 256, 0]
-        return np.array([sign * v - (sign < 0) for v in limits for sign in (1, -1)], np.int32)
-    bits = [0x7FC00000, 0xFFC00000, 0x7F800001, 0xFFABCDEF, 0x7FFFFFFF, 0x7F802000, 1, 0x80000001, 0x007FFFFF]
-    bits += [
-        v + d for v in (0x3F800000, 0x3F808000, 0x3F818000, 0x7F7F0000, 0x33000000, 0x477FF000) for d in (-1, 0, 1)
-    ]
-    special = np.array(bits, np.uint32).view(np.float32)
-    ties = np.arange(-1200, 1200).astype(np.float32) / 4
-    bounds = [np.inf, 0.0, 2147483520, 2147483648, 65504, 65519.996, 65520, 3.4028235e38, 6e-8, 2.98e-8, 1e-40, 6.1e-5]
-    near = np.array(bounds, np.float32)
-    values = np.concatenate([special, ties, near, -near, np.nextafter(near, np.float32(0))])
-    return np.concatenate([values, np.random.default_rng(3).integers(0, 2**32, 3000, np.uint32).view(np.float32)])

@@ -16,7 +16,6 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Arrays = dict[str, Array]
 
 FIRST = 9
-NEWEST = defs.onnx_opset_version()
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Costs beside the library: what it has and lacks, and where the table of paces knows its cliffs."""
+"""Costs beside oneDNN: the kernels that it has, and the formats for which the cost model knows that it has none."""
 
 import json
 import os

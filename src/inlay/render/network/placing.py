@@ -53,10 +53,6 @@ class Layering:
     marks: int
     """Number of items that are marks."""
 
-    def row_of(self) -> dict[int, int]:
-        """The row of each item."""
-        return {item: number for number, row in enumerate(self.rows) for item in row}
-
 
 def layered(flow: Flow) -> Layering:
     """The marks and wires of `flow` in rows.
