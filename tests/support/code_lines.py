@@ -1,6 +1,6 @@
 """Lines of code of a tree: without docstrings, comments and blank lines.
 
-python tests/support/code_lines.py src/inlay        a line for each folder, then modules and lines in all
+python -m tests.support.code_lines src/inlay         a line for each folder, then modules and lines in all
 """
 
 import ast
@@ -8,11 +8,13 @@ import io
 import sys
 import tokenize
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 _EMPTY = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
+@cache
 def code_lines(source: str) -> set[int]:
     """The lines that hold code: no blank lines, comments or docstrings."""
     docstrings: set[int] = set()

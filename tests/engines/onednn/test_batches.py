@@ -103,14 +103,13 @@ def test_one_thread_after_another_uses_its_own_stream_and_scratchpad() -> None:
 def test_numbers_of_threads_divide_what_is_together() -> None:
     if not ENGINE.team.num_threads:
         pytest.skip("OpenMP does not decide")
-    before = inlay.get_num_threads()
     try:
         inlay.set_num_threads(1)
         one = Chain()
         inlay.set_num_threads(2)
         two = Chain()
     finally:
-        inlay.set_num_threads(before)
+        inlay.set_num_threads(None)
     assert [len(together) for together in ENGINE.batch([*one.bound, *two.bound, *one.bound])] == [3, 3, 3]
     assert ENGINE.batch([]) == []
 
