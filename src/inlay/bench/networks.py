@@ -178,6 +178,7 @@ def bench_network(
 
 
 def _plan_figures(planned: Plan, session: Session) -> dict[str, Any]:
+    """Return the figures of a plan and its session, by name."""
     figures = {"predicted_ms": planned.ms, "bound_ms": planned.bound, "arena_bytes": session.arena.nbytes}
     counts = {"steps": len(planned.program.steps), "reorders": len(planned.reorders)}
     note = "; ".join(filter(None, (planned.load, session.note)))
@@ -185,6 +186,7 @@ def _plan_figures(planned: Plan, session: Session) -> dict[str, Any]:
 
 
 def _require_rounds_and_engine(rounds: int, engine: EngineLike) -> None:
+    """Raise unless there are rounds and an engine that is worth timing."""
     if rounds < 1:
         raise InvalidArguments(f"rounds is {rounds}: everybody takes at least 1 turn")
     reason = explain_fallback() if engine is None else None
@@ -195,6 +197,7 @@ def _require_rounds_and_engine(rounds: int, engine: EngineLike) -> None:
 
 
 def _limit_threads(threads: int | None) -> None:
+    """Set the number of threads, after a check that as many processors are available."""
     if threads is None:
         return
     if threads > available_threads():
@@ -264,6 +267,7 @@ def _fastest(runtime: Runtime, case: NetworkInputs, expected: Mapping[str, Array
 
 
 def _is_faster(one: Configuration, other: Configuration) -> bool:
+    """Return whether the first of two calls has the lower median."""
     times = measure_interleaved({"one": one.call, "other": other.call}, _TRIAL, _TURN)
     return median(times["one"]) < median(times["other"])
 
@@ -281,6 +285,7 @@ def difference(found: Mapping[str, Array], expected: Mapping[str, Array]) -> flo
 
 
 def _difference(found: Array, expected: Array) -> float:
+    """Return the largest difference, relative to the largest number expected."""
     if found.size != expected.size:
         return float("inf")
     one, other = (np.asarray(array, np.float64).reshape(-1) for array in (found, expected))

@@ -126,6 +126,7 @@ def onnxruntime(case: NetworkInputs) -> Iterator[Configuration]:
 
 
 def _prepare_onnxruntime(library: Any, model: Model, case: NetworkInputs) -> _Prepared:
+    """Prepare ONNX Runtime with bound inputs and outputs."""
     options = library.SessionOptions()
     options.graph_optimization_level = library.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.intra_op_num_threads, options.inter_op_num_threads = case.threads, 1
@@ -156,6 +157,7 @@ def openvino(case: NetworkInputs) -> Iterator[Configuration]:
 
 
 def _prepare_openvino(library: Any, model: Model, case: NetworkInputs) -> _Prepared:
+    """Prepare OpenVINO with shared inputs."""
     options = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
     core, options["INFERENCE_NUM_THREADS"] = library.Core(), case.threads
     request = core.compile_model(core.read_model(model.SerializeToString()), "CPU", options).create_infer_request()

@@ -209,7 +209,7 @@ def _place_by_strides(padded: Dims, data_type: DataType, strides: Iterable[int] 
 
 
 def _require_whole_blocks(what: str, padded: Dims, layout: Layout) -> None:
-    """Check that the layout of the format or pattern `what` did not pad the padded dims of the caller further."""
+    """Check that the caller's padded dims are whole blocks of the format or pattern `what`."""
     if layout.dims != padded:
         raise InvalidArguments(
             f"{what} pads to {layout.dims}, not to padded_dims {padded}: give multiples of its blocks, or none"

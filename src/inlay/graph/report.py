@@ -47,7 +47,10 @@ def figures(plan: Plan) -> dict[str, Any]:
 
 
 def _step_figures(plan: Plan, step: Step) -> dict[str, Any]:
+    """Return the figures of a step, by name."""
+
     def used(names: Mapping[str, str]) -> dict[str, Any]:
+        """Return tensor, buffer and format of each argument."""
         return {
             argument: {"tensor": plan.program.buffers[name].tensor, "buffer": name, "format": _format(plan, name)}
             for argument, name in names.items()
@@ -64,6 +67,7 @@ def _step_figures(plan: Plan, step: Step) -> dict[str, Any]:
 
 
 def _reorder_figures(plan: Plan, step: Step) -> dict[str, Any]:
+    """Return the figures of a reorder, by name."""
     src, dst = step.reads["src"], step.writes["dst"]
     return {
         "tensor": plan.program.buffers[src].tensor,
@@ -74,6 +78,7 @@ def _reorder_figures(plan: Plan, step: Step) -> dict[str, Any]:
 
 
 def _fields(value: object, *names: str) -> dict[str, Any]:
+    """Return fields of an object, by name."""
     return {name: getattr(value, name) for name in names}
 
 
@@ -207,19 +212,23 @@ def _cliffs(plan: Plan) -> str:
 
 
 def _describe_cliff(cliff: Cliff) -> str:
+    """Describe a step whose kernel is far slower than its roofline."""
     formats = ", ".join(f"{argument} {tag}" for argument, tag in cliff.formats.items())
     return f"{cliff.op} with {formats}: {cliff.impl} takes {_ms(cliff.ms)}, roofline {_ms(cliff.roofline)}"
 
 
 def _memory(plan: Plan) -> str:
+    """Describe the memory of a plan."""
     return f"{plan_memory(plan.program, plan.graph.tensors).arena}; constants {_constants(plan) / 1e6:.2f} MB"
 
 
 def _ms(ms: float) -> str:
+    """Return a time in milliseconds as text."""
     return f"{ms:.3f} ms"
 
 
 def _count(count: int, word: str, rest: str = "") -> str:
+    """Return a count with its noun, in the plural if it is not 1."""
     return f"{count} {word}{'s' * (count != 1)} {rest}".rstrip()
 
 
@@ -235,6 +244,7 @@ def _table(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> str:
     ends = frozenset(right)
 
     def line(row: Sequence[str]) -> str:
+        """Return a row of the table as a line."""
         cells = [
             cell.rjust(width) if i in ends else cell.ljust(width)
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))

@@ -83,7 +83,9 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
 
 
 def array_entries(array: object) -> Entries:
-    """Return the elements of a logical array that have a bit set, which are those that CSR and COO memory stores.
+    """Return the elements of a logical array that CSR and COO memory stores: those whose bits are not all 0.
+
+    A negative zero is thus stored.
 
     Raises:
         InvalidArguments: `array` is no array or has no axes, or no sparse memory has its type.
@@ -94,7 +96,9 @@ def array_entries(array: object) -> Entries:
     logical = _as_array(array)
     data_type = as_data_type(logical.dtype)
     if not data_type.is_number:
-        raise InvalidArguments(f"sparse tensors hold numbers: {data_type} only moves; convert the array with astype")
+        raise InvalidArguments(
+            f"sparse tensors hold numbers, and {data_type} can only be copied: convert the array with astype"
+        )
     return nonzero_entries(logical.shape, data_type, encode_elements(logical, data_type))
 
 

@@ -290,8 +290,8 @@ def _first_true(flags: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], most: in
 
 
 def _dirty_lane(box: Box, index: int, view: Codes, shift: int, data_type: DataType) -> DirtyLane:
-    coordinate, offset = box.locate(index)
     """Return the lane with this row-major index in a box, with its bytes."""
+    coordinate, offset = box.locate(index)
     code = view[np.unravel_index(index, box.shape)]
     held = bytes([int(code) >> shift & 15]) if data_type.is_sub_byte else code.tobytes()
     return DirtyLane(coordinate, offset, offset * data_type.bits // 8, held)
@@ -377,6 +377,7 @@ def preserves_padding(f: Elementwise, data_type: DataTypeLike = "f32") -> bool:
 
 
 def _is_nan(value: Any) -> bool:
+    """Return whether a value is NaN."""
     return bool(value != value)
 
 

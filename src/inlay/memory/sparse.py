@@ -178,6 +178,7 @@ def _write_memory(entries: Entries, desc: MemoryDesc) -> Memory:
 
 
 def _require_memory(value: object) -> None:
+    """Raise InvalidArguments unless `value` is a Memory."""
     if not isinstance(value, Memory):
         raise InvalidArguments(
             f"memory is a {type(value).__name__}: make it with Memory(desc, buffers) or inlay.to_csr"
@@ -274,6 +275,7 @@ def _as_scipy_index(indices: Any) -> Any:
 
 
 def _import_scipy_sparse() -> Any:
+    """Return `scipy.sparse`, or raise MissingExtra."""
     try:
         return importlib.import_module("scipy.sparse")
     except ImportError:
@@ -374,6 +376,7 @@ def _values_as_tensor(desc: MemoryDesc, codes: npt.NDArray[Any]) -> Any:
 
 
 def _import_torch() -> Any:
+    """Return torch, or raise MissingExtra."""
     try:
         return importlib.import_module("torch")
     except ImportError:

@@ -209,9 +209,8 @@ class FormatTag:
         [480, 160, 32, 8]
         """
         n = len(self.order)
-        for dim in dims if type(dims) is tuple else ("",):
-            if type(dim) is not int:
-                dims = as_numbers("dim", dims)
+        if not _is_int_tuple(dims):
+            dims = as_numbers("dim", dims)
         if len(dims) != n:
             raise InvalidArguments(f"format tag {self.spelling} places {n} axes, dims {shown(dims)} have {len(dims)}")
         padded = list(dims)
@@ -244,6 +243,16 @@ class FormatTag:
             f"format tag {self.spelling} of dims {dims} needs more than 2**63 - 1 elements"
             f" once axis {axis} ({self.letters[axis]}) is counted: use smaller dims or blocks"
         )
+
+
+def _is_int_tuple(dims: object) -> bool:
+    """Return whether `dims` is a tuple of ints; a loop, because `all` with a generator would take thrice the time."""
+    if type(dims) is not tuple:
+        return False
+    for dim in dims:  # noqa: SIM110
+        if type(dim) is not int:
+            return False
+    return True
 
 
 def _as_order(order: object) -> tuple[int, ...]:

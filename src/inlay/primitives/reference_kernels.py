@@ -60,12 +60,12 @@ def warn_of_reference_kernel(
 
 
 def _remedy(operation: Operation) -> str:
-    """Return advice on how to get a faster kernel."""
-    free = [name for name in operation.descs if name in operation.signature.free]
-    concrete = [name for name in free if operation.descs[name].kind != "any"]
-    if concrete and operation.signature.reads[0] in free:
+    """Return advice on how to get a faster kernel: first `any` where the primitive allows it, then other formats."""
+    can_be_any = [name for name in operation.descs if name in operation.signature.free]
+    concrete = [name for name in can_be_any if operation.descs[name].kind != "any"]
+    if concrete and operation.signature.reads[0] in can_be_any:
         return f"describe {' and '.join(concrete)} by 'any', and reorder to the formats that it chooses"
-    sources = [name for name, desc in operation.descs.items() if name not in free and desc.ndims > 1]
+    sources = [name for name, desc in operation.descs.items() if name not in can_be_any and desc.ndims > 1]
     if sources:
         return f"reorder {' and '.join(sources)} to another format, such as row-major, channels last or blocked by 16"
     return "it has no other for these dims, types and attributes, so choose others, such as f32"

@@ -68,18 +68,22 @@ def draw_bars(bars: Sequence[Bar], head: Sequence[str]) -> str:
 
 
 def _text(x: float, y: float, words: str, style: str = "") -> str:
+    """Return SVG text."""
     return f'<text x="{x:.1f}" y="{y:.1f}" class="{style}">{escape(words)}</text>'
 
 
 def _path(style: str, outline: str, x: float = 0, y: float = 0) -> str:
+    """Return an SVG path, moved to a point."""
     return f'<path class="{style}" d="{outline}" transform="translate({x:.1f} {y:.1f})"/>'
 
 
 def _rect(style: str, x: float, y: float, width: float, height: float = 10) -> str:
+    """Return an SVG rectangle."""
     return f'<rect class="{style}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height}"/>'
 
 
 def _mark(name: str, x: float, y: float) -> str:
+    """Return the mark of a peer at a point."""
     return _path(f"mark p{list(MARKS).index(name)}", MARKS[name], x, y)
 
 
@@ -128,6 +132,7 @@ def _draw_table(body: list[str], name: str, bars: Sequence[Bar], panels: Sequenc
 
 
 def _draw_bar(body: list[str], bar: Bar, x: float, y: float) -> None:
+    """Add a bar with its spread, aim, peers' marks and percentage to the body of an SVG."""
     figure = next(iter(bar.percent.values()))
     body += [f"<g><title>{escape(bar.tooltip)}</title>", _rect(bar.state, x, y - 5, _at(figure.median))]
     body.append(_path("spread", f"M{x + _at(figure.low):.1f} {y:.1f}H{x + _at(figure.high):.1f}"))

@@ -180,6 +180,7 @@ def _search(moving: Sequence[AxisDigit], ndims: int, low: int, high: int) -> Ite
     coordinate = [0] * ndims
 
     def visit(i: int, base: int) -> Iterator[tuple[int, Dims]]:
+        """Yield the elements of the digits from `i` on, whose offset so far is `base`."""
         if i == len(moving):
             if low <= base < high:
                 yield base, tuple(coordinate)
@@ -205,6 +206,7 @@ def _reaches(moving: Sequence[AxisDigit]) -> tuple[list[int], list[int]]:
     """Per digit, the least and the greatest offset that it and all inside it can add; 0 after the last."""
 
     def sums(bound: Callable[[int, int], int]) -> list[int]:
+        """Return, for each index, the bound of what the digits from there on add to an offset."""
         totals = [0]
         for place in reversed(moving):
             totals.append(totals[-1] + bound(0, (place.extent - 1) * place.stride))
@@ -275,6 +277,7 @@ class _Composer:
         return Cell("data" if is_data else "padding", offset, coordinate, label, color, is_shared=is_shared)
 
     def _grid(self) -> Grid:
+        """Return the grid of the tensor: planes of the last two axes, as many as the room has space for."""
         row, column = plane_axes(self.layout.dims)
         leading = [axis for axis in range(self.layout.ndims) if axis not in (row, column)]
         long = [axis for axis in leading if self.layout.dims[axis] > 1]
@@ -294,12 +297,15 @@ class _Composer:
         )
 
     def _title_width(self, axis: int | None) -> int:
+        """Return the number of characters of the longest title `name=coordinate` of an axis."""
         return 0 if axis is None else len(f"{self.names[axis]}={self.layout.dims[axis] - 1}")
 
     def _picks(self, axis: int, room: int, cost: int = 1, gap_cost: int = 1) -> Picks:
+        """Return the coordinates of an axis to draw in `room` characters or lines."""
         return pick(self.layout.dims[axis], self._borders(axis), room, cost, gap_cost)
 
     def _borders(self, axis: int) -> list[int]:
+        """Return the coordinates of an axis at which blocks begin or the padding begins."""
         weights = [place.weight for place in self.places if place.axis == axis]
         return borders(self.layout.dims[axis], self.desc.dims[axis], weights)
 
@@ -311,6 +317,7 @@ class _Composer:
         return pick(count, [0, count - 1, *self._borders(down[-1])], max(room, 2))
 
     def _shelf(self, frame: "_Frame", number: int) -> Shelf:
+        """Return the shelf of this number: the planes at one coordinate of the axes that run down."""
         coordinate = [0] * self.layout.ndims
         for axis in reversed(frame.down):
             number, coordinate[axis] = divmod(number, self.layout.dims[axis])
@@ -319,6 +326,7 @@ class _Composer:
         return Shelf(title, tuple(planes))
 
     def _plane(self, frame: "_Frame", coordinate: list[int], number: int) -> Plane:
+        """Return the plane at a coordinate, whose last axis across has the index `number`."""
         at = list(coordinate)
         title = ""
         if frame.across is not None:
@@ -332,6 +340,7 @@ class _Composer:
         return Plane(title, tuple(tuple(cells[i : i + n]) for i in range(0, len(cells), n)))
 
     def _strip(self) -> Strip:
+        """Return the rows of memory to draw, in lines as long as a whole number of blocks where these fit."""
         before = max(len(str(self.start)), len(str(self.stop))) + 2
         coordinates = sum(len(str(n - 1)) + 1 for n in self.layout.dims)
         has_coordinates = before + coordinates <= self.room.width // 2
@@ -358,10 +367,12 @@ class _Composer:
         return [0, count - 1, 1, *(row for row in told if 0 <= row < count), count - 2]
 
     def _left_out(self, rows: Elision, length: int) -> Elision:
+        """Return the elements of hidden rows of memory: first offset and count."""
         first = self.start + rows.first * length
         return Elision(first, min(rows.count * length, self.stop - first))
 
     def _strip_row(self, number: int, length: int) -> StripRow:
+        """Return one row of memory with its cells."""
         low = self.start + number * length
         high = min(low + length, self.stop)
         offset0 = self.desc.offset0

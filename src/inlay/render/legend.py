@@ -113,14 +113,15 @@ class Legend:
 
 def legend(desc: MemoryDesc, names: Sequence[str], *, has_type: bool = True) -> Legend:
     """The words about `desc`, whatever its kind; without `has_type`, those about its layout alone."""
-    words = _words(desc, names)
+    words = _legend_of(desc, names)
     if has_type:
         return words
     title = f"{layout_name(desc)}, {_crossed(desc.dims)}" if desc.dims else "a layout of no axes"
     return Legend(title, tuple(fact for fact in words.facts if fact[0] not in ("text", "size")), words.note)
 
 
-def _words(desc: MemoryDesc, names: Sequence[str]) -> Legend:
+def _legend_of(desc: MemoryDesc, names: Sequence[str]) -> Legend:
+    """Return the legend of a descriptor of any kind, with its data type and size."""
     title = f"{layout_name(desc)}, {_crossed(desc.dims)} of {desc.data_type}" if desc.dims else "zero descriptor"
     text = ("text", f"{desc} {_crossed(desc.dims, 'x')}".rstrip())
     size = ("size", size_in_words(desc))
@@ -164,6 +165,7 @@ def layout_name(desc: MemoryDesc) -> str:
 
 
 def _untagged_name(desc: MemoryDesc) -> str:
+    """Return the name of a layout without a tag, such as its strides."""
     if desc.kind == "digits":
         return f"strides {_crossed(desc.strides)}" if desc.is_plain else "free digits"
     if desc.kind == "sparse":
@@ -176,6 +178,7 @@ def _untagged_name(desc: MemoryDesc) -> str:
 
 
 def _tag_name(tag: FormatTag) -> str:
+    """Return a tag with its alias, or as it was spelled with its abstract letters."""
     if has_roles(tag):
         return f"{tag.spelling} ({tag})"
     alias = alias_of(tag) if tag.ndims > 2 else None
@@ -259,6 +262,7 @@ def size_in_words(desc: MemoryDesc) -> str:
 
 
 def _sparse_legend(title: str, text: Fact, desc: MemoryDesc, names: Sequence[str]) -> Legend:
+    """Return the legend of a sparse descriptor."""
     stored = ("stored", stored_in_words(desc))
     if not isinstance(desc.layout, kinds.Packed):
         facts: tuple[Fact, ...] = (text, stored, ("buffers", buffers_in_words(desc, names)))
@@ -317,20 +321,23 @@ def blocks_in_words(layout: Layout, names: Sequence[str]) -> str:
 
 
 def _number(value: int) -> str:
+    """Return a dim as text; an asterisk stands for `RUNTIME`."""
     return "*" if value == RUNTIME else str(value)
 
 
 def _crossed(values: Sequence[int], cross: str = " x ") -> str:
+    """Return dims as text, joined by a multiplication sign."""
     return cross.join(map(_number, values))
 
 
 def _percent(part: int, whole: int) -> str:
-    # Only all of it is 100%.
+    """Return a share as text; only all of the whole is 100%."""
     share = 100 * part / whole
     return f"{share if part == whole else min(share, 99.9):.1f}%"
 
 
 def _bytes(count: int) -> str:
+    """Return a number of bytes as text, with units from 10,000 on."""
     exact = f"{count} bytes" if count != 1 else "1 byte"
     return exact if count < 10_000 else f"{exact} ({bytes_text(count)})"
 
@@ -366,6 +373,7 @@ def explain_offset(desc: MemoryDesc, coordinate: Dims) -> str:
 
 
 def _title(desc: MemoryDesc) -> str:
+    """Return a descriptor with its dims and padded dims."""
     dims, padded = ("x".join(map(str, values)) for values in (desc.dims, desc.padded_dims))
     return f"{desc}, {dims}" + (f" padded to {padded}" if padded != dims else "")
 

@@ -67,6 +67,7 @@ class Picture:
         return f'<div style="overflow-x:auto">\n{self.svg()}</div>\n'
 
     def _drawn(self, room: SpaceLimits) -> tuple[Legend, Scene | None]:
+        """Return the legend, and the scene in the given room; None for the scene if there is nothing to draw."""
         words = legend(self.desc, self.names, has_type=self.has_type)
         return words, None if words.note else compose(self.desc, self.names, room, self.offsets)
 
@@ -77,9 +78,11 @@ class Picture:
     __repr__ = __str__
 
     def _repr_svg_(self) -> str:
+        """Return the SVG for a notebook."""
         return self.svg()
 
     def _repr_html_(self) -> str:
+        """Return the HTML for a notebook."""
         return self.html()
 
     def save(self, path: str | Path) -> None:

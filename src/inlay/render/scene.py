@@ -70,11 +70,13 @@ def pick(count: int, wanted: Iterable[int], room: int, cost: int = 1, gap_cost: 
 
 
 def _cost(chosen: Sequence[int], count: int, cost: int, gap_cost: int) -> int:
+    """Return the length of chosen items and the gaps between them."""
     gaps = sum(isinstance(item, Elision) for item in _with_elisions(chosen, count))
     return len(chosen) * cost + gaps * gap_cost
 
 
 def _with_elisions(chosen: Sequence[int], count: int) -> Picks:
+    """Return the chosen items with an `Elision` wherever items between them are left out."""
     picks: list[int | Elision] = []
     for before, item in pairwise((-1, *chosen, count)):
         if item - before > 1:

@@ -81,6 +81,7 @@ class _Canvas:
         )
 
     def _hatch_pattern(self) -> ElementTree.Element:
+        """Return the definition of the hatching of padding."""
         defs = ElementTree.Element("defs")
         size = {"width": "6", "height": "6", "patternUnits": "userSpaceOnUse", "patternTransform": "rotate(45)"}
         pattern = ElementTree.SubElement(defs, "pattern", {"id": self.hatch, **size})
@@ -127,6 +128,7 @@ class _Canvas:
         self.right = max(self.right, x + width)
 
     def _tooltip(self, cell: Cell, names: Sequence[str]) -> str:
+        """Return the text that a browser shows for a cell: coordinate, offset and byte."""
         where = f"offset {cell.offset}, {self._byte(cell.offset)}"
         if cell.coordinate is None:
             return f"{where}: belongs to no element"
@@ -137,6 +139,7 @@ class _Canvas:
         )
 
     def _byte(self, offset: int) -> str:
+        """Return the byte of an offset in words."""
         bits = self.data_type.bits if self.data_type is not None else 8
         if bits < 8:
             return f"byte {offset // 2}, {'high' if offset % 2 else 'low'} half"
@@ -162,6 +165,7 @@ class _Canvas:
             self.y += _LINE
 
     def _shelf(self, scene: Scene, shelf: Shelf, frame: _SvgFrame) -> None:
+        """Draw a shelf: titles of its planes, column numbers, rows of cells."""
         grid = scene.grid
         if shelf.title or any(isinstance(plane, Elision) or plane.title for plane in shelf.planes):
             self.text(_MARGIN, self.y + 8, shelf.title, "strong")
@@ -183,12 +187,14 @@ class _Canvas:
         self.y = top + len(grid.rows) * _CELL + 18
 
     def _across(self, grid: Grid, shelf: Shelf, frame: _SvgFrame) -> Iterator[tuple[float, Plane | Elision]]:
+        """Yield each plane of a shelf with its left edge."""
         x = _MARGIN + frame.gutter
         for plane in shelf.planes:
             yield x, plane
             x += frame.plane(grid, plane)
 
     def _plane(self, scene: Scene, plane: Plane, x: float, top: float, width: float) -> None:
+        """Draw a plane with its column numbers."""
         for j, column in enumerate(scene.grid.columns):
             name = f"{scene.grid.column_name}=" if j == 0 and width > 3.5 * _EM else ""
             word = _ACROSS if isinstance(column, Elision) else f"{name}{column}"
@@ -223,6 +229,7 @@ class _Canvas:
             self.y += _CELL + 4
 
     def _edges(self, strip: Strip, cells: Sequence[Cell], x: float, width: float) -> None:
+        """Draw a wall left of each cell that starts a block."""
         starts = [x + i * width for i, cell in enumerate(cells) if cell.starts_block]
         path = "".join(f"M{px(at)} {px(self.y - 1)}v{_CELL + 2}" for at in starts)
         if path and strip.row_length > 1:
@@ -244,6 +251,7 @@ class _Canvas:
 
 
 def _cell_width(scene: Scene) -> float:
+    """Return the width of a cell in pixels."""
     return max(26.0, (scene.label_width + 1) * _EM + 3)
 
 

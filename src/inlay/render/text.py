@@ -140,6 +140,7 @@ class _TextDrawing:
         self.glyphs = terminal.glyphs
 
     def words(self, legend: Legend) -> Iterator[list[Span]]:
+        """Yield the lines of the legend: title, facts with their names, note."""
         yield from ([(line, _BOLD)] for line in self._wrapped(legend.title))
         for name, fact in legend.facts:
             for i, line in enumerate(self._wrapped(fact, _FACT_WIDTH)):
@@ -147,9 +148,11 @@ class _TextDrawing:
         yield from ([(line, "")] for line in self._wrapped(legend.note))
 
     def _wrapped(self, text: str, indent: int = 0) -> list[str]:
+        """Return `text` in lines of the terminal's width less `indent` characters."""
         return textwrap.wrap(text, self.terminal.width - indent, break_on_hyphens=False)
 
     def grid(self, scene: Scene) -> Iterator[list[Span]]:
+        """Yield the lines of the tensor: heading, each shelf (a row of planes side by side), count of hidden planes."""
         grid = scene.grid
         heading = f"Tensor: {grid.row_name} runs down, " if grid.row_name else "Tensor: "
         yield from ([(line, _BOLD)] for line in self._wrapped(f"{heading}{grid.column_name} across"))
@@ -164,12 +167,14 @@ class _TextDrawing:
         yield from ([(line, _DIM)] for line in self._wrapped(self._left_out(grid)))
 
     def _gutter(self, grid: Grid) -> int:
+        """Return the number of characters left of the cells: the longest row name or shelf title, and a space."""
         titles = [len(shelf.title) for shelf in grid.shelves if isinstance(shelf, Shelf)]
         last = max((row for row in grid.rows if isinstance(row, int)), default=0)
         row = len(f"{grid.row_name}={last}") if grid.row_name else 0
         return max([row, *titles]) + 1
 
     def _left_out(self, grid: Grid) -> str:
+        """Return the words on hidden planes, rows and columns; an empty text if all are shown."""
         hidden = [(grid.planes, grid.planes_shown, "planes")]
         for picks, word in ((grid.rows, "rows"), (grid.columns, "columns")):
             shown = sum(isinstance(item, int) for item in picks)
@@ -180,6 +185,7 @@ class _TextDrawing:
         return f"{self.glyphs.across} {', '.join(words)}" if words else ""
 
     def _shelf(self, scene: Scene, shelf: Shelf, gutter: int) -> Iterator[list[Span]]:
+        """Yield the lines of a shelf: titles of its planes, column numbers, and a line for each row."""
         grid, width = scene.grid, self._cell_width(scene)
         if shelf.title or any(isinstance(p, Elision) or p.title for p in shelf.planes):
             titles = [self._title(plane, self._plane_width(grid, plane, width)) for plane in shelf.planes]
@@ -190,20 +196,24 @@ class _TextDrawing:
             yield [(self._row_name(grid, i, row).ljust(gutter), _DIM), *self._row(grid, shelf, i, width)]
 
     def _cell_width(self, scene: Scene) -> int:
+        """Return the number of characters of a cell: border, letter of the block where there are no colors, label."""
         return scene.label_width + 1 + (self.terminal.colors == 0)
 
     def _plane_width(self, grid: Grid, plane: Plane | Elision, width: int) -> int:
+        """Return the number of characters of a plane, or of the mark of hidden planes."""
         if isinstance(plane, Elision):
             return _ELISION_WIDTH
         return max(len(grid.columns) * width, len(plane.title)) + 1
 
     def _title(self, plane: Plane | Elision, width: int) -> Span:
+        """Return the title of a plane, or the number of hidden planes."""
         if isinstance(plane, Elision):
             count = f"+{plane.count}"
             return ((count if len(count) < width else self.glyphs.across).center(width), _DIM)
         return (f" {plane.title}".ljust(width), _BOLD)
 
     def _headings(self, grid: Grid, shelf: Shelf, width: int) -> Iterator[Span]:
+        """Yield the column numbers of each plane of a shelf."""
         for plane in shelf.planes:
             text = ""
             for i, column in enumerate(grid.columns) if isinstance(plane, Plane) else ():
@@ -213,6 +223,7 @@ class _TextDrawing:
             yield (text.ljust(self._plane_width(grid, plane, width)), _DIM)
 
     def _row_name(self, grid: Grid, i: int, row: int | Elision) -> str:
+        """Return the name of row `i` of the grid: axis and number in the first row, then the number."""
         if isinstance(row, Elision):
             return self.glyphs.down
         return (
@@ -220,6 +231,7 @@ class _TextDrawing:
         )
 
     def _row(self, grid: Grid, shelf: Shelf, i: int, width: int) -> Iterator[Span]:
+        """Yield the cells of row `i` of each plane of a shelf."""
         for plane in shelf.planes:
             whole = self._plane_width(grid, plane, width)
             if isinstance(plane, Elision):
@@ -231,6 +243,7 @@ class _TextDrawing:
             yield (" " * (whole - len(grid.columns) * width), "")
 
     def strip(self, scene: Scene) -> Iterator[list[Span]]:
+        """Yield the lines of memory: a heading, and for each row its first offset, coordinate and cells."""
         strip = scene.strip
         yield from ([(line, _BOLD)] for line in self._wrapped(f"Memory: {strip_words(scene)}"))
         prefix = scene.offset_width
@@ -243,15 +256,18 @@ class _TextDrawing:
                 yield [(self._beside(scene, row), _DIM), *cells]
 
     def _border(self, cell: Cell) -> str:
+        """Return the character left of a cell: a wall at the first cell of a block."""
         return self.glyphs.border if cell.starts_block else " "
 
     def _beside(self, scene: Scene, row: StripRow) -> str:
+        """Return the text left of a row of memory: its first offset and, where there is room, its coordinate."""
         offset = f"{row.offset:>{scene.offset_width}}: "
         if not scene.strip.has_coordinates:
             return offset
         return offset + coordinate_text(row.cells[0]).ljust(scene.coordinate_width) + " "
 
     def _cell(self, cell: Cell, width: int, before: str) -> Span:
+        """Return a cell of `width` characters, of which `before` is the first."""
         mark = "" if self.terminal.colors or cell.kind == "gap" else LETTERS[cell.color]
         room = width - 1
         label = cell.label + "+" * cell.is_shared
@@ -264,11 +280,13 @@ class _TextDrawing:
         return before + text, self._style(cell)
 
     def _style(self, cell: Cell) -> str:
+        """Return the style of a cell: the background of its block, or dim for a gap."""
         if cell.kind == "gap":
             return _DIM
         return f"30;{_background(cell.color, self.terminal.colors)}"
 
     def key(self, scene: Scene) -> Iterator[list[Span]]:
+        """Yield the lines that explain one example of each kind of cell."""
         width = self._cell_width(scene)
         for example, meaning in examples(scene, "" if self.terminal.colors else "the letter of its block, "):
             yield from self._meaning(self._cell(example, width, " "), meaning)
@@ -276,6 +294,7 @@ class _TextDrawing:
             yield from self._meaning(("+".rjust(width), ""), SHARED)
 
     def _meaning(self, example: Span, words: str) -> Iterator[list[Span]]:
+        """Yield the lines of an explanation, the first with its example."""
         indent = len(example[0]) + 2
         for i, line in enumerate(self._wrapped(words, min(indent, self.terminal.width // 2))):
             yield [(" " * indent, "") if i else example, ("" if i else "  ", ""), (line, "")]
@@ -307,6 +326,7 @@ def coordinate_text(cell: Cell) -> str:
 
 
 def _background(color: int, depth: Colors) -> str:
+    """Return the parameters of the escape sequence for a background of `TERMINAL_256` or `TERMINAL_16`."""
     return f"48;5;{TERMINAL_256[color]}" if depth == 256 else str(TERMINAL_16[color])
 
 

@@ -125,12 +125,14 @@ def store_decision(problem: ReorderProblem, target: Target, decision: Decision) 
 
 
 def _table(target: Target) -> TimingTable:
+    """Return the table of stored decisions for this target, its cache sizes and number of threads."""
     return TimingTable(
         KIND, _VERSION, cache_key(canonical_text((_capacities(), get_num_threads())), target), most=_MOST
     )
 
 
 def _key(problem: ReorderProblem) -> str:
+    """Return the key of a problem in the table."""
     types = (problem.src_type.name, problem.dst_type.name)
     offsets = (problem.src_offset, problem.dst_offset)
     return cache.object_key(canonical_text((problem.axes, types, offsets, problem.attributes, problem.factor)))
@@ -170,6 +172,7 @@ _ALLOWED: Mapping[str, Sequence[object]] = {
 
 
 def _is_sound(decision: Decision) -> bool:
+    """Return whether the fields of a decision, which may come from a damaged file, have valid values."""
     # Only measured decisions are stored, so 0 seconds is not valid. The types of fields from a file are not known.
     fields_with_ranges = ((getattr(decision.choice, name), allowed) for name, allowed in _ALLOWED.items())
     numbers: tuple[Any, ...] = (decision.gain, decision.seconds)

@@ -396,16 +396,17 @@ def _subset_sums(parts: list[int]) -> Words:
 def is_byte_aligned(problem: ReorderProblem, schedule: Schedule) -> bool:
     """Return whether every register of `schedule` begins at a whole byte on both sides.
 
-    Registers of one element satisfy this by definition: their addresses are in nibbles.
+    A tile of one element needs no alignment, since its kernel addresses single nibbles.
     """
     tile, loops = schedule.tile, schedule.nest.loops
     if not tile.lane_bits:
         return True
     sides = ((problem.src_type, problem.src_offset), (problem.dst_type, problem.dst_offset))
-    for side, (kind, start) in enumerate(sides):
-        if kind.is_sub_byte:
+    for side, (data_type, start) in enumerate(sides):
+        if data_type.is_sub_byte:
+            # A loop has a stride or a table of offsets. _register_offsets includes the tables of loops that are partly
+            # in the tile (step > 1).
             outer = [(o.step, loops[o.loop].maps[side]) for o in schedule.outer]
-            # A table inside the tile (step > 1) is part of the register offsets.
             steps = [np.multiply(offsets, step) for step, offsets in outer if isinstance(offsets, int) or step == 1]
             offsets_in_nibbles = (start, _register_offsets(schedule, side), *steps)
             if any(np.any(np.bitwise_and(offset, 1)) for offset in offsets_in_nibbles):

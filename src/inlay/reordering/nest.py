@@ -238,14 +238,13 @@ _GREATEST_ODD = 31  # largest odd extent by which registers are deinterleaved
 def split_odd_factor(nest: LoopNest, side: str, lanes: int) -> tuple[LoopNest, int, int] | None:
     """Isolate the odd factor of the loops that are contiguous on `side`, if it lies below `lanes` contiguous elements.
 
-    A loop over 24 channels becomes loops of 8 and 3. Odd loops that continue the contiguous row are joined with the odd
-    one: the 3 columns and 3 rows of a convolution kernel become one loop of 9, with a table of offsets on the other
-    side.
+    A loop over 24 channels becomes loops of 8 and 3. Further loops of odd extent that continue the contiguous row are
+    joined with the one of 3: the 3 columns and 3 rows of a convolution kernel become one loop of 9, with a table of
+    offsets on the other side.
 
     Returns:
-        The new nest, the number of its odd loop, and the number of contiguous elements below that loop. None if the
-            first
-        `lanes` contiguous elements have no odd factor, or if a guard or a table prevents the split.
+        The new nest, the number of its loop of odd extent, and the number of contiguous elements below that loop. None
+        if the first `lanes` contiguous elements have no odd factor, or if a guard or a table prevents the split.
     """
     other = "dst" if side == "src" else "src"
     stride = 1
@@ -266,7 +265,10 @@ def split_odd_factor(nest: LoopNest, side: str, lanes: int) -> tuple[LoopNest, i
 
 
 def _join_odd_loops(nest: LoopNest, i: int, side: str) -> tuple[LoopNest, int]:
-    """Join loop `i` with the odd loops that continue it on `side`; return the nest and the joined loop's number."""
+    """Join loop `i` with the loops that continue it on `side`, while the joint extent is odd and not too great.
+
+    A loop of guarded coordinates ends the sequence. Return the nest and the joined loop's number.
+    """
     chain = [i]
     start = getattr(nest.loops[i], side)
     extent = nest.loops[i].extent

@@ -13,13 +13,14 @@ offset; coordinates of padding are set to zero; no other bit of a buffer changes
 not fused.
 
     y   = (x - src_zero_point) * src_scale
-    y   = y * scale_adjust                      if the extras of the destination have it
+    y   = y * scale_adjust                      if the extras of the destination have it and the source's have not
     y   = y + sum * old
     y   = y / dst_scale + dst_zero_point
     dst = convert(y)
 
-**Numbers** are held in the working type: f64 if either side is f64 or s64, or if 32-bit integers have zero points and
-nothing else; f32 otherwise. Decoding is exact except for s32 in f32 and s64 in f64, which are rounded.
+**Numbers** are held in the working type: f64 if either side is f64 or s64, or if both are integers, one of them s32,
+and the formula has no scale, sum or scale_adjust; else f32. Decoding is exact except for s32 in f32 and s64 in f64,
+which are rounded.
 
 A float type with E exponent bits and M mantissa bits has the codes 0, 1, 2, ... in the order of magnitude, evenly
 spaced between powers of two. So one formula encodes a number x; with e its exponent, or the lowest exponent if less,
@@ -229,7 +230,7 @@ def evaluate_formula(
     src, dst = types
     if src == dst and not attributes.computes and factor == 1:
         return codes
-    working = working_type(src, dst, is_scaled=attributes.scales or factor != 1)
+    working = working_type(src, dst, has_factor=attributes.scales or factor != 1)
     y = decode(codes, src, working)
     used = {
         name: _broadcast(decode(values[name], attributes.entry(name).type, working), codes.shape)
@@ -263,13 +264,17 @@ def _broadcast(values: Numbers, dims: Dims) -> Numbers:
     return np.broadcast_to(values, dims)
 
 
-def working_type(src: DataType, dst: DataType, *, is_scaled: bool = True) -> str:
+def working_type(src: DataType, dst: DataType, *, has_factor: bool = True) -> str:
     """Return the name of the working type between two types.
 
-    Integers without scales and sum are computed exactly: those of 32 bits in f64.
+    Args:
+        src: type of the source.
+        dst: type of the destination.
+        has_factor: whether the formula has a scale, a sum or scale_adjust. Without one, integers are computed exactly:
+            those of 32 bits in f64.
     """
     names = {src.name, dst.name}
-    is_exact = not is_scaled and src.kind != "float" and dst.kind != "float"
+    is_exact = not has_factor and src.kind != "float" and dst.kind != "float"
     return "f64" if names & {"f64", "s64"} or (is_exact and "s32" in names) else "f32"
 
 
@@ -330,10 +335,10 @@ def _nans(is_negative: Any, magnitudes: Any, data_type: DataType, working: str) 
 def encode(values: Numbers, data_type: DataType, fractions: Fractions = None) -> Codes:
     """Convert numbers to codes, rounded once: to nearest, ties to even, or stochastically.
 
-    Numbers outside the range of an integer type are clamped to it first, above to the greatest number of the working
-    type in it (2147483520 for s32 from f32); NaN becomes 0. A NaN keeps its sign and the high bits of its payload in a
-    float type; f4_e2m1 has no NaN and gets 6 with the sign. e8m0 keeps the exponent alone: it never rounds, drops the
-    sign, and represents infinities as NaN.
+    Numbers outside the range of an integer type are clamped first; the upper limit is the greatest integer of the range
+    that the working type can represent (2147483520 for s32 from f32). NaN becomes 0. A NaN keeps its sign and the high
+    bits of its payload in a float type; f4_e2m1 has no NaN and gets 6 with the sign. e8m0 keeps the exponent alone: it
+    never rounds, drops the sign, and represents infinities as NaN.
     """
     if data_type.kind != "float":
         return _integer_codes(values, data_type, fractions)
@@ -406,7 +411,7 @@ def _mix(hashed: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
 # Compensation
 
 
-_WEIGHTS = {S8S8: -128, ASYMMETRIC_SRC: -1}
+_SUM_FACTORS = {S8S8: -128, ASYMMETRIC_SRC: -1}
 
 
 def write_compensation(desc: MemoryDesc, buffer: Bytes, codes: Codes) -> None:
@@ -416,7 +421,7 @@ def write_compensation(desc: MemoryDesc, buffer: Bytes, codes: Codes) -> None:
     masks = {S8S8: desc.extras.compensation_mask, ASYMMETRIC_SRC: desc.extras.asymmetric_mask}
     for flag, nbytes in sizes.items():
         if prod(desc.dims):
-            numbers = _channel_sums(desc, codes, masks[flag]) * _WEIGHTS[flag]
+            numbers = _channel_sums(desc, codes, masks[flag]) * _SUM_FACTORS[flag]
             buffer[at : at + nbytes] = numbers.astype(np.int32).ravel().view(np.uint8)
         at += nbytes
 

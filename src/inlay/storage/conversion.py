@@ -218,7 +218,11 @@ def _plan_step(
 
 
 def _copy_step(tensor: StoredTensor, src: MemoryDesc | None) -> ConversionStep:
-    """Return the step that copies a tensor unchanged; a descriptor from a rule of `from_` is stored in the new file."""
+    """Return the step that copies a tensor unchanged.
+
+    `src` is its descriptor, None if it has none. If the caller described the tensor differently from the file, the new
+    file stores the caller's descriptor.
+    """
     if src is None or src == tensor.desc:
         entry = TensorEntry(tensor.name, tensor.stored_type, tensor.shape, tensor.nbytes)
         return ConversionStep(tensor, None, tensor.desc, entry)

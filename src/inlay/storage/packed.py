@@ -294,6 +294,7 @@ def _layout(padded_dims: Dims, digits: object) -> Layout:
 
 
 def _list(value: object, what: str) -> list[object]:
+    """Return `value` if it is a list, else raise InvalidArguments."""
     if not isinstance(value, list):
         raise InvalidArguments(f"{what} must be a list, not {value!r}")
     return value
@@ -309,6 +310,7 @@ def _integers(value: object, what: str) -> Dims:
 
 
 def _text(value: object, what: str) -> str:
+    """Return `value` if it is a text, else raise InvalidArguments."""
     if not isinstance(value, str):
         raise InvalidArguments(f"{what} must be a text, not {value!r}")
     return value
@@ -337,6 +339,7 @@ def _parse_descriptions(path: Path, text: str | None, entries: Sequence[TensorEn
 
 
 def _damaged_text(path: Path, reason: str) -> FileError:
+    """Return the error for a damaged layout text."""
     return FileError(f"cannot read {path}: its layout text is damaged, {reason}; convert the original again")
 
 

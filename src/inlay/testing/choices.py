@@ -134,6 +134,7 @@ _METHODS = ("integer", "pick", "several", "shuffled")
 
 
 def _require_choices(name: str, value: object) -> None:
+    """Raise InvalidArguments unless `value` is a source of choices."""
     if isinstance(value, type) or not all(callable(getattr(value, method, None)) for method in _METHODS):
         raise InvalidArguments(f"{name} is {shown(value)}: give a source of choices, such as Seeded(3)")
 
@@ -150,6 +151,7 @@ def _require_small_dims(name: str, value: object) -> None:
 
 
 def _require_desc(name: str, value: object) -> None:
+    """Raise InvalidArguments unless `value` is a MemoryDesc."""
     if not isinstance(value, MemoryDesc):
         raise InvalidArguments(f"{name} is {shown(value)}: give a MemoryDesc")
 
@@ -159,10 +161,12 @@ Rule: TypeAlias = Callable[[str, object], object]
 
 
 def _integer_rule(least: int, most: int) -> Rule:
+    """Return the rule of an integer from `least` to `most`."""
     return lambda name, value: as_integer(name, value, least, most)
 
 
 def _require_data_type(name: str, value: object) -> None:
+    """Raise InvalidArguments unless `value` is a data type."""
     as_data_type(value)  # type: ignore[arg-type]
 
 

@@ -67,8 +67,8 @@ def draw_tag(choose: Choices, ndims: int | None = None, *, min_blocks: int = 0, 
     count = choose.integer(1, 6) if ndims is None else ndims
     if not count or min_blocks > max_blocks:
         raise InvalidArguments(
-            f"a tag of {count} axes with {min_blocks} to {max_blocks} blocks cannot be drawn: give 1 axis or more, and "
-            "as many blocks at most as at least"
+            f"a tag of {count} axes with {min_blocks} to {max_blocks} blocks cannot be drawn: give at least 1 axis, "
+            "and max_blocks not less than min_blocks"
         )
     order = tuple(choose.shuffled(range(count)))
     blocks = choose.several([(i, size) for i in range(count) for size in BLOCK_SIZES], min_blocks, max_blocks)
@@ -208,7 +208,7 @@ def _draw_broadcast(choose: Choices, dims: Dims, data_type: DataType) -> MemoryD
 def draw_reorder_problem(
     choose: Choices, *, sub_byte: bool = False, convert: bool = False, large: bool = False
 ) -> tuple[MemoryDesc, MemoryDesc]:
-    """Draw a source and a destination of equal dims that a reorder accepts: see `reorder_problems`."""
+    """Draw a source and a destination of equal dims that a reorder accepts: see `inlay.testing.reorder_problems`."""
     if convert:
         src_type, dst_type = (as_data_type(choose.pick(CONVERTIBLE)) for _ in range(2))
     else:

@@ -16,6 +16,7 @@ from typing import Any
 
 from inlay.arguments import as_integer
 from inlay.descriptor import Extras, MemoryDesc
+from inlay.descriptor.extras import ASYMMETRIC_SRC, GPU, GPU_BACKWARD, GPU_SWAPPED, RNN_U8S8, S8S8, SCALE_ADJUST
 from inlay.errors import InlayError
 from inlay.layout import RUNTIME, Dims
 from inlay.reordering.attributes import QUANTIZATION_TYPES, Attributes, Groups, QuantizationAttribute, ZeroPoints
@@ -32,22 +33,23 @@ _SOURCES = ("kind", "kind", "layout", "layout", "layout", "flagged", "opaque", "
 def draw_extras(choose: Choices, ndims: int, *, gpu: bool = False) -> Extras:
     """Draw extras of int8 weights: flags, masks of one or more of `ndims` axes, scale; GPU flags too if `gpu`."""
     as_integer("ndims", ndims, 1)
-    flags = choose.integer(1, 31)
+    flags = choose.integer(1, GPU - 1)
     if gpu:
-        flags = choose.pick((flags, flags, flags | 32, 32, 96, 224))
+        gpu_flags = (GPU, GPU | GPU_BACKWARD, GPU | GPU_BACKWARD | GPU_SWAPPED)
+        flags = choose.pick((flags, flags, flags | GPU, *gpu_flags))
     return extras_of(choose, flags, ndims)
 
 
 def extras_of(choose: Choices, flags: int, ndims: int) -> Extras:
     """Draw extras with these flags, and with the masks, scale and sizes that the flags require."""
-    geometry = choose.pick(((), tuple(range(12)))) if flags & 32 else ()
+    geometry = choose.pick(((), tuple(range(12)))) if flags & GPU else ()
     return Extras(
         flags,
-        compensation_mask=choose.integer(1, 2**ndims - 1) if flags & 5 else 0,
-        scale_adjust=choose.pick(_SCALES) if flags & 2 else 1.0,
-        asymmetric_mask=choose.integer(1, 2**ndims - 1) if flags & 8 else 0,
+        compensation_mask=choose.integer(1, 2**ndims - 1) if flags & (S8S8 | RNN_U8S8) else 0,
+        scale_adjust=choose.pick(_SCALES) if flags & SCALE_ADJUST else 1.0,
+        asymmetric_mask=choose.integer(1, 2**ndims - 1) if flags & ASYMMETRIC_SRC else 0,
         gpu_geometry=geometry,
-        gpu_nbytes=4 * choose.integer(0, 99) if flags & 32 else 0,
+        gpu_nbytes=4 * choose.integer(0, 99) if flags & GPU else 0,
     )
 
 
@@ -57,7 +59,8 @@ def draw_flagged(choose: Choices, *, gpu: bool = False) -> MemoryDesc:
     desc = draw_descriptor(choose)
     layout, data_type = desc.require_layout("extras")
     extras = draw_extras(choose, desc.ndims, gpu=gpu)
-    # Some views of 4-bit elements have strides that no constructor accepts: return them without extras.
+    # Some views of 4-bit elements have strides that no constructor accepts: from_layout then gives the zero descriptor,
+    # and the view is returned without extras.
     flagged = MemoryDesc.from_layout(
         layout, data_type, dims=desc.dims, offset0=desc.offset0, extras=extras, allow_empty=True
     )
@@ -108,12 +111,16 @@ def draw_unbound(choose: Choices) -> tuple[MemoryDesc, MemoryDesc, str]:
 
 
 _EITHER = (False, True)
-_FLAGS = (1, 8, 9, 2, 3, 10, 11)
+_BOTH = S8S8 | ASYMMETRIC_SRC
+_WEIGHT_FLAGS = (
+    *(S8S8, ASYMMETRIC_SRC, _BOTH),
+    *(SCALE_ADJUST, S8S8 | SCALE_ADJUST, ASYMMETRIC_SRC | SCALE_ADJUST, _BOTH | SCALE_ADJUST),
+)
 
 
 @check_arguments()
 def draw_attributes(choose: Choices, src: MemoryDesc, dst: MemoryDesc) -> Attributes:
-    """Draw attributes, possibly none, that a reorder between these descriptors accepts: see `attributes`."""
+    """Draw attributes, possibly none, that a reorder between these descriptors accepts (`inlay.testing.attributes`)."""
     fields: dict[str, Any] = {}
     for name, kind in QUANTIZATION_TYPES.items():
         _, data_type = (src if name.startswith("src") else dst).require_layout(name)
@@ -136,7 +143,7 @@ def _draw_entry(
         groups = (_draw_divisor(choose, dims[-2]), _draw_divisor(choose, dims[-1]))
     if name == "dst_zero_points":
         return kind(mask)
-    # The last two types require a mask other than 0.
+    # The last two of TYPES, s4 and u4, require a mask other than 0.
     return kind(mask, groups, choose.pick(kind.TYPES if mask else kind.TYPES[:-2]))
 
 
@@ -147,10 +154,10 @@ def _draw_divisor(choose: Choices, n: int) -> int:
 
 @check_arguments()
 def draw_weight_problem(choose: Choices, *, large: bool = False) -> tuple[MemoryDesc, MemoryDesc]:
-    """Draw a source, and int8 weights of the same dims with compensation in their extras: see `weight_problems`."""
+    """Draw a source, and int8 weights of the same dims with compensation: see `inlay.testing.weight_problems`."""
     dims = draw_tile_shape(choose) if large else draw_shape(choose)
     src = draw_descriptor(choose, dims, broadcast=True)
-    extras = extras_of(choose, choose.pick(_FLAGS), len(dims))
+    extras = extras_of(choose, choose.pick(_WEIGHT_FLAGS), len(dims))
     layout, data_type = draw_descriptor(choose, dims, "s8").require_layout("weights")
     try:
         weights = MemoryDesc.from_layout(layout, data_type, dims=dims, extras=extras)

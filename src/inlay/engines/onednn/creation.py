@@ -277,7 +277,7 @@ def _multi_source_arguments(engine: LibraryEngine, operation: Operation) -> list
     pointers = (c_void_p * count)(*(engine.descriptors.convert(desc).pointer for desc in sources))
     dst = engine.descriptors.convert(_require_desc(operation, "dst")).pointer
     if operation.kind == "concat":
-        return [dst, count, _count(operation, "axis"), pointers]
+        return [dst, count, _integer(operation, "axis"), pointers]
     return [dst, count, _floats(operation, "scales", count), pointers]
 
 
@@ -302,7 +302,7 @@ def _getter(row: tuple[str, str, str], word: str) -> ArgumentGetter:
     if word in _GETTERS:
         return _GETTERS[word]
     if word in _COUNTS:
-        return lambda engine, operation, hint: _count(operation, word)
+        return lambda engine, operation, hint: _integer(operation, word)
     if word == "algorithm":
         table = abi.ALGORITHMS[row[0]]
         return lambda engine, operation, hint: algorithm_code(table, row[0], _parameter(operation, word))
@@ -409,7 +409,7 @@ def _dims_array(values: tuple[Any, ...], word: str, kind: str, ndims: int) -> An
     return abi.DIMS(*values)
 
 
-def _count(operation: Operation, word: str) -> int:
+def _integer(operation: Operation, word: str) -> int:
     """Return a parameter of `_COUNTS`, whose range is checked."""
     value = _parameter(operation, word)
     least, most = 1, _LARGEST

@@ -55,6 +55,7 @@ def channel_layout(desc: MemoryDesc) -> ChannelLayout:
 
 @lru_cache(maxsize=8192)
 def _channel_layout(desc: MemoryDesc, _: Hashable) -> ChannelLayout:
+    """Return the layout of the channels of a descriptor."""
     tag = desc.tag or ""
     letters = LETTERS[: desc.ndims]
     if found := _BLOCKED.fullmatch(tag):
@@ -293,6 +294,7 @@ def _deconvolution(operation: Operation, isa: str) -> KernelModel | None:
 
 
 def _matmul(operation: Operation, isa: str) -> KernelModel | None:
+    """Model an inner product or matrix product."""
     if any(channel_layout(operation.descs[name]).kind == "blocked" for name in ("src", "dst")):
         return None
     is_free = operation.descs["weights"].kind == "any" or bool(operation.descs["weights"].inner_blocks)
@@ -302,6 +304,7 @@ def _matmul(operation: Operation, isa: str) -> KernelModel | None:
 
 
 def _binary(operation: Operation, isa: str) -> KernelModel | None:
+    """Model an element-wise operation on two tensors."""
     first, second, dst = (operation.descs[name] for name in ("src_0", "src_1", "dst"))
     shape = channel_layout(first)
     if not has_same_channel_layout(first, dst):
@@ -325,6 +328,7 @@ _LARGEST_WINDOW = 400
 
 
 def _pooling(operation: Operation, isa: str) -> KernelModel | None:
+    """Model a pooling."""
     src = channel_layout(operation.descs["src"])
     if not has_same_channel_layout(operation.descs["src"], operation.descs["dst"]):
         return None
@@ -346,6 +350,7 @@ def _bandwidth_rule(
     """
 
     def rule(operation: Operation, isa: str) -> KernelModel | None:
+        """Model an operation that is limited by memory bandwidth."""
         src = channel_layout(operation.descs["src"])
         if not has_same_channel_layout(operation.descs["src"], operation.descs["dst"]):
             return None
@@ -396,6 +401,7 @@ def _concat_or_sum(operation: Operation, isa: str) -> KernelModel:
 
 
 def _resampling(operation: Operation, isa: str) -> KernelModel | None:
+    """Model a resampling."""
     found = _bandwidth_rule(5.0, 2.0, 2.0)(operation, isa)
     is_slow = channel_layout(operation.descs["src"]).kind == "ncx" and operation.parameters["algorithm"] == "linear"
     return replace(found, traffic_factor=20.0) if found is not None and is_slow else found
@@ -489,4 +495,5 @@ def _follow_source(operation: Operation) -> Callable[[MemoryDesc], str | None]:
 
 
 def _tag_like(found: ChannelLayout, desc: MemoryDesc) -> str | None:
+    """Return the tag with a channel layout for the axes of a descriptor; None if there is none."""
     return None if found.kind == "other" else tag_of(found, desc.ndims)

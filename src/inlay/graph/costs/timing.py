@@ -140,6 +140,7 @@ class Bench:
 
     @property
     def _is_past_deadline(self) -> bool:
+        """Return whether the time to measure has run out."""
         return self._clock() >= self.deadline
 
     def measure(self, implementations: Sequence[Implementation]) -> list[MeasuredTime | None]:
@@ -215,6 +216,7 @@ class Bench:
         return wait_disturbs(self._waited() - before, seconds)
 
     def _create_yardstick(self) -> Call:
+        """Return the call whose time shows whether the machine is disturbed."""
         implementation = self._engine.create(YARDSTICK)
         memories = {
             name: Memory(desc, _harmless_bytes(_byte_extent(desc))) for name, desc in implementation.descs.items()
@@ -327,6 +329,7 @@ def _byte_extent(desc: MemoryDesc) -> int:
 
 
 def _copy_bytes(buffer: Bytes) -> Bytes:
+    """Return a copy of a buffer with the alignment of memory."""
     copy = allocate(buffer.size)
     copy[:] = buffer
     return copy

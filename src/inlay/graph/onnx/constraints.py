@@ -268,7 +268,7 @@ def _recurrent(inputs: NodeInputs) -> str:
 
 
 def _gather_tuples(inputs: NodeInputs) -> str:
-    """Check constant tuples of indices against the dims of the data."""
+    """Return what is wrong with constant tuples of indices for the dims of the data, or an empty text."""
     src, indices = inputs.dims(0) or (), inputs.value(1)
     batch = int(inputs.attribute("batch_dims", 0)) if inputs.node.operator == "GatherND" else 0
     if indices is None or not indices.ndim or not indices.size:
@@ -280,7 +280,7 @@ def _gather_tuples(inputs: NodeInputs) -> str:
 
 
 def _gather(inputs: NodeInputs) -> str:
-    """Check the axis, and constant indices against its extent."""
+    """Return what is wrong with the axis, or with constant indices for its extent, or an empty text."""
     src, indices, axis = inputs.dims(0) or (), inputs.value(1), int(inputs.attribute("axis", 0))
     wrong = _axis_fault(axis, src)
     return wrong or ("" if indices is None else _range_fault(indices, src[axis], axis % len(src)))

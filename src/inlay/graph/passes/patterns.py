@@ -167,8 +167,8 @@ def _match_formula(rewriter: NetworkRewriter, number: float, x: str, factor: str
 
 
 def _match_gelu(rewriter: NetworkRewriter, number: float, x: str, factor: str) -> Match:
-    """Match Gelu: 0.5 x (1 + erf(x / sqrt 2)), or its approximation by tanh."""
-    inner = _added_to(rewriter, factor, 1)
+    """Match `number` * `x` * `factor` as Gelu: 0.5 x (1 + erf(x / sqrt 2)), or its approximation by tanh."""
+    inner = _other_addend(rewriter, factor, 1)
     node = None if inner is None else rewriter.producer(inner)
     if node is None or not _is_close(number, 0.5):
         return None
@@ -210,7 +210,7 @@ def _match_hard_swish(rewriter: NetworkRewriter, number: float, x: str, factor: 
         same = node.inputs[0] == x and _is_close(number, 1) and _is_close(alpha, 1 / 6) and _is_close(beta, 0.5)
         return ("HardSwish", {}) if same else None
     if node.operator == "Clip" and _is_close(number, 1 / 6) and _clip_bounds(rewriter, node) == (0, 6):
-        return ("HardSwish", {}) if _added_to(rewriter, node.inputs[0], 3) == x else None
+        return ("HardSwish", {}) if _other_addend(rewriter, node.inputs[0], 3) == x else None
     return None
 
 
@@ -266,7 +266,7 @@ def _is_multiple(rewriter: NetworkRewriter, name: str, x: str, number: float) ->
     return any(tensors == (x,) and _is_close(factor, number) for factor, tensors in _products(rewriter, name, 1))
 
 
-def _added_to(rewriter: NetworkRewriter, name: str, number: float) -> str | None:
+def _other_addend(rewriter: NetworkRewriter, name: str, number: float) -> str | None:
     """Return the tensor to which a node adds `number` to compute tensor `name`; None if there is none."""
     node = rewriter.producer_of_kind(name, "Add")
     if node is None:

@@ -71,8 +71,8 @@ class FusionSearch:
         """Return the format of each tensor; None where one would be read in two formats."""
         group = self.group
         found = {name: first_formats[argument] for argument, name in group.head.reads.items()}
-        for op, number in zip(group.epilogue, operands, strict=True):
-            if number and "src_1" in op.reads and found.setdefault(op.reads["src_1"], number) != number:
+        for op, fmt in zip(group.epilogue, operands, strict=True):
+            if fmt and "src_1" in op.reads and found.setdefault(op.reads["src_1"], fmt) != fmt:
                 return None
         for argument, name in group.ops[-1].writes.items():
             found[name] = first_formats[self.written] if group.epilogue else first_formats[argument]
@@ -180,7 +180,7 @@ class CandidateGenerator:
     def _is_allowed(self, group: Group, one: Candidate) -> bool:
         """Return whether every format is in the domain of its tensor."""
         sides = (*zip(group.reads, one.reads, strict=True), *zip(group.writes, one.writes, strict=True))
-        return all(number in self.domains[name] for name, number in sides)
+        return all(fmt in self.domains[name] for name, fmt in sides)
 
     def _generate(self, group: Group) -> Iterator[Candidate]:
         """Yield candidates by the rule of the group's kind."""
@@ -193,10 +193,10 @@ class CandidateGenerator:
 
     def _view_candidates(self, group: Group) -> Iterator[Candidate]:
         """Yield the formats that a view converts at no cost."""
-        for number in self.domains[group.reads[0]]:
-            seen = self.formats.view(number, group.head.transforms)
+        for fmt in self.domains[group.reads[0]]:
+            seen = self.formats.view(fmt, group.head.transforms)
             if seen is not None and seen[0] in self.domains[group.writes[0]]:
-                yield Candidate((number,), seen[:1])
+                yield Candidate((fmt,), seen[:1])
 
     def _concat_candidates(self, group: Group) -> Iterator[Candidate]:
         """Yield, for each format of the result, the concatenation without a call and the primitive."""
@@ -255,7 +255,7 @@ class CandidateGenerator:
         plain = self._plain_arguments(op)
         call = self.costs.kernel(op, plain)
         if call is None:
-            operation = operation_of(op, {name: self.formats[number] for name, number in plain.items()})
+            operation = operation_of(op, {name: self.formats[fmt] for name, fmt in plain.items()})
             call = KernelCall(operation, "reference", self.costs.source.reference(op, self.graph))
         return replace(call, first=i, last=i)
 
@@ -274,7 +274,10 @@ class CandidateGenerator:
 
 
 def _cheapest(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
-    """Return the cheapest candidate for each combination of formats, in the order in which combinations occur first."""
+    """Return the cheapest candidate for each combination of formats, in the order of their first occurrences.
+
+    Candidates that write into parts of a concatenation's result count separately.
+    """
     best: dict[object, Candidate] = {}
     for one in candidates:
         key = one.reads, one.writes, one.concat_offsets is None

@@ -1,8 +1,9 @@
 """Domains: the formats that each tensor of a plan may have, and the combinations that each operation is tried in.
 
-Domains are propagated until no tensor gets another format. Each has at most `MOST` formats, the first that were found:
+A `Format` is the number of a descriptor in the table `Formats`; `NO_FORMAT`, 0, means that there is none. Domains are
+propagated until no tensor gets another format. Each has at most `MOST` formats, the first that were found:
 
-    plain               always, first
+    plain               always, first; for the result of a view, the view of the plain format
     by kind             channels last and in blocks, for the images that convolutions and related operations use
     by the engine       the formats that it chooses for `any`
     by neighbors        the same tag, through element-wise operations, pooling, normalization, concatenation
@@ -11,9 +12,10 @@ Domains are propagated until no tensor gets another format. Each has at most `MO
 `FormatCombinations` yields the formats in which an operation is tried, by argument. Constants are included where their
 format is a choice:
 
-    with weights        the engine's own formats; each format of the source with the same tag for the result; the plain
-                        source with each format of the result if it is an image of few channels (a stem, `nchw` to
-                        `nChw16c`); each source with each result where their numbers of axes differ
+    with weights        the engine's own formats; source and result with the same tag; a format of the source whose tag
+                        the result cannot have, with every format of the result; and, if the source is an image of few
+                        channels, its plain format with every format of the result (`nchw` to `nChw16c`)
+    matrix products     the first `MOST_PRODUCTS` combinations of all formats
     recurrent           the engine's own formats, and plain ones
     other kinds         each format of the first source with the same tag for results; other sources with that tag, or
                         plain
@@ -46,7 +48,8 @@ def domains(graph: OpGraph, costs: CostCache, isa: str) -> dict[str, Domain]:
 
     Post-condition: each begins with the plain format, or with a view of one, and has at most `MOST` formats.
     """
-    return _DomainPropagation(graph, costs).run(blocks(isa)[0])
+    widest, *_ = blocks(isa)
+    return _DomainPropagation(graph, costs).run(widest)
 
 
 class _DomainPropagation:
@@ -79,11 +82,11 @@ class _DomainPropagation:
                 self.propagate_view(op) if op.kind == "view" else self.propagate_same_tag(op, name)
         return {name: tuple(found) or (NO_FORMAT,) for name, found in self.found.items()}
 
-    def add(self, name: str, number: Format) -> None:
+    def add(self, name: str, fmt: Format) -> None:
         """Add a format to a domain that has room, and note that it must be passed on."""
         found = self.found[name]
-        if number and number not in found and len(found) < MOST:
-            found.append(number)
+        if fmt and fmt not in found and len(found) < MOST:
+            found.append(fmt)
             if name not in self.is_waiting:
                 self.is_waiting.add(name)
                 self.waiting.append(name)
@@ -110,38 +113,38 @@ class _DomainPropagation:
         self.add(name, self.formats.from_tag(tensor.dims, data_type, tag))
 
     def propagate_view(self, op: Op, first: bool = False) -> None:
-        """Add the formats that a view makes of its source's, and those of which it makes its result's.
+        """Add to the result the views of the source's formats, and to the source those whose views the result has.
 
         If `first`, only the view of the plain format is added: every plan can fall back to it.
         """
         (src,), (dst,) = op.reads.values(), op.writes.values()
-        for number in self.found[src][: 1 if first else None]:
-            seen = self.formats.view(number, op.transforms)
+        for fmt in self.found[src][: 1 if first else None]:
+            seen = self.formats.view(fmt, op.transforms)
             self.add(dst, seen[0] if seen else NO_FORMAT)
         if first:
             return
-        for number in tuple(self.found[dst]):
-            self.add(src, self.formats.view_source(number, op.transforms, self.graph.tensors[src].dims))
+        for fmt in tuple(self.found[dst]):
+            self.add(src, self.formats.view_source(fmt, op.transforms, self.graph.tensors[src].dims))
 
     def propagate_same_tag(self, op: Op, name: str) -> None:
         """Add new formats of one tensor, with the same tag, to the others of an operation without weights."""
         if op.kind in WEIGHTED or op.kind in RECURRENT or op.kind == "reference":
             return
-        new = [number for number in self.found[name] if self.is_new(op, number)]
+        new = [fmt for fmt in self.found[name] if self.is_new(op, fmt)]
         for other in (*op.reads.values(), *op.writes.values()) if new else ():
             tensor = self.graph.tensors[other]
             data_type = self.formats.type_of(tensor.dtype)
             if other != name and data_type is not None:
-                for number in new:
-                    self.add(other, self.formats.like(number, tensor.dims, data_type))
+                for fmt in new:
+                    self.add(other, self.formats.like(fmt, tensor.dims, data_type))
 
-    def is_new(self, op: Op, number: Format) -> bool:
+    def is_new(self, op: Op, fmt: Format) -> bool:
         """Return whether an operation has not passed on such a format yet, and record that it does.
 
         Operations on many tensors thus pass on a tag once, not once for each tensor. A format with a partly filled
         block is passed on to tensors of the same dims only, so its dims count too.
         """
-        desc, tag = self.formats[number], self.formats.tag(number)
+        desc, tag = self.formats[fmt], self.formats.tag(fmt)
         if tag is None:
             return False
         is_partial = any(desc.dims[axis] % block for axis, block in desc.inner_blocks)
@@ -192,19 +195,19 @@ class FormatCombinations:
 
     def choices(self, tensor: str) -> list[Format]:
         """Return the formats that a tensor may have, the plain one first."""
-        return [number for number in self.domains[tensor] if number]
+        return [fmt for fmt in self.domains[tensor] if fmt]
 
-    def like(self, number: Format, tensor: str) -> Format:
+    def like(self, fmt: Format, tensor: str) -> Format:
         """Return the format with the same tag for `tensor`; `NO_FORMAT` if it is not in its domain."""
         data_type = self.formats.type_of(self.graph.tensors[tensor].dtype)
-        found = self.formats.like(number, self.graph.tensors[tensor].dims, data_type) if data_type else NO_FORMAT
+        found = self.formats.like(fmt, self.graph.tensors[tensor].dims, data_type) if data_type else NO_FORMAT
         return found if found in self.domains[tensor] else NO_FORMAT
 
     def operands(self, op: Op, argument: str, beside: Format) -> list[Format]:
         """Return the formats to try for one operand beside another in the format `beside`.
 
-        They are the format with the same tag alone if there is one and dims are equal; else that format and the plain
-        one.
+        They are the plain format if none has the same tag; the format with the same tag if dims are equal or it is
+        plain itself; else both.
         """
         if argument in op.constants:
             return self._constants(op, argument, beside)
@@ -227,7 +230,7 @@ class FormatCombinations:
     def _recurrent(self, op: Op, choices: Mapping[str, list[Format]]) -> Iterator[ArgumentFormats]:
         """Yield the engine's own formats and the plain ones."""
         preferred = self.costs.preferred_formats(op, self.graph.tensors)
-        if preferred.keys() == choices.keys() and all(number in choices[name] for name, number in preferred.items()):
+        if preferred.keys() == choices.keys() and all(fmt in choices[name] for name, fmt in preferred.items()):
             yield dict(preferred)
         yield {name: found[0] for name, found in choices.items()}
 

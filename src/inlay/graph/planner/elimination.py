@@ -85,6 +85,7 @@ def check_factors(sizes: Sequence[int], factors: Sequence[Factor]) -> None:
 
 
 def _check_factor(number: int, factor: Factor, sizes: Sequence[int]) -> None:
+    """Raise InvalidArguments unless a factor fits its variables and has costs."""
     variables = factor.variables
     if len(set(variables)) != len(variables) or not all(0 <= v < len(sizes) for v in variables):
         raise InvalidArguments(f"factor {number} has variables {variables}: name each once, from 0 to {len(sizes) - 1}")

@@ -45,24 +45,24 @@ class BufferTable:
     counts: dict[str, int] = field(default_factory=dict)
     """Number of buffers that were requested with each name."""
 
-    def add(self, tensor: str, number: Format, name: str) -> str:
+    def add(self, tensor: str, fmt: Format, name: str) -> str:
         """Add a buffer, and return its name: `name`, with a suffix if that is taken."""
         unique = name
         while unique in self.made:
             self.counts[name] = count = self.counts.get(name, 1) + 1
             unique = f"{name}:{count}"
-        self.made[unique] = (tensor, number)
+        self.made[unique] = (tensor, fmt)
         return unique
 
-    def of(self, tensor: str, number: Format) -> str:
+    def of(self, tensor: str, fmt: Format) -> str:
         """Return the buffer of a tensor in a format, adding it at the first call.
 
         The first buffer of a tensor has the tensor's name.
         """
-        key = (tensor, number)
+        key = (tensor, fmt)
         if key not in self.names:
-            name = f"{tensor}:{self.formats.tag(number) or 'strided'}" if tensor in self.tensors else tensor
-            self.names[key] = self.add(tensor, number, name)
+            name = f"{tensor}:{self.formats.tag(fmt) or 'strided'}" if tensor in self.tensors else tensor
+            self.names[key] = self.add(tensor, fmt, name)
             self.tensors.add(tensor)
         return self.names[key]
 
@@ -89,19 +89,19 @@ class BufferTable:
     def build(self) -> dict[str, Buffer]:
         """Return all buffers; the base of each has memory of its own."""
         return {
-            name: Buffer(name, tensor, self.formats.desc(number), *self.root(name))
-            for name, (tensor, number) in self.made.items()
+            name: Buffer(name, tensor, self.formats.desc(fmt), *self.root(name))
+            for name, (tensor, fmt) in self.made.items()
         }
 
 
 def build_buffers(problem: Problem, assignment: FormatAssignment) -> BufferTable:
     """Return the buffers of a plan, without those of copies and of tensors between the calls of a group."""
     buffers = BufferTable(problem.formats)
-    for name, number in assignment.produced.items():
-        first = buffers.of(name, number)
+    for name, fmt in assignment.produced.items():
+        first = buffers.of(name, fmt)
         for other in assignment.extra_formats[name]:
             second = buffers.of(name, other)
-            if problem.is_alias(name, number, other):
+            if problem.is_alias(name, fmt, other):
                 buffers.alias(second, first)
     for i, (group, candidate) in enumerate(zip(problem.groups, assignment.candidates, strict=True)):
         if group.kind == "view":
@@ -111,8 +111,8 @@ def build_buffers(problem: Problem, assignment: FormatAssignment) -> BufferTable
         elif candidate.in_place_operand is not None:
             (dst,) = group.writes
             old = group.ops[candidate.in_place_operand].reads["src_1"]
-            number = candidate.reads[group.reads.index(old)]
-            buffers.alias(buffers.of(old, number), buffers.of(dst, candidate.writes[0]))
+            fmt = candidate.reads[group.reads.index(old)]
+            buffers.alias(buffers.of(old, fmt), buffers.of(dst, candidate.writes[0]))
     return buffers
 
 
@@ -158,8 +158,8 @@ def _find_readers(problem: Problem, assignment: FormatAssignment) -> Mapping[tup
     found: dict[tuple[str, Format], list[int]] = {}
     copies = {(copy.group, copy.source) for copy in assignment.copies}
     for i, (group, candidate) in enumerate(zip(problem.groups, assignment.candidates, strict=True)):
-        for source, (name, number) in enumerate(zip(group.reads, candidate.reads, strict=True)):
-            read = assignment.produced[name] if (i, source) in copies else number
+        for source, (name, fmt) in enumerate(zip(group.reads, candidate.reads, strict=True)):
+            read = assignment.produced[name] if (i, source) in copies else fmt
             found.setdefault((name, read), []).append(i)
     for name in problem.graph.outputs:
         found.setdefault((name, problem.domains[name][0]), []).append(len(problem.groups))
@@ -231,19 +231,19 @@ class _Emission:
             alternative = None if self.without is None else Alternative(partial(self.without, name, src, dst))
             self.emit_reorder(name, src, dst, self.buffers.of(name, dst), why, alternative)
 
-    def reasons(self, name: str, number: Format) -> Iterator[str]:
+    def reasons(self, name: str, fmt: Format) -> Iterator[str]:
         """Yield the readers of a tensor in a format, at most `_MOST_REASONS` of them."""
-        readers = self.readers.get((name, number), ())
+        readers = self.readers.get((name, fmt), ())
         for i in readers[:_MOST_REASONS]:
-            yield f"{self.problem.groups[i].names[0][0]} reads {self.format_name(number)}"
+            yield f"{self.problem.groups[i].names[0][0]} reads {self.format_name(fmt)}"
         if len(readers) > _MOST_REASONS:
             yield f"and {len(readers) - _MOST_REASONS} more"
-        if name in self.problem.graph.outputs and number == self.problem.domains[name][0]:
-            yield f"{name} is returned in {self.format_name(number)}"
+        if name in self.problem.graph.outputs and fmt == self.problem.domains[name][0]:
+            yield f"{name} is returned in {self.format_name(fmt)}"
 
-    def format_name(self, number: Format) -> str:
+    def format_name(self, fmt: Format) -> str:
         """Return the tag of a format, or its description if it has none."""
-        return self.problem.formats.tag(number) or str(self.problem.formats[number])
+        return self.problem.formats.tag(fmt) or str(self.problem.formats[fmt])
 
     def emit_copy(self, copy: ConcatCopy, candidate: Candidate) -> None:
         """Emit the copy of a source into the result of a concatenation."""

@@ -53,9 +53,9 @@ class Formats:
         """The name of a data type, by its NumPy type; None where descriptors have no such type."""
         self.from_tag: Callable[[Dims, str, str | None], Format] = cache(self._from_tag)
         """The format of these dims and this data type with a tag; None means row-major."""
-        self.tag: Callable[[Format], str | None] = cache(lambda number: self[number].tag)
+        self.tag: Callable[[Format], str | None] = cache(lambda fmt: self[fmt].tag)
         """The tag of a format; None where it has none."""
-        self.size: Callable[[Format], int] = cache(lambda number: self[number].size)
+        self.size: Callable[[Format], int] = cache(lambda fmt: self[fmt].size)
         """The size of a format in bytes."""
         self.equivalent: Callable[[Format, Format], bool] = cache(self._equivalent)
         """Whether two formats place each element alike and have the same size, so that no reorder is needed."""
@@ -66,20 +66,20 @@ class Formats:
 
     def add(self, desc: MemoryDesc) -> Format:
         """Return the number of a descriptor, adding it to the table if it is new."""
-        number = self._numbers.setdefault(desc, len(self._descs))
-        if number == len(self._descs):
+        fmt = self._numbers.setdefault(desc, len(self._descs))
+        if fmt == len(self._descs):
             self._descs.append(desc)
-        return number
+        return fmt
 
-    def __getitem__(self, number: Format) -> MemoryDesc:
+    def __getitem__(self, fmt: Format) -> MemoryDesc:
         """Return the descriptor of a format other than `NO_FORMAT`."""
-        desc = self._descs[number]
+        desc = self._descs[fmt]
         assert desc is not None
         return desc
 
-    def desc(self, number: Format) -> MemoryDesc | None:
+    def desc(self, fmt: Format) -> MemoryDesc | None:
         """Return the descriptor of a format; None for `NO_FORMAT`."""
-        return self._descs[number]
+        return self._descs[fmt]
 
     def plain(self, tensor: Tensor) -> Format:
         """Return the dense row-major format of a tensor.
@@ -91,12 +91,12 @@ class Formats:
             return NO_FORMAT
         return self.from_tag(tensor.dims, name, None)
 
-    def like(self, number: Format, dims: Dims, data_type: str) -> Format:
+    def like(self, fmt: Format, dims: Dims, data_type: str) -> Format:
         """Return the format with the same tag for other dims.
 
         `NO_FORMAT` is returned where the format has no tag, or where the last block of an axis would be partly filled.
         """
-        desc, tag = self[number], self.tag(number)
+        desc, tag = self[fmt], self.tag(fmt)
         if tag is None or desc.ndims != len(dims):
             return NO_FORMAT
         if desc.dims != dims and any(dims[axis] % block for axis, block in desc.inner_blocks):
@@ -119,13 +119,16 @@ class Formats:
         return tuple(found)
 
     def _from_tag(self, dims: Dims, data_type: str, tag: str | None) -> Format:
+        """Return the format of new dims with a tag."""
         return self.add(MemoryDesc(dims, data_type, tag))
 
     def _equivalent(self, one: Format, other: Format) -> bool:
+        """Return whether two formats place each element alike and have the same size."""
         return one == other or (self.size(one) == self.size(other) and self[one].equivalent(self[other]))
 
-    def _view(self, number: Format, transforms: ViewTransforms) -> tuple[Format, int] | None:
-        desc = self.desc(number)
+    def _view(self, fmt: Format, transforms: ViewTransforms) -> tuple[Format, int] | None:
+        """Return the format of a view and its offset in bytes; None if the view would have to copy."""
+        desc = self.desc(fmt)
         if desc is None:
             return NO_FORMAT, 0
         for transform in transforms:
@@ -181,6 +184,7 @@ def apply_transform(desc: MemoryDesc, transform: ViewTransform, *, allow_empty: 
 
 
 def _type_of(dtype: np.dtype[np.generic]) -> str | None:
+    """Return the name of the data type of NumPy elements; None if descriptors have none."""
     try:
         found = as_number_type(dtype)
     except InvalidArguments:

@@ -1,5 +1,8 @@
 """The guards of a program: buffers that a run checks for NaN, infinities and very large numbers, and when.
 
+Some algorithms, such as Winograd's convolution, turn NaN, infinities or very large numbers into other numbers. A run
+whose guards find such an element is repeated with exact kernels, those of the direct algorithms.
+
     guards = build_guards(program, graph)       once, when the program is compiled
     guards.after["conv3"]                       buffers to check after this step
 
@@ -44,40 +47,42 @@ class RunGuards:
     inputs: tuple[str, ...] = ()
     """Buffers of inputs, which are checked before the first step."""
     after: Mapping[str, tuple[str, ...]] | None = None
-    """For each step, the buffers to check after it; None where no guards suffice, so that exact kernels compute."""
+    """For each step, the buffers to check after it. None in place of the mapping: see `UNGUARDABLE`."""
     masked: frozenset[str] = frozenset()
     """Checked buffers that may hold minus infinity, as masks of attention do."""
 
 
 NO_GUARDS = RunGuards(after={})
 """The guards of a program whose kernels are exact: none."""
+UNGUARDABLE = RunGuards()
+"""The guards of a program for which no set of guards suffices: exact kernels compute every run."""
 
 
 def build_guards(program: Program, graph: OpGraph) -> RunGuards:
     """Return the guards that ensure that `program`, which computes `graph`, loses no NaN and no infinity."""
-    inputs = {tensor: name for tensor, name in program.inputs.items() if _is_scanned(program, graph, name)}
+    inputs = {tensor: name for tensor, name in program.inputs.items() if _can_scan(program, graph, name)}
     written: dict[str, tuple[str, str]] = {}
     for step in program.steps:
         for name in step.writes.values():
             tensor = program.buffers[name].tensor
-            if tensor not in program.inputs and _is_scanned(program, graph, name):
+            if tensor not in program.inputs and _can_scan(program, graph, name):
                 written.setdefault(tensor, (step.name, name))
     sizes = {tensor: 4 * prod(graph.tensors[tensor].dims) for tensor in (*inputs, *written)}
-    strict = {name for step in program.steps if step.operation and algorithm_of(step.operation) for name in step.ops}
-    chosen = place_guards(graph, sizes, frozenset(strict))
+    inexact = {name for step in program.steps if step.operation and algorithm_of(step.operation) for name in step.ops}
+    chosen = place_guards(graph, sizes, frozenset(inexact))
     if chosen is None:
-        return RunGuards()
+        return UNGUARDABLE
     after: dict[str, tuple[str, ...]] = {}
     for tensor in sorted(chosen.keys() & written.keys()):
         step_name, name = written[tensor]
         after[step_name] = (*after.get(step_name, ()), name)
     first = {tensor: name for tensor, name in inputs.items() if tensor in chosen}
     buffers = first | {tensor: name for tensor, (_, name) in written.items()}
-    masked = frozenset(buffers[tensor] for tensor, known in chosen.items() if known == MASKED)
+    masked = frozenset(buffers[tensor] for tensor, value_range in chosen.items() if value_range == MASKED)
     return RunGuards(tuple(first.values()), after, masked)
 
 
-def _is_scanned(program: Program, graph: OpGraph, name: str) -> bool:
+def _can_scan(program: Program, graph: OpGraph, name: str) -> bool:
     """Return whether all bytes of a buffer are float32 elements, or padding, which is 0."""
     desc, tensor = program.buffers[name].desc, graph.tensors[program.buffers[name].tensor]
     if tensor.dtype != np.dtype(np.float32) or not prod(tensor.dims):
@@ -86,7 +91,7 @@ def _is_scanned(program: Program, graph: OpGraph, name: str) -> bool:
 
 
 _MOST_FAILURES = 2  # failed runs in a row after which most runs begin with exact kernels
-_SKIPPED = 16  # of so many runs then, one checks its guards
+_SKIPPED = 16  # from then on, one of so many runs checks its guards
 
 
 class GuardHistory:

@@ -213,6 +213,7 @@ class _Drawing:
             self._box(group, mark, box)
 
     def _view(self, group: ElementTree.Element, mark: Mark, box: ItemBounds) -> None:
+        """Draw a view: a bar with its title."""
         y = box.y + box.height / 2
         half = 26 if mark.title == "concat" else 12
         line = f"M{px(box.x - half)} {px(y)}h{2 * half}"
@@ -220,6 +221,7 @@ class _Drawing:
         _text(group, box.x + half + 6, y + 4, mark.title, "muted")
 
     def _box(self, group: ElementTree.Element, mark: Mark, box: ItemBounds) -> None:
+        """Draw a step as a box with its title, time, note, and a bar as long as its share of the longest time."""
         left, room = box.x - box.width / 2, int((box.width - 18) / EM)
         shape = {"x": px(left), "y": px(box.y), "width": px(box.width), "height": px(box.height)}
         is_end = mark.shape in ("input", "output")
@@ -253,6 +255,7 @@ def _diamond(parent: ElementTree.Element, box: ItemBounds, upper: str, lower: st
 
 
 def _text(parent: ElementTree.Element, x: float, y: float, words: str, kind: str) -> None:
+    """Add SVG text."""
     ElementTree.SubElement(parent, "text", {"class": kind, "x": px(x), "y": px(y)}).text = words
 
 

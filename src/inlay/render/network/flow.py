@@ -61,6 +61,7 @@ def step_title(plan: Plan, step: Step) -> str:
 
 
 def _head(step: Step) -> str:
+    """Return the kind of a step, with its window or algorithm."""
     operation = step.operation
     if operation is None:
         return step.kind.replace("_", " ")
@@ -78,10 +79,12 @@ def _head(step: Step) -> str:
 
 
 def _window(kernel: object) -> str:
+    """Return the extents of a window as text."""
     return dims_text(kernel) if isinstance(kernel, tuple) else ""
 
 
 def _follower(op: Op) -> str:
+    """Return the name of a fused operation."""
     name = op.parameters.get("algorithm", op.kind) if op.kind in ("eltwise", "binary") else op.kind
     return str(name).replace("_", " ")
 
@@ -92,6 +95,7 @@ def about_step(plan: Plan, step: Step) -> str:
 
 
 def _about_step(plan: Plan, step: Step) -> Iterator[str]:
+    """Yield the lines of the tooltip of a step."""
     yield step_title(plan, step) if step.kind != "reorder" else step.name
     if step.ops:
         yield " + ".join(step.ops)
@@ -182,10 +186,12 @@ def flow_of(plan: Plan) -> Flow:
 
 
 def _input_title(tensor: Tensor) -> str:
+    """Return name and dims of an input."""
     return f"{tensor.name} {dims_text(tensor.dims)}"
 
 
 def _step_mark(plan: Plan, step: Step) -> Mark:
+    """Return the mark that draws a step."""
     about = about_step(plan, step)
     if step.kind == "reorder":
         src, dst = (plan.program.buffers[name] for name in (step.reads["src"], step.writes["dst"]))
