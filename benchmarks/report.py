@@ -135,7 +135,7 @@ def means_table(rows: Sequence[Row], others: Sequence[str]) -> Table:
 def aims_table(found: Iterable[Aim]) -> Table:
     """Return the aims over many cases, each beside the measured figure."""
     lines = [(aim.name, aim.found, aim.wanted, "yes" if aim.is_met else "NO") for aim in found]
-    return table(("what", "found", "aim", "met"), lines, "What is aimed at")
+    return table(("what", "found", "aim", "met"), lines, "Aims over many cases")
 
 
 def misses_table(missed: Sequence[tuple[Row, str, Reason | None]]) -> Table:
