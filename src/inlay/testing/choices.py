@@ -156,11 +156,11 @@ def _require_desc(name: str, value: object) -> None:
         raise InvalidArguments(f"{name} is {shown(value)}: give a MemoryDesc")
 
 
-Rule: TypeAlias = Callable[[str, object], object]
+ArgumentRule: TypeAlias = Callable[[str, object], object]
 """A check of an argument by name and value, which raises an error for a wrong value."""
 
 
-def _integer_rule(least: int, most: int) -> Rule:
+def _integer_rule(least: int, most: int) -> ArgumentRule:
     """Return the rule of an integer from `least` to `most`."""
     return lambda name, value: as_integer(name, value, least, most)
 
@@ -170,7 +170,7 @@ def _require_data_type(name: str, value: object) -> None:
     as_data_type(value)  # type: ignore[arg-type]
 
 
-RULES: Mapping[str, Rule] = MappingProxyType(
+RULES: Mapping[str, ArgumentRule] = MappingProxyType(
     {
         "choose": _require_choices,
         "dims": _require_small_dims,

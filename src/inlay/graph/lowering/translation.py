@@ -30,9 +30,11 @@ from inlay.graph.lowering.spatial import SPATIAL
 from inlay.graph.network import Network, Node, Tensor
 from inlay.graph.op_graph import Op, OpGraph
 
-Rule: TypeAlias = Callable[[LoweringContext], Operand | tuple[Operand | None, ...]]
+LoweringRule: TypeAlias = Callable[[LoweringContext], Operand | tuple[Operand | None, ...]]
 
-TABLE: Mapping[str, Rule] = MappingProxyType({**ELEMENTWISE, **DATA_MOVEMENT, **NORMALIZATIONS, **PRODUCTS, **SPATIAL})
+TABLE: Mapping[str, LoweringRule] = MappingProxyType(
+    {**ELEMENTWISE, **DATA_MOVEMENT, **NORMALIZATIONS, **PRODUCTS, **SPATIAL}
+)
 """Rule of each operator of ONNX that has one."""
 
 

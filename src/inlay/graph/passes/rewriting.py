@@ -15,7 +15,7 @@ import numpy as np
 from inlay.graph.network import Network, Node, Tensor, read_only, unused_name
 from inlay.graph.op_graph import Array
 
-Rule: TypeAlias = Callable[["NetworkRewriter", Node], Node | None]
+RewriteRule: TypeAlias = Callable[["NetworkRewriter", Node], Node | None]
 """Function that returns the replacement of a node, or None to leave the node as it is."""
 
 
@@ -77,7 +77,7 @@ class NetworkRewriter:
         return remove_dead_nodes(replace(self.network, nodes=nodes, tensors=self.tensors, constants=self.constants))
 
 
-def rewrite_nodes(network: Network, rule: Rule) -> Network:
+def rewrite_nodes(network: Network, rule: RewriteRule) -> Network:
     """Return the network after the rule was applied to each node, in order."""
     rewriter = NetworkRewriter(network)
     for name in tuple(rewriter.nodes):
