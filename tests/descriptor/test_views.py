@@ -13,9 +13,9 @@ from tests.support.refusals import raises_exactly
 from tests.support.view_coordinates import Offsets, coordinates, regroupings
 
 
-def element_offsets(desc: MemoryDesc, starts: Dims = ()) -> Offsets:
-    """The offset of every element from `starts` on, padding left out, in row-major order of the coordinates."""
-    return np.asarray(desc.offset(coordinates(desc.dims) + np.array(starts or (0,) * desc.ndims, np.int64)))
+def element_offsets(desc: MemoryDesc) -> Offsets:
+    """The offset of every element, padding left out, in row-major order of the coordinates."""
+    return np.asarray(desc.offset(coordinates(desc.dims)))
 
 
 @given(descriptors(broadcast=True), st.data())
