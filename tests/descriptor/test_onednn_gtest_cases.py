@@ -23,7 +23,7 @@ def parse_numbers(values: list[int | str]) -> tuple[int, ...]:
     return tuple(RUNTIME if value == "RUNTIME" else int(value) for value in values)
 
 
-def create_desc(row: dict[str, Any], **options: bool) -> MemoryDesc:
+def create_desc(row: dict[str, Any], **options: Any) -> MemoryDesc:
     """The descriptor that a row describes."""
     if row.get("zero"):
         return MemoryDesc()

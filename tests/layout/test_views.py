@@ -288,7 +288,7 @@ def lines_of(values: Offsets) -> list[Offsets]:
 
 def is_sum_over_axes(values: Offsets) -> bool:
     """Return True if values[y] is the sum of one term per axis: those on the lines through the origin."""
-    return values.size == 0 or np.array_equal(reduce(np.add.outer, lines_of(values), np.int64(0)), values)
+    return values.size == 0 or np.array_equal(reduce(np.add.outer, lines_of(values), np.zeros((), np.int64)), values)
 
 
 def has_digits(line: Offsets) -> bool:
