@@ -1,16 +1,13 @@
-"""Memory of a host scalar holds one value, as in oneDNN."""
+"""Memory of a host scalar holds one value, as in oneDNN; its errors are in golden/mistakes/descriptors.txt."""
 
 import copy
 import ctypes
 import pickle
-from collections.abc import Callable
 from ctypes import byref, c_void_p
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import MemoryDesc
@@ -33,13 +30,12 @@ def test_every_type_holds_its_limits(data_type: DataType) -> None:
         assert memory.value == 2
 
 
-@given(st.sampled_from(list(DATA_TYPES.values())), st.integers(0, 2**64 - 1))
-def test_a_value_of_the_type_keeps_its_bits(data_type: DataType, code: int) -> None:
-    bits = np.array([code % 2**data_type.bits], f"u{data_type.itemsize}")
-    if data_type.kind == "float":
-        value = bits.view(data_type.dtype)[0]
-        memory = Memory(MemoryDesc.host_scalar(data_type), value)
-        assert memory.buffer.tobytes() == bits.tobytes()
+@pytest.mark.parametrize("data_type", [t for t in DATA_TYPES.values() if t.kind == "float"], ids=str)
+def test_a_value_of_the_type_keeps_its_bits(data_type: DataType) -> None:
+    codes = np.random.default_rng(0).integers(0, 2**data_type.bits, 200, np.uint64, endpoint=False)
+    for bits in codes.astype(f"u{data_type.itemsize}"):
+        value = bits.view(data_type.dtype)
+        assert Memory(MemoryDesc.host_scalar(data_type), value).buffer.tobytes() == bits.tobytes()
 
 
 def test_floats_are_rounded_to_nearest_even() -> None:
@@ -48,49 +44,11 @@ def test_floats_are_rounded_to_nearest_even() -> None:
     assert np.isnan(Memory(MemoryDesc.host_scalar("f32"), float("nan")).value)
 
 
-def test_pickle_and_copy_keep_the_value() -> None:
-    for name, value in (("s32", -7), ("u8", 200), ("bf16", 0.5), ("s4", -3)):
-        memory = Memory(MemoryDesc.host_scalar(name), value)
-        for back in (pickle.loads(pickle.dumps(memory)), copy.copy(memory), copy.deepcopy(memory)):
-            assert (back.desc, back.value) == (memory.desc, memory.value)
-
-
-REFUSED: list[tuple[Callable[[], object], str]] = [
-    (
-        lambda: Memory(MemoryDesc.host_scalar("f32")),
-        "memory needs a layout: MemoryDesc.host_scalar('f32') is of kind host_scalar; its value is passed with the "
-        "call",
-    ),
-    (lambda: Memory(MemoryDesc.host_scalar("f32"), "3"), "the value of a host scalar is '3': give one number"),
-    (lambda: Memory(MemoryDesc.host_scalar("f32"), True), "the value of a host scalar is True: give one number"),
-    (lambda: Memory(MemoryDesc.host_scalar("f32"), [1, 2]), "the value of a host scalar is [1, 2]: give one number"),
-    (lambda: Memory(MemoryDesc.host_scalar("f32"), 1j), "the value of a host scalar is 1j: give one number"),
-    (lambda: Memory(MemoryDesc.host_scalar("s8"), 128), "the value of a host scalar is 128: s8 holds -128 to 127"),
-    (lambda: Memory(MemoryDesc.host_scalar("u4"), -1), "the value of a host scalar is -1: u4 holds 0 to 15"),
-    (
-        lambda: Memory(MemoryDesc.host_scalar("s32"), 0.5),
-        "the value of a host scalar is 0.5: s32 holds whole numbers only",
-    ),
-    (
-        lambda: Memory(MemoryDesc.host_scalar("s32"), float("nan")),
-        "the value of a host scalar is nan: s32 holds whole numbers only",
-    ),
-    (
-        lambda: Memory(MemoryDesc.host_scalar("s64"), 2**63),
-        f"the value of a host scalar is {2**63}: s64 holds {-(2**63)} to {2**63 - 1}",
-    ),
-    (
-        lambda: Memory(MemoryDesc((1,), "f32")).value,
-        "value belongs to host scalars: MemoryDesc((1,), 'f32', 'a') has elements, see `unpack`",
-    ),
-]
-
-
-@pytest.mark.parametrize(("call", "text"), REFUSED, ids=range(len(REFUSED)))
-def test_a_refusal_says_why(call: Callable[[], object], text: str) -> None:
-    with pytest.raises(InvalidArguments) as caught:
-        call()
-    assert str(caught.value) == text
+@pytest.mark.parametrize(("name", "value"), [("s32", -7), ("u8", 200), ("bf16", 0.5), ("s4", -3)])
+def test_pickle_and_copy_keep_the_value(name: str, value: float) -> None:
+    memory = Memory(MemoryDesc.host_scalar(name), value)
+    for back in (pickle.loads(pickle.dumps(memory)), copy.copy(memory), copy.deepcopy(memory)):
+        assert (back.desc, back.value) == (memory.desc, memory.value)
 
 
 def test_a_refused_value_changes_nothing() -> None:

@@ -4,18 +4,17 @@ import copy
 import itertools
 import json
 import pickle
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import inlay
-from inlay import FormatTag, FormatTagError, InvalidArguments, MemoryDesc
+from inlay import FormatTag, MemoryDesc
 from tests.support.paths import DATA
 
 ALIASES: dict[str, str] = json.loads((DATA / "onednn_tags.json").read_text())["aliases"]
-ROLES = {"ncdhw": "", "goidhw": "", "tnc": "", "ldigo": "", "mkn": ""}
+ROLES = ("ncdhw", "goidhw", "tnc", "ldigo", "mkn")
 
 READ = [
     ("IOhw8i8o", "BAcd8b8a", "oihw"),
@@ -47,9 +46,8 @@ def by_roles(text: str) -> str | None:
     if not orders:
         return None
     used = [letter for letter in orders[0] if letter in outer.lower()]
-    names = {letter: "abcdefghijkl"[i] for i, letter in enumerate(used)}
-    names |= {letter.upper(): name.upper() for letter, name in names.items()}
-    return "".join(names.get(character, character) for character in text)
+    letters = "".join(used) + "".join(used).upper()
+    return text.translate(str.maketrans(letters, "abcdefghijkl"[: len(used)] + "ABCDEFGHIJKL"[: len(used)]))
 
 
 def test_the_grammar_means_what_onednn_s_aliases_mean() -> None:
@@ -80,18 +78,16 @@ def test_letters_stay_as_they_were_typed() -> None:
     assert (desc.spelling, desc.tag, same.spelling) == ("OHWI16o64i", "AcdB16a64b", "AcdB16a64b")
     assert desc == same
     assert hash(desc) == hash(same)
+    assert desc.equivalent(same)
     assert desc.to_blob() == same.to_blob()
     copies = [MemoryDesc.from_json(desc.to_json()), pickle.loads(pickle.dumps(desc)), copy.deepcopy(desc)]
-    assert [repr(one) for one in copies] == [repr(desc)] * 3
-    assert repr(MemoryDesc((64, 128, 3, 3), "s8", FormatTag.parse("OHWI16o64i"))) == repr(desc)
+    copies.append(MemoryDesc((64, 128, 3, 3), "s8", FormatTag.parse("OHWI16o64i")))
+    assert [repr(one) for one in copies] == [repr(desc)] * 4
     picture = str(inlay.show(desc, width=80, color=False))
     assert picture.startswith("OHWI16o64i (AcdB16a64b), 64 x 128 x 3 x 3 of s8\n")
     assert "offset  18432*(o//16) + 6144*h + 2048*w + 1024*(i//64) + 64*(o%16) + i%64" in picture.replace(
         "\n      ", ""
     )
-    with pytest.raises(InvalidArguments) as caught:
-        MemoryDesc((64, 18), "s8", "OI16i").reshape((64, 2, 9))
-    assert str(caught.value).startswith("axis 1 (i) cannot be split into 2 x 9")
 
 
 def test_a_picture_of_weights_names_the_axes_of_weights() -> None:
@@ -104,41 +100,3 @@ def test_views_forget_the_letters() -> None:
     desc = MemoryDesc((2, 16, 5, 4), "f32", "nChw8c")
     assert desc.submemory((1, 8, 5, 4), (0, 8, 0, 0)).spelling is None
     assert desc.permute_axes((1, 0, 2, 3)).spelling is None
-
-
-def json_of(**values: Any) -> str:
-    return json.dumps({**json.loads(MemoryDesc((2, 17), "f32", "nC8c").to_json()), **values})
-
-
-def test_json_of_version_1_is_read() -> None:
-    old = (
-        '{"inlay":"memory_desc","version":1,"kind":"blocked","dims":[2,17],"data_type":"f32","padded_dims":[2,24],'
-        '"strides":[24,8],"inner_digits":[[],[[8,1]]],"offset0":0}'
-    )
-    assert MemoryDesc.from_json(old) == MemoryDesc.from_json(json_of()) == MemoryDesc((2, 17), "f32", "aB8b")
-    assert MemoryDesc.from_json(old).to_json() == old
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        (json_of(format="aB4b"), "format 'aB4b' gives dims (2, 24) another layout"),
-        (json_of(format="nC8c", offset0=3), "format 'nC8c' gives dims (2, 24) another layout"),
-        (json_of(format="nChw8c"), "format tag nChw8c places 4 axes, dims (2, 24) have 2"),
-        (json_of(format=3), "this is no JSON of a descriptor: format is 3: give a text"),
-        (
-            json_of(version=1),
-            "this is no JSON of a descriptor: key 'format' is unknown: kind 'blocked' has dims, data_type, "
-            "padded_dims, strides, inner_digits, offset0",
-        ),
-    ],
-)
-def test_a_format_in_json_must_be_that_of_the_layout(text: str, problem: str) -> None:
-    with pytest.raises(InvalidArguments) as caught:
-        MemoryDesc.from_json(text)
-    assert str(caught.value) == problem
-
-
-def test_a_format_in_json_must_be_a_tag() -> None:
-    with pytest.raises(FormatTagError, match=r"^'any' lets a primitive choose"):
-        MemoryDesc.from_json(json_of(format="any"))

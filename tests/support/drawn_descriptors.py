@@ -36,6 +36,10 @@ SPECIMENS = {
     "any": MemoryDesc((2, 3), "f32", "any"),
     "host-scalar": MemoryDesc.host_scalar("f32"),
     "runtime": MemoryDesc((RUNTIME, 3), "f32", "ab"),
+    "csr": MemoryDesc.csr((3, 4), "f32", 2),
+    "coo": MemoryDesc.coo((3, 4, 5), "bf16", 2, "s64"),
+    "packed": MemoryDesc.packed((64, 60), "s8", 960, "BA16a64b4a"),
+    "packed-any": MemoryDesc.packed((64, 64), "s8", 1024),
 }
 
 

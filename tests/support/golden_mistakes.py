@@ -1,6 +1,6 @@
 """Calls that raise errors, with the whole text of each error: the files in `tests/golden/mistakes`.
 
-A file has pairs of lines: a Python expression, and the class and text of the error that it raises, indented.
+A file has cases: a Python expression on a line, and indented below it the class and text of the error that it raises.
 """
 
 from collections.abc import Mapping
@@ -15,9 +15,13 @@ from tests.support.paths import GOLDEN
 def read_mistakes(name: str) -> list[Any]:
     """Return the (expression, error) pairs of a file as parameters of a test."""
     text = (GOLDEN / "mistakes" / f"{name}.txt").read_text()
-    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
-    pairs = zip(lines[::2], map(str.strip, lines[1::2]), strict=True)
-    return [pytest.param(call, error, id=call[:60]) for call, error in pairs]
+    cases: list[list[str]] = []
+    for line in text.splitlines():
+        if line.startswith("    "):
+            cases[-1].append(line[4:])
+        elif line and not line.startswith("#"):
+            cases.append([line])
+    return [pytest.param(call, "\n".join(error), id=call[:60]) for call, *error in cases]
 
 
 def assert_mistake(call: str, error: str, names: Mapping[str, Any]) -> None:
