@@ -104,9 +104,9 @@ def windowed() -> Iterator[Case]:
     for algorithm, out in product(RESAMPLING, ((7,), (2,), (3, 5))):
         src = random(8, 1, 2, *[4] * len(out))
         yield Case("resampling", {"src": src}, {"algorithm": algorithm}, (1, 2, *out))
-    for algorithm, size in product(LRN, (3, 4)):
+    for algorithm, size, dims in product(LRN, (3, 4), ((2, 5, 3), (1, 4, 3, 5))):
         parameters = {"algorithm": algorithm, "local_size": size, "alpha": 0.7, "beta": 0.75, "k": 1.5}
-        yield Case("lrn", {"src": random(9, 2, 5, 3)}, parameters, (2, 5, 3))
+        yield Case("lrn", {"src": random(9, *dims)}, parameters, dims)
 
 
 def normalized() -> Iterator[Case]:
