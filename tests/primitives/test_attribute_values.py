@@ -13,6 +13,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.memory import Memory
 from inlay.primitives import attributes as a
+from tests.support.refusals import raises_exactly
 
 CHANNELS = 4
 MATRIX = MemoryDesc((2, CHANNELS), "s8")
@@ -81,14 +82,15 @@ def by_primitive(**values: Any) -> str | None:
     return error_of(lambda: product(src=Memory(MATRIX), weights=Memory(weights), **values))
 
 
-@pytest.mark.parametrize("name", SCALES)
-def test_scales_are_checked_as_a_reorder_checks_them(name: str) -> None:
-    assert by_primitive(src_scales=SCALES[name]) == by_reorder(src_scales=SCALES[name])
-
-
-@pytest.mark.parametrize("name", ZERO_POINTS)
-def test_zero_points_are_checked_as_a_reorder_checks_them(name: str) -> None:
-    assert by_primitive(src_zero_points=ZERO_POINTS[name]) == by_reorder(src_zero_points=ZERO_POINTS[name])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(pytest.param("src_scales", value, id=f"scales: {name}") for name, value in SCALES.items()),
+        *(pytest.param("src_zero_points", value, id=f"zero points: {name}") for name, value in ZERO_POINTS.items()),
+    ],
+)
+def test_values_are_checked_as_a_reorder_checks_them(name: str, value: Any) -> None:
+    assert by_primitive(**{name: value}) == by_reorder(**{name: value})
 
 
 @pytest.mark.parametrize(
@@ -99,8 +101,8 @@ def test_zero_points_are_checked_as_a_reorder_checks_them(name: str) -> None:
             {"src_zero_points": 2**40},
             "src_zero_points hold 1099511627776, which s32 cannot represent: its range is -2147483648 to 2147483647",
         ),
-        ({"src_scales": np.ones(4, complex)}, "src_scales are of type complex128: give numbers"),
-        ({"src_scales": [None] * 4}, "src_scales are of type object: give numbers"),
+        ({"src_scales": 1 + 2j}, "src_scales are of type complex128: give numbers"),
+        ({"src_scales": SCALES["None"]}, "src_scales are of type object: give numbers"),
         (
             {"src_scales": SCALES["masked"]},
             "src_scales are a masked array, whose mask would be lost: give filled() or its data",
@@ -112,14 +114,16 @@ def test_values_that_would_change_raise_these_errors(values: dict[str, Any], tex
     assert by_primitive(**values) == text
 
 
+def relu_plus(data_type: str) -> p.Eltwise:
+    """Return a ReLU to which an operand of this type is added."""
+    attributes = p.PrimitiveAttributes(post_ops=(a.BinaryPostOp("add", MemoryDesc((1, CHANNELS), data_type)),))
+    return p.Eltwise(MemoryDesc((2, CHANNELS), "f32"), algorithm="relu", attributes=attributes, engine="reference")
+
+
 @pytest.mark.parametrize(
     ("data_type", "value", "text"),
     [
-        (
-            "f32",
-            np.ma.array([1.0] * 4, mask=[True] * 4),
-            "are a masked array, whose mask would be lost: give filled() or its data",
-        ),
+        ("f32", SCALES["masked"], "are a masked array, whose mask would be lost: give filled() or its data"),
         ("f32", [None] * 4, "are of type object: give numbers"),
         ("f32", 1 + 2j, "are of type complex128: give numbers"),
         ("f32", [1e39, 1, 1, 1], "hold 1e+39, which f32 cannot represent: its greatest number is 3.40282e+38"),
@@ -129,18 +133,12 @@ def test_values_that_would_change_raise_these_errors(values: dict[str, Any], tex
     ],
 )
 def test_operands_of_post_operations_are_not_changed_silently(data_type: str, value: Any, text: str) -> None:
-    operand = MemoryDesc((1, CHANNELS), data_type)
-    attributes = p.PrimitiveAttributes(post_ops=(a.BinaryPostOp("add", operand),))
-    relu = p.Eltwise(MemoryDesc((2, CHANNELS), "f32"), algorithm="relu", attributes=attributes, engine="reference")
-    with pytest.raises(InvalidArguments) as refused:
-        relu(src=Memory(relu.src_desc), post_op_0_src_1=value)
-    assert str(refused.value).startswith("Eltwise: post_op_0_src_1 ")
-    assert str(refused.value).removeprefix("Eltwise: post_op_0_src_1 ") == text
+    with raises_exactly(InvalidArguments, f"Eltwise: post_op_0_src_1 {text}"):
+        relu_plus(data_type)(src=Memory(MemoryDesc((2, CHANNELS), "f32")), post_op_0_src_1=value)
 
 
 def test_operands_of_post_operations_may_be_arrays_of_their_elements() -> None:
-    attributes = p.PrimitiveAttributes(post_ops=(a.BinaryPostOp("add", MemoryDesc((1, CHANNELS), "f32")),))
-    relu = p.Eltwise(MemoryDesc((2, CHANNELS), "f32"), algorithm="relu", attributes=attributes, engine="reference")
+    relu = relu_plus("f32")
     src = inlay.pack(np.zeros((2, CHANNELS), np.float32), relu.src_desc)
     found = relu(src=src, post_op_0_src_1=np.array([[1, 2, 3, np.inf]]))
     assert found.unpack().tolist() == [[1, 2, 3, np.inf]] * 2

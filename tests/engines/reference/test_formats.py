@@ -17,7 +17,6 @@ from tests.support.onednn_cases import directions
 from tests.support.primitive_cases import DRAWERS, draw
 from tests.support.primitive_runs import Case
 
-
 Chooser: TypeAlias = Callable[[MemoryDesc], MemoryDesc]
 
 
