@@ -47,6 +47,8 @@ def test_onednn_computes_what_the_reference_computes(kind: str, seeds: range) ->
 def is_defect(case: Case, name: str) -> bool:
     """Return whether oneDNN is known to compute this result wrongly."""
     src = next(iter(case.descs.values()))
+    if case.kind == "convolution" and str(src.data_type) == "bf16" and name == "diff_weights":  # some are not written
+        return any(k > n for k, n in zip(case.descs["weights"].dims[::-1], src.dims[:1:-1], strict=False))
     if case.kind == "lrn":  # channels last, the last block of channels is not whole
         return name == "diff_src" and src.dims[1] % 16 != 0
     if case.kind == "prelu":  # 3.2, padded channels

@@ -274,21 +274,6 @@ def broken_packed(position: int, change: int) -> Memory:
 
 BROKEN = {
     "column": (broken_csr([1, 4], [0, 1, 1, 2]), "entry 1 has coordinate 4 along axis 1 (b): its dim is 4"),
-    "negative": (broken_csr([-1, 0], [0, 1, 1, 2]), "entry 0 has coordinate -1 along axis 1 (b): its dim is 4"),
-    "falls": (
-        broken_csr([1, 0], [0, 2, 1, 2]),
-        "pointers[2] is 1, less than pointers[1], which is 2: each row starts where the one before it ends",
-    ),
-    "begin": (broken_csr([1, 0], [1, 1, 1, 2]), "pointers[0] is 1: the first row starts at entry 0"),
-    "end": (
-        broken_csr([1, 0], [0, 1, 1, 2000000000]),
-        "pointers[3] is 2000000000, but nnz is 2: the last row ends with the values",
-    ),
-    "twice": (
-        broken_csr([1, 1], [0, 2, 2, 2]),
-        "entries 0 and 1 are both for element (0, 1): each is stored once; add them up first, as sum_duplicates() of "
-        "SciPy and coalesce() of torch do",
-    ),
     "order": (
         broken_csr([2, 1], [0, 2, 2, 2]),
         "entry 1 is for element (0, 1), after one for (0, 2): entries are in row-major order; "
