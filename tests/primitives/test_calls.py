@@ -21,11 +21,8 @@ from inlay.primitives import attributes as a
 from inlay.primitives import engine
 from inlay.primitives.engine import Engine
 from inlay.primitives.spatial import WindowNames, infer_window
-from tests.oracles import onednn as oracle
 from tests.support.primitive_runs import distinct
 from tests.support.refusals import raises_exactly
-
-needs_onednn = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
 
 
 def any_of(*dims: int, data_type: str = "f32") -> MemoryDesc:
@@ -215,23 +212,6 @@ def test_a_reorder_supports_scales_zero_points_and_a_sum() -> None:
     assert dst.unpack().tolist() == [[10 + 2 - 3, 20 + 4 - 3]]
 
 
-@needs_onednn
-@pytest.mark.parametrize("data_type", ["bf16", "s8"])
-def test_weights_are_prepared_by_inlays_own_reorder(data_type: str) -> None:
-    descs = [any_of(*dims, data_type=data_type) for dims in ((1, 16, 8, 8), (32, 16, 3, 3))]
-    conv = p.Convolution(*descs, dst=any_of(1, 32, 8, 8), padding_l=1)
-    rng = np.random.default_rng(0)
-    weights = rng.integers(-9, 10, (32, 16, 3, 3)).astype(np.float32)
-    image = rng.integers(-9, 10, (1, 16, 8, 8)).astype(np.float32)
-    prepared = inlay.reorder(pack(weights, "oihw"), conv.weights_desc)
-    found = conv(src=pack(image, conv.src_desc), weights=prepared)
-    exact = p.Convolution(any_of(1, 16, 8, 8), any_of(32, 16, 3, 3), padding_l=1, engine="reference")
-    # Without VNNI the library wants weights of s8 at half of their size.
-    scale = np.float32(conv.weights_desc.extras.scale_adjust)
-    stored = pack(np.rint(weights * scale) / scale, "oihw")
-    assert np.array_equal(found.unpack(), exact(src=pack(image, "nchw"), weights=stored).unpack())
-
-
 # Engines
 
 
@@ -264,13 +244,6 @@ def test_the_reference_computes_what_the_default_engine_does_not_support() -> No
     assert p.EltwiseBackward(hint_forward=forward).engine.name == "reference"
     with pytest.raises(Unimplemented, match="not this one"):
         relu(desc, engine=Unsupporting())
-
-
-@needs_onednn
-def test_group_normalization_runs_on_every_release() -> None:
-    desc = MemoryDesc((1, 4, 3, 3), "f32")
-    norm = p.GroupNormalization(desc, groups=2, epsilon=1e-5)
-    assert norm.engine.name.split()[0] == ("reference" if oracle.version() < (3, 3) else "onednn")
 
 
 def test_without_a_library_the_reference_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:

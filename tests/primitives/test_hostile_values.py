@@ -4,8 +4,7 @@ Every parameter of every class, and every argument of a call, is set to every va
 and to descriptors, attributes and primitives that do not fit.
 """
 
-import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -18,47 +17,11 @@ from inlay.errors import InlayError
 from inlay.memory import Memory
 from inlay.primitives import attributes as a
 from tests.support.hostile_values import MAKERS
+from tests.support.public_calls import Subject, subjects
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
-IMAGE, MATRIX = MemoryDesc((2, 4, 6, 6), "f32"), MemoryDesc((3, 4), "f32")
-SOURCE, ATTENTION = MemoryDesc((5, 2, 6), "f32"), MemoryDesc((5, 2, 1), "f32")
-
-
-def gates(count: int) -> dict[str, MemoryDesc]:
-    weights = MemoryDesc((1, 1, 6, count, 6), "f32")
-    return {"src_layer": SOURCE, "weights_layer": weights, "weights_iter": weights}
-
-
-VALID: Mapping[str, Mapping[str, Any]] = {
-    "Convolution": {"src": IMAGE, "weights": MemoryDesc((8, 4, 3, 3), "f32")},
-    "Deconvolution": {"src": IMAGE, "weights": MemoryDesc((8, 4, 3, 3), "f32")},
-    "InnerProduct": {"src": IMAGE, "weights": MemoryDesc((8, 4, 6, 6), "f32")},
-    "MatMul": {"src": MATRIX, "weights": MemoryDesc((4, 5), "f32")},
-    "Pooling": {"src": IMAGE, "algorithm": "max", "kernel": 2},
-    "Eltwise": {"src": IMAGE, "algorithm": "relu"},
-    "Softmax": {"src": IMAGE, "axis": 1},
-    "LRN": {"src": IMAGE, "local_size": 3, "alpha": 1.0, "beta": 0.75},
-    "BatchNormalization": {"src": IMAGE, "epsilon": 1e-3},
-    "LayerNormalization": {"src": IMAGE, "epsilon": 1e-3},
-    "GroupNormalization": {"src": IMAGE, "groups": 2, "epsilon": 1e-3},
-    "Shuffle": {"src": IMAGE, "axis": 1, "group_size": 2},
-    "PReLU": {"src": IMAGE, "weights": MemoryDesc((1, 4, 1, 1), "f32")},
-    "Resampling": {"src": IMAGE, "factors": 2},
-    "Reduction": {"src": IMAGE, "dst": MemoryDesc((2, 4, 1, 1), "f32"), "algorithm": "mean"},
-    "Concat": {"srcs": [IMAGE, IMAGE], "axis": 1},
-    "Sum": {"srcs": [IMAGE, IMAGE]},
-    "Binary": {"src_0": IMAGE, "src_1": IMAGE, "algorithm": "add"},
-    "Reorder": {"src": IMAGE, "dst": MemoryDesc((2, 4, 6, 6), "f32", "nhwc")},
-    "VanillaRNN": {**gates(1), "activation": "relu"},
-    "LSTM": gates(4),
-    "GRU": gates(3),
-    "LBRGRU": gates(3),
-    "AUGRU": {**gates(3), "attention": ATTENTION},
-    "LBRAUGRU": {**gates(3), "attention": ATTENTION},
-}
-"""Valid arguments of each forward class."""
-BACKWARD = ("Backward", "BackwardData", "BackwardWeights")
+IMAGE = MemoryDesc((2, 16, 6, 6), "f32")
 ATTRIBUTES: tuple[Any, ...] = (
     {},
     {"scales": 5},
@@ -86,8 +49,9 @@ PRIMITIVES: tuple[Any, ...] = (
     p.Eltwise(IMAGE, algorithm="relu", prop_kind="forward_training", engine="reference"),
 )
 DESCS: tuple[Any, ...] = (
-    *(MemoryDesc(), IMAGE, MemoryDesc(IMAGE.dims, "s8"), MemoryDesc(IMAGE.dims, "f32", "any"), MATRIX, SOURCE),
-    *(MemoryDesc((0, 4, 6, 6), "f32"), MemoryDesc((1,), "f32"), MemoryDesc((-(2**63), 4, 6, 6), "f32")),
+    *(MemoryDesc(), IMAGE, MemoryDesc(IMAGE.dims, "s8"), MemoryDesc(IMAGE.dims, "f32", "any")),
+    *(MemoryDesc((0, 16, 6, 6), "f32"), MemoryDesc((1,), "f32"), MemoryDesc((-(2**63), 16, 6, 6), "f32")),
+    *(MemoryDesc((3, 4), "f32"), MemoryDesc((3, 2, 4), "f32")),
     *(MemoryDesc.csr((3, 4), "f32", 2), MemoryDesc.coo((3, 4), "f32", 2), MemoryDesc.host_scalar("f32")),
 )
 HOSTILE: tuple[Any, ...] = (
@@ -98,34 +62,30 @@ HOSTILE: tuple[Any, ...] = (
 )
 
 
-def created(name: str, **changed: Any) -> Any:
-    return getattr(p, name)(**{**VALID[name], "engine": "reference", **changed})
+SUBJECTS = [
+    subject
+    for subject in subjects()
+    if subject.name.startswith("primitives.")
+    and isinstance(subject.call, type)
+    and issubclass(subject.call, p.Primitive)
+]
 
 
-def attempts(name: str) -> Iterator[tuple[Callable[[], object], str]]:
+def attempts(subject: Subject) -> Iterator[tuple[Callable[[], object], str]]:
     """Yield every call with one invalid value, and its description."""
-    cls = getattr(p, name)
-    for parameter in inspect.signature(cls).parameters:
+    for parameter in subject.parameters:
         for i, value in enumerate(HOSTILE):
-            yield partial(created, name, **{parameter: value}), f"{name}({parameter}=HOSTILE[{i}])"
-    for suffix in BACKWARD:
-        backward = getattr(p, name + suffix, None)
-        if backward is not None:
-            hint = created(name, prop_kind="forward_training")
-            for parameter in inspect.signature(backward).parameters:
-                for i, value in enumerate(HOSTILE):
-                    given = {"hint_forward": hint, "engine": "reference", parameter: value}
-                    yield partial(backward, **given), f"{name}{suffix}({parameter}=HOSTILE[{i}])"
-    primitive = created(name)
+            yield partial(subject, **{parameter: value}), f"{subject.name}({parameter}=HOSTILE[{i}])"
+    primitive = subject()
     memories = {argument: Memory(primitive.desc(argument)) for argument in primitive.arguments}
     for argument in (*memories, "srcs", "other"):
         for i, value in enumerate(HOSTILE):
-            yield partial(primitive, **{**memories, argument: value}), f"{name}()({argument}=HOSTILE[{i}])"
+            yield partial(primitive, **{**memories, argument: value}), f"{subject.name}()({argument}=HOSTILE[{i}])"
 
 
-@pytest.mark.parametrize("name", VALID)
-def test_hostile_arguments_are_refused_with_an_error_of_inlay(name: str) -> None:
-    for attempt, what in attempts(name):
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
+def test_hostile_arguments_are_refused_with_an_error_of_inlay(subject: Subject) -> None:
+    for attempt, what in attempts(subject):
         text = ""
         try:
             attempt()
