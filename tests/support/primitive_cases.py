@@ -21,7 +21,7 @@ Drawn = tuple[Mapping[str, MemoryDesc], Mapping[str, Any]]
 LETTERS = "abcdefghijkl"
 CHANNELS = (1, 2, 3, 5, 8, 15, 16, 17, 24, 32, 33)
 """Numbers of channels: most are no multiple of a block."""
-TRAINING: Mapping[str, Any] = {"prop_kind": "forward_training"}
+TRAINING: dict[str, Any] = {"prop_kind": "forward_training"}
 
 
 class Draw:

@@ -98,7 +98,7 @@ def test_formats_change_where_numbers_lie_and_not_what_they_are(kind: str) -> No
     }
     descs = {name: MemoryDesc(array.shape, "f32", tags.get(name, "any")) for name, array in case.arrays.items()}
     descs["dst_layer"] = MemoryDesc(plain.dst_desc.dims, "f32", "ntc")
-    other = type(plain)(**descs, **case.parameters, prop_kind="forward_training", engine="reference")
+    other = FORWARD[kind](**descs, **case.parameters, prop_kind="forward_training", engine="reference")
     assert other.dst_desc.tag == "bac"
     wanted = run_forward(plain, case.arrays)["dst_layer"].unpack()
     assert np.array_equal(run_forward(other, case.arrays)["dst_layer"].unpack(), wanted)
