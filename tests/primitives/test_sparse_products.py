@@ -1,4 +1,4 @@
-"""Products with a sparse factor: results are those of SciPy and NumPy on each engine; broken memory is an error."""
+"""Products with a sparse factor: results are those of dense matrices on each engine; broken memory is an error."""
 
 from itertools import product
 from typing import Any
