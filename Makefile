@@ -37,7 +37,7 @@ WITH_PEERS = test ! -e $(PEER_ONEDNN) || export INLAY_ONEDNN=$(CURDIR)/$(PEER_ON
 
 # Tests of what oneDNN's engine computes, which hangs on the instruction sets that the library finds. Left out: those that
 # set the instruction set themselves, count handles, or compute nothing.
-ENGINE_TESTS = tests/engines/onednn tests/engines/inlay tests/engines/reference/test_onednn.py tests/primitives \
+ENGINE_TESTS = tests/engines/onednn tests/engines/inlay tests/primitives \
 	tests/engines/test_unsupported_steps.py tests/graph/lowering/test_onednn.py tests/graph/test_special_values.py \
 	tests/reordering/test_attributes_onednn.py tests/reordering/test_compensation.py \
 	--ignore=tests/engines/onednn/test_library.py --ignore=tests/primitives/test_isa.py \

@@ -1,6 +1,5 @@
 """Values of attributes: a primitive accepts and rejects the same values as `inlay.reorder`, with the same errors."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import ml_dtypes
@@ -13,44 +12,20 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.memory import Memory
 from inlay.primitives import attributes as a
+from tests.support.refusals import raises_exactly
 
 CHANNELS = 4
 MATRIX = MemoryDesc((2, CHANNELS), "s8")
-SCALES: Mapping[str, Any] = {
-    "number": 0.5,
-    "integer": 2,
-    "list": [1, 2, 4, 8],
-    "too few": [1.0, 2.0],
-    "complex": 1 + 2j,
-    "complex array": np.ones(CHANNELS, np.complex64),
-    "None": [None] * CHANNELS,
-    "objects": np.array([None] * CHANNELS),
-    "text": "0.5",
-    "truth": True,
-    "masked": np.ma.array([1.0] * CHANNELS, mask=[True, False, False, False]),
-    "masked number": np.ma.array(1.0, mask=True),
-    "codes": np.ones(CHANNELS, np.uint8),
-    "dates": np.array(["2020"] * CHANNELS, "datetime64[D]"),
-    "ragged": [[1, 2], [3, 4, 5]],
-    "too large": 1e39,
-    "too small": 1e-60,
-    "rows": np.ones((CHANNELS, 1)),
-    "columns": np.ones((1, CHANNELS)),
-    "bf16": np.ones(CHANNELS, ml_dtypes.bfloat16),
-}
-ZERO_POINTS: Mapping[str, Any] = {
-    "number": 3,
-    "negative": -128,
-    "fraction": 1.5,
-    "whole float": 2.0,
-    "large": 2**40,
-    "larger": 2**70,
-    "just too large": 2**31,
-    "complex": 1j,
-    "masked": np.ma.array([1], mask=[True]),
-    "array": np.array([7]),
-    "floats": np.ones(1),
-}
+MASKED = np.ma.array([1.0] * CHANNELS, mask=[True, False, False, False])
+SCALES: tuple[Any, ...] = (
+    *(0.5, 2, True, "0.5", 1 + 2j, 1e39, 1e-60, [1, 2, 4, 8], [1.0, 2.0], [[1, 2], [3, 4, 5]], [None] * CHANNELS),
+    *(MASKED, np.ma.array(1.0, mask=True), np.array([None] * CHANNELS), np.array(["2020"] * CHANNELS, "datetime64[D]")),
+    *(np.ones(CHANNELS, dtype) for dtype in (np.complex64, np.uint8, ml_dtypes.bfloat16)),
+    *(np.ones((CHANNELS, 1)), np.ones((1, CHANNELS))),
+)
+ZERO_POINTS: tuple[Any, ...] = (
+    *(3, -128, 1.5, 2.0, 2**31, 2**40, 2**70, 1j, np.ma.array([1], mask=[True]), np.array([7]), np.ones(1)),
+)
 
 
 def error_of(call: Any) -> str | None:
@@ -81,14 +56,15 @@ def by_primitive(**values: Any) -> str | None:
     return error_of(lambda: product(src=Memory(MATRIX), weights=Memory(weights), **values))
 
 
-@pytest.mark.parametrize("name", SCALES)
-def test_scales_are_checked_as_a_reorder_checks_them(name: str) -> None:
-    assert by_primitive(src_scales=SCALES[name]) == by_reorder(src_scales=SCALES[name])
-
-
-@pytest.mark.parametrize("name", ZERO_POINTS)
-def test_zero_points_are_checked_as_a_reorder_checks_them(name: str) -> None:
-    assert by_primitive(src_zero_points=ZERO_POINTS[name]) == by_reorder(src_zero_points=ZERO_POINTS[name])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("src_scales", value) for value in SCALES),
+        *(("src_zero_points", value) for value in ZERO_POINTS),
+    ],
+)
+def test_values_are_checked_as_a_reorder_checks_them(name: str, value: Any) -> None:
+    assert by_primitive(**{name: value}) == by_reorder(**{name: value})
 
 
 @pytest.mark.parametrize(
@@ -99,10 +75,10 @@ def test_zero_points_are_checked_as_a_reorder_checks_them(name: str) -> None:
             {"src_zero_points": 2**40},
             "src_zero_points hold 1099511627776, which s32 cannot represent: its range is -2147483648 to 2147483647",
         ),
-        ({"src_scales": np.ones(4, complex)}, "src_scales are of type complex128: give numbers"),
-        ({"src_scales": [None] * 4}, "src_scales are of type object: give numbers"),
+        ({"src_scales": 1 + 2j}, "src_scales are of type complex128: give numbers"),
+        ({"src_scales": [None] * CHANNELS}, "src_scales are of type object: give numbers"),
         (
-            {"src_scales": SCALES["masked"]},
+            {"src_scales": MASKED},
             "src_scales are a masked array, whose mask would be lost: give filled() or its data",
         ),
     ],
@@ -112,14 +88,16 @@ def test_values_that_would_change_raise_these_errors(values: dict[str, Any], tex
     assert by_primitive(**values) == text
 
 
+def relu_plus(data_type: str) -> p.Eltwise:
+    """Return a ReLU to which an operand of this type is added."""
+    attributes = p.PrimitiveAttributes(post_ops=(a.BinaryPostOp("add", MemoryDesc((1, CHANNELS), data_type)),))
+    return p.Eltwise(MemoryDesc((2, CHANNELS), "f32"), algorithm="relu", attributes=attributes, engine="reference")
+
+
 @pytest.mark.parametrize(
     ("data_type", "value", "text"),
     [
-        (
-            "f32",
-            np.ma.array([1.0] * 4, mask=[True] * 4),
-            "are a masked array, whose mask would be lost: give filled() or its data",
-        ),
+        ("f32", MASKED, "are a masked array, whose mask would be lost: give filled() or its data"),
         ("f32", [None] * 4, "are of type object: give numbers"),
         ("f32", 1 + 2j, "are of type complex128: give numbers"),
         ("f32", [1e39, 1, 1, 1], "hold 1e+39, which f32 cannot represent: its greatest number is 3.40282e+38"),
@@ -129,18 +107,12 @@ def test_values_that_would_change_raise_these_errors(values: dict[str, Any], tex
     ],
 )
 def test_operands_of_post_operations_are_not_changed_silently(data_type: str, value: Any, text: str) -> None:
-    operand = MemoryDesc((1, CHANNELS), data_type)
-    attributes = p.PrimitiveAttributes(post_ops=(a.BinaryPostOp("add", operand),))
-    relu = p.Eltwise(MemoryDesc((2, CHANNELS), "f32"), algorithm="relu", attributes=attributes, engine="reference")
-    with pytest.raises(InvalidArguments) as refused:
-        relu(src=Memory(relu.src_desc), post_op_0_src_1=value)
-    assert str(refused.value).startswith("Eltwise: post_op_0_src_1 ")
-    assert str(refused.value).removeprefix("Eltwise: post_op_0_src_1 ") == text
+    with raises_exactly(InvalidArguments, f"Eltwise: post_op_0_src_1 {text}"):
+        relu_plus(data_type)(src=Memory(MemoryDesc((2, CHANNELS), "f32")), post_op_0_src_1=value)
 
 
 def test_operands_of_post_operations_may_be_arrays_of_their_elements() -> None:
-    attributes = p.PrimitiveAttributes(post_ops=(a.BinaryPostOp("add", MemoryDesc((1, CHANNELS), "f32")),))
-    relu = p.Eltwise(MemoryDesc((2, CHANNELS), "f32"), algorithm="relu", attributes=attributes, engine="reference")
+    relu = relu_plus("f32")
     src = inlay.pack(np.zeros((2, CHANNELS), np.float32), relu.src_desc)
     found = relu(src=src, post_op_0_src_1=np.array([[1, 2, 3, np.inf]]))
     assert found.unpack().tolist() == [[1, 2, 3, np.inf]] * 2

@@ -7,6 +7,7 @@ those of the reference engine, which needs no reorder.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -74,11 +75,14 @@ class Chain:
         return result
 
 
+@dataclass
 class Step:
     """A convolution with its memories."""
 
-    def __init__(self, primitive: Primitive, src: Memory, dst: Memory, weights: Memory) -> None:
-        self.primitive, self.src, self.dst, self.weights = primitive, src, dst, weights
+    primitive: Primitive
+    src: Memory
+    dst: Memory
+    weights: Memory
 
 
 def conv_relu_pool_conv(chain: Chain) -> list[Memory]:
@@ -140,6 +144,10 @@ CHAINS: tuple[Callable[[Chain], list[Memory]], ...] = (
 
 FORCED = {"inner_product_after_pooling": ["InnerProduct.src"]}
 """Reorders between primitives with oneDNN 3.2 and AVX-512: an inner product of several pixels needs one."""
+needs_onednn_3_2 = pytest.mark.skipif(
+    oracle.why_unavailable() is not None or oracle.version() != (3, 2) or not oracle.isa() & oracle.AVX512,
+    reason="formats that oneDNN 3.2 chooses with AVX-512",
+)
 
 
 @pytest.mark.parametrize("chain", CHAINS)
@@ -154,40 +162,28 @@ def test_the_reference_needs_no_reorder(chain: Callable[[Chain], list[Memory]]) 
 def test_only_primitives_with_weights_need_reorders(chain: Callable[[Chain], list[Memory]]) -> None:
     run = Chain("onednn")
     results = chain(run)
-    assert {place.split(".")[0] for place in run.reorders} <= {
-        "Convolution",
-        "InnerProduct",
-        "ConvolutionBackwardData",
-        "ConvolutionBackwardWeights",
-    }
+    with_weights = ("Convolution", "InnerProduct", "ConvolutionBackwardData", "ConvolutionBackwardWeights")
+    assert {place.split(".")[0] for place in run.reorders} <= set(with_weights)
     expected = [unpack_any(memory) for memory in chain(Chain("reference"))]
     for found, wanted in zip(map(unpack_any, results), expected, strict=True):
         assert np.abs(found - wanted).max() <= 5e-5 * max(1.0, float(np.abs(wanted).max()))
 
 
-@needs_onednn
+@needs_onednn_3_2
 @pytest.mark.parametrize("chain", CHAINS)
 def test_the_number_of_reorders_with_onednn_3_2(chain: Callable[[Chain], list[Memory]]) -> None:
-    if not is_avx512() or oracle.version() != (3, 2):
-        pytest.skip("what 3.2 chooses with AVX-512")
     run = Chain("onednn")
     chain(run)
     assert run.between == FORCED.get(chain.__name__, [])
     assert run.reorders == ["Convolution.src", *run.between]  # the image itself, first
 
 
-@needs_onednn
+@needs_onednn_3_2
 def test_a_stem_of_three_channels_needs_one_reorder_with_onednn_3_2() -> None:
-    if not is_avx512() or oracle.version() != (3, 2):
-        pytest.skip("what 3.2 chooses with AVX-512")
     run = Chain("onednn")
     stem = run.conv(run.image(1, 3, 16, 16), 64)
     run.conv(run.relu(stem.dst), 64, name="second")
     assert (stem.dst.desc.tag, run.between) == ("aBcd16b", ["Convolution.src"])
-
-
-def is_avx512() -> bool:
-    return bool(oracle.isa() & oracle.AVX512)
 
 
 def test_a_reorder_is_recorded() -> None:

@@ -60,9 +60,9 @@ def same(*dims: int) -> dict[str, inlay.Memory]:
 
 def conv(src: Any = None, weights: Any = None, **options: Any) -> p.Convolution:
     """A convolution 3 x 3 of (2, 16, 8, 8) to 32 channels, with one thing changed."""
-    given = {"engine": "reference", **options}
     src = anyf(2, 16, 8, 8) if src is None else src
-    return p.Convolution(src, anyf(32, 16, 3, 3) if weights is None else weights, **given)
+    weights = anyf(32, 16, 3, 3) if weights is None else weights
+    return p.Convolution(src, weights, **{"engine": "reference", **options})
 
 
 def relu(*dims: int) -> p.Eltwise:
@@ -75,15 +75,9 @@ def shuffle(*dims: int) -> p.Shuffle:
 
 def pool_gradient(**given: Any) -> Any:
     """The gradient of max pooling, called with some of its arguments."""
-    options: Any = {
-        "algorithm": "max",
-        "kernel": 2,
-        "strides": 2,
-        "prop_kind": "forward_training",
-        "engine": "reference",
-    }
-    gradient = p.PoolingBackward(hint_forward=p.Pooling(plain(1, 2, 4, 4), **options))
-    return gradient(diff_dst=memory(1, 2, 2, 2), **given)
+    options: Any = {"kernel": 2, "strides": 2, "prop_kind": "forward_training", "engine": "reference"}
+    pool = p.Pooling(plain(1, 2, 4, 4), algorithm="max", **options)
+    return p.PoolingBackward(hint_forward=pool)(diff_dst=memory(1, 2, 2, 2), **given)
 
 
 def scaled(**given: Any) -> Any:

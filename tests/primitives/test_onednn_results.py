@@ -4,63 +4,69 @@ The library is that of the wheel, or the one that INLAY_ONEDNN names. Problems t
 skipped; a minimum number of problems of each kind must run.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from inlay.errors import Unimplemented
 from tests.oracles import onednn as oracle
-from tests.support.primitive_cases import DRAWERS, assert_close, draw, run
-from tests.support.primitive_runs import bound_of
-
-needs_onednn = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
+from tests.support.primitive_cases import DRAWERS, draw
+from tests.support.primitive_runs import Case, assert_close, bound_of, run
 
 SINCE = {"group_normalization": (3, 3)}
 """Releases of oneDNN that introduced kinds after 3.2."""
+SHARES = {"prelu": 0.15}
+"""Least shares of problems that every release supports, if they are not `SHARE`."""
+SHARE = 0.3
+RANGES = [range(32), pytest.param(range(32, 368), marks=pytest.mark.heavy)]
 
 
-def count_equal(kind: str, seeds: range) -> int:
-    """Compare the results of oneDNN and the reference, and return the number of problems that oneDNN supports."""
-    ran = 0
+@pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
+@pytest.mark.parametrize("seeds", RANGES, ids=["few", "many"])
+@pytest.mark.parametrize("kind", DRAWERS)
+def test_onednn_computes_what_the_reference_computes(kind: str, seeds: range) -> None:
+    if oracle.version() < SINCE.get(kind, (0, 0)):
+        pytest.skip(f"this oneDNN is too old for {kind}: the reference computes it")
+    compared = 0
     for seed in seeds:
         case = draw(kind, seed)
-        expected = run(case, "reference")
         try:
             found = run(case, "onednn")
         except Unimplemented:
             continue
+        expected = run(case, "reference")
+        for name in [name for name in expected if is_defect(case, name)]:
+            del found[name], expected[name]
+        if "diff_weights" in expected and str(case.descs["src"].data_type) == "bf16":
+            # oneDNN does not write taps that are in the padding of every window.
+            found["diff_weights"][expected["diff_weights"] == 0] = 0
         assert_close(case, found, expected)
-        ran += 1
-    return ran
+        compared += 1
+    assert compared >= len(seeds) * SHARES.get(kind, SHARE)
 
 
-@needs_onednn
-@pytest.mark.parametrize("kind", DRAWERS)
-def test_onednn_computes_what_the_reference_computes(kind: str) -> None:
-    if oracle.version() < SINCE.get(kind, (0, 0)):
-        pytest.skip(f"this oneDNN is too old for {kind}: the reference computes it")
-    assert count_equal(kind, range(16)) >= 3
-
-
-@needs_onednn
-@pytest.mark.heavy
-@pytest.mark.parametrize("kind", DRAWERS)
-def test_onednn_computes_what_the_reference_computes_in_many_problems(kind: str) -> None:
-    if oracle.version() < SINCE.get(kind, (0, 0)):
-        pytest.skip(f"this oneDNN is too old for {kind}: the reference computes it")
-    assert count_equal(kind, range(16, 240)) >= 40
+def is_defect(case: Case, name: str) -> bool:
+    """Return whether oneDNN is known to compute this result wrongly."""
+    src = next(iter(case.descs.values()))
+    if case.kind == "convolution" and str(src.data_type) == "bf16" and name == "diff_weights":  # some are not written
+        return any(k > n for k, n in zip(case.descs["weights"].dims[::-1], src.dims[:1:-1], strict=False))
+    if case.kind == "lrn":  # channels last, the last block of channels is not whole
+        return name == "diff_src" and src.dims[1] % 16 != 0
+    if case.kind == "prelu":  # 3.2, padded channels
+        return src.padded_dims != src.dims == case.descs["weights"].dims
+    if case.kind == "deconvolution" and str(src.data_type) == "s8":  # elements under no tap
+        kernel = case.descs["weights"].dims[-len(case.options["strides"]) :]
+        return any(stride > k for stride, k in zip(case.options["strides"], kernel, strict=True))
+    return False
 
 
 @pytest.mark.parametrize("kind", DRAWERS)
 def test_problems_differ_and_are_reproducible(kind: str) -> None:
     cases = [draw(kind, seed) for seed in range(8)]
-    assert cases == [draw(kind, seed) for seed in range(8)]
+    again = [draw(kind, seed) for seed in range(8)]
+    assert cases == again
     assert len({str((case.descs, case.options)) for case in cases}) >= 6
-    # Equal cases have equal data.
-    one = cases[0]
-    name, desc = next(iter(one.descs.items()))
-    assert np.array_equal(one.data(name, desc), replace(one).data(name, desc))
+    for name, desc in cases[0].descs.items():
+        assert np.array_equal(cases[0].data(name, desc), again[0].data(name, desc))
 
 
 def test_problems_cover_special_cases() -> None:
@@ -71,9 +77,10 @@ def test_problems_cover_special_cases() -> None:
     assert any(desc.padded_dims != desc.dims for desc in sources)
     assert any(desc.kind == "blocked" and desc.tag is None for desc in sources)
     assert any(desc.tag == "acdb" for desc in sources)
-    convolutions = [draw("convolution", seed) for seed in range(60)]
+    convolutions = [case for case in cases if case.kind == "convolution"]
     assert any(case.descs["weights"].ndims > case.descs["src"].ndims for case in convolutions)
     assert any(max(case.options["dilations"]) > 0 for case in convolutions)
+    assert any(min(case.options["padding_r"]) < 0 for case in convolutions)
     assert {str(case.descs["src"].data_type) for case in convolutions} >= {"f32", "bf16", "u8", "s8"}
 
 

@@ -11,42 +11,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from inlay import primitives as p
 from inlay.descriptor import MemoryDesc
-from inlay.memory import Memory, pack, reorder
-from inlay.primitives import (
-    AUGRU,
-    GRU,
-    LBRAUGRU,
-    LBRGRU,
-    LSTM,
-    AUGRUBackward,
-    GRUBackward,
-    LBRAUGRUBackward,
-    LBRGRUBackward,
-    LSTMBackward,
-    Primitive,
-    Reorder,
-    VanillaRNN,
-    VanillaRNNBackward,
-)
+from inlay.memory import Memory, reorder
+from inlay.primitives import Primitive, Reorder
 from inlay.primitives.attributes import RecurrentScales
+from tests.support.primitive_runs import pack_any
 
-FORWARD: Mapping[str, Any] = {
-    "vanilla_rnn": VanillaRNN,
-    "lstm": LSTM,
-    "gru": GRU,
-    "lbr_gru": LBRGRU,
-    "augru": AUGRU,
-    "lbr_augru": LBRAUGRU,
+CLASSES = {
+    "vanilla_rnn": "VanillaRNN",
+    "lstm": "LSTM",
+    "gru": "GRU",
+    "lbr_gru": "LBRGRU",
+    "augru": "AUGRU",
+    "lbr_augru": "LBRAUGRU",
 }
-BACKWARD: Mapping[str, Any] = {
-    "vanilla_rnn": VanillaRNNBackward,
-    "lstm": LSTMBackward,
-    "gru": GRUBackward,
-    "lbr_gru": LBRGRUBackward,
-    "augru": AUGRUBackward,
-    "lbr_augru": LBRAUGRUBackward,
-}
+FORWARD: Mapping[str, Any] = {kind: getattr(p, name) for kind, name in CLASSES.items()}
+BACKWARD: Mapping[str, Any] = {kind: getattr(p, f"{name}Backward") for kind, name in CLASSES.items()}
 GATES = {"vanilla_rnn": 1, "lstm": 4, "gru": 3, "lbr_gru": 3, "augru": 3, "lbr_augru": 3}
 DIRECTIONS = ("left2right", "right2left", "concat", "sum")
 
@@ -71,11 +52,9 @@ class Case:
     def __str__(self) -> str:
         """A name for a test."""
         sizes = "x".join(map(str, (*self.arrays["src_layer"].shape, *self.arrays["weights_layer"].shape[::4])))
-        extras = [name.removeprefix("weights_") for name in ("weights_peephole", "weights_projection")]
-        given = [name for name in extras if f"weights_{name}" in self.arrays]
-        given += [] if "bias" in self.arrays else ["unbiased"]
-        given += [] if self.states else ["stateless"]
-        return "-".join([self.kind, self.direction, sizes, *map(str, self.parameters.values()), *given])
+        extras = [name for name in ("peephole", "projection") if f"weights_{name}" in self.arrays]
+        lacks = [text for text, has in (("unbiased", "bias" in self.arrays), ("stateless", self.states)) if not has]
+        return "-".join([self.kind, self.direction, sizes, *map(str, self.parameters.values()), *extras, *lacks])
 
     def type_of(self, name: str) -> str:
         """The data type of an argument."""
@@ -106,14 +85,7 @@ class Case:
 
 def pack_arguments(primitive: Primitive, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Memory]:
     """Pack the arrays of the arguments of `primitive`; its engine reorders to opaque formats."""
-    return {name: _pack(primitive, name, arrays[name]) for name in primitive.arguments if name in arrays}
-
-
-def _pack(primitive: Primitive, name: str, array: npt.NDArray[Any]) -> Memory:
-    desc = primitive.desc(name)
-    return (
-        pack(array, desc) if desc.kind != "opaque" else reorder_to(pack(array, "abcdef"[: array.ndim]), primitive, name)
-    )
+    return {name: pack_any(arrays[name], primitive.desc(name)) for name in primitive.arguments if name in arrays}
 
 
 def reorder_to(memory: Memory, primitive: Primitive, name: str) -> Memory:
@@ -178,22 +150,19 @@ def make_case(
     rng = np.random.default_rng(seed)
     both, gates, outputs = (layers, 2 if direction in ("concat", "sum") else 1), GATES[kind], projection or channels
     entering = outputs if layers > 1 else inputs or channels + 2
-    shapes: dict[str, tuple[int, ...]] = {"src_layer": (times, batch, entering)}
-    if states:
-        shapes["src_iter"] = (*both, batch, outputs)
-        if kind == "lstm":
-            shapes["src_iter_c"] = (*both, batch, channels)
-    if kind in ("augru", "lbr_augru"):
-        shapes["attention"] = (times, batch, 1)
-    shapes["weights_layer"] = (*both, entering, gates, channels)
-    shapes["weights_iter"] = (*both, outputs, gates, channels)
-    if peephole:
-        shapes["weights_peephole"] = (*both, 3, channels)
-    if projection:
-        shapes["weights_projection"] = (*both, channels, projection)
-    if bias:
-        shapes["bias"] = (*both, gates + kind.startswith("lbr_"), channels)
-    arrays = _values(shapes, rng)
+    is_attentive = kind in ("augru", "lbr_augru")
+    shapes = {
+        "src_layer": (times, batch, entering),
+        "src_iter": (*both, batch, outputs) if states else None,
+        "src_iter_c": (*both, batch, channels) if states and kind == "lstm" else None,
+        "attention": (times, batch, 1) if is_attentive else None,
+        "weights_layer": (*both, entering, gates, channels),
+        "weights_iter": (*both, outputs, gates, channels),
+        "weights_peephole": (*both, 3, channels) if peephole else None,
+        "weights_projection": (*both, channels, projection) if projection else None,
+        "bias": (*both, gates + kind.startswith("lbr_"), channels) if bias else None,
+    }
+    arrays = _values({name: shape for name, shape in shapes.items() if shape is not None}, rng)
     activation = {"activation": "tanh"} if kind == "vanilla_rnn" else {}
     return Case(kind, direction, arrays, activation if parameters is None else parameters, states, data_type)
 
@@ -226,10 +195,9 @@ def quantize(arrays: Arrays, scales: RecurrentScales, states: str) -> tuple[Arra
             meant[name] = (code - scales.shift) / scales.scale
             codes[name] = array if (name, states) == ("src_iter", "f32") else code.astype(np.uint8)
         elif name.startswith("weights"):
-            given = scales.projection if name == "weights_projection" else scales.weights
-            factors = (
-                np.array(given) if len(given) in (1, array.shape[-1]) else np.array(given).reshape(array.shape[3:])
-            )
+            factors = np.array(scales.projection if name == "weights_projection" else scales.weights)
+            if len(factors) not in (1, array.shape[-1]):
+                factors = factors.reshape(array.shape[3:])
             codes[name] = np.clip(np.rint(array * factors), -128, 127).astype(np.int8)
             meant[name] = codes[name] / factors
     return codes, meant
