@@ -34,7 +34,7 @@ from inlay.reordering.planning import plan_reorder
 from inlay.reordering.problem import build_reorder_problem
 from inlay.reordering.target import TARGETS, compile_ir, host_target
 from tests.reordering.test_reorder import check
-from tests.reordering.test_targets import narrow_target
+from tests.reordering.conftest import use_narrow_registers
 
 FIXED = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
