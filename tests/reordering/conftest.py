@@ -1,6 +1,7 @@
-"""Machines of the tests: caches smaller than any tensor, many threads for little work, narrow registers."""
+"""Machines that tests simulate: small caches, many threads, narrow registers, an empty cache directory."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -55,3 +56,10 @@ def each_machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
         use_narrow_registers(request.param, monkeypatch)
     elif request.param == "streaming":
         request.getfixturevalue("always_streaming")
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_reorders: None) -> Path:
+    """Provide a cache directory that is yet to be made."""
+    monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
