@@ -413,8 +413,9 @@ def test_what_is_no_time_is_refused(wrong: Any) -> None:
 
 def test_without_room_for_a_second_tensor_nothing_is_tuned(directory: Path) -> None:
     n = 1 << 25
+    src, dst = (MemoryDesc((n, n), "f32", strides=strides) for strides in ((n, 1), (1, n)))
     with pytest.raises(OutOfMemory):
-        inlay.Reorder(*(MemoryDesc((n, n), "f32", strides=strides) for strides in ((n, 1), (1, n))), tune=True)
+        inlay.Reorder(src, dst, tune=True)
     assert decisions(directory) == []
 
 
