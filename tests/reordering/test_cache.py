@@ -75,6 +75,7 @@ def test_damaged_entry_is_ignored_and_written_again(
     assert reorder_is_right()
     (path,) = entries(directory)
     path.write_bytes(damage(path.read_bytes()))
+    assert cache.read_object(path.stem) is None
     forget_memory(monkeypatch)
     assert reorder_is_right()
     assert entries(directory) == [path]
