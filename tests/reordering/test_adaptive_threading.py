@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlay.descriptor import MemoryDesc
 from inlay.reordering import CompiledReorder, compile_reorder, compiled, threads
 from inlay.reordering.choice import Choice, Decision
 from inlay.reordering.compiled import (
@@ -21,6 +20,7 @@ from inlay.reordering.compiled import (
     compile_problem,
 )
 from inlay.reordering.threads import TeamWatch
+from tests.support.reorders import pair, problem_of, transposes
 
 SMALL = (256, 256)
 """256 KiB on each side: half a second-level cache of today."""
@@ -33,29 +33,26 @@ def in_trial() -> PairedTrial:
     return trial
 
 
-def try_out(trial: PairedTrial, alone: int, shared: int, between: tuple[int, int] = (1000, 1000)) -> None:
-    """Feed a trial with calls of given durations, and given times between them, in nanoseconds."""
-    now = 0
-    for took, pause in [(alone, between[0])] * CALLS_PER_VARIANT + [(shared, between[1])] * CALLS_PER_VARIANT:
+def try_out(trial: PairedTrial, alone: int, shared: int, after_shared: int = 1000) -> tuple[bool, int]:
+    """Feed a new trial with calls of given durations, and given times between them, in nanoseconds; what it decides."""
+    now, trial.calls_until_trial = 0, 0
+    for took, pause in [(alone, 1000)] * CALLS_PER_VARIANT + [(shared, after_shared)] * CALLS_PER_VARIANT:
         trial.note(now, took)
         now += took + pause
+    return trial.uses_second, trial.calls_until_trial
 
 
-def decided(alone: int, shared: int, between: tuple[int, int] = (1000, 1000)) -> PairedTrial:
-    trial = in_trial()
-    try_out(trial, alone, shared, between)
-    return trial
+WINS, LOSES = (True, CALLS_AFTER_WIN), (False, CALLS_AFTER_LOSS)
 
 
 @pytest.mark.parametrize(("shared", "wins"), [(3000, True), (5600, True), (5800, False), (6000, False), (12000, False)])
 def test_calls_are_shared_if_that_is_faster_by_more_than_a_twentieth(shared: int, wins: bool) -> None:
-    trial = decided(6000, shared)
-    assert (trial.uses_second, trial.calls_until_trial) == (wins, CALLS_AFTER_WIN if wins else CALLS_AFTER_LOSS)
+    assert try_out(in_trial(), 6000, shared) == (WINS if wins else LOSES)
 
 
 @pytest.mark.parametrize(("after_shared", "wins"), [(500, True), (1900, True), (2100, False), (9000, False)])
 def test_half_of_what_the_calls_gain_must_be_left_to_the_program(after_shared: int, wins: bool) -> None:
-    assert decided(6000, 4000, (1000, after_shared)).uses_second == wins
+    assert try_out(in_trial(), 6000, 4000, after_shared) == (WINS if wins else LOSES)
 
 
 def test_a_trial_is_calls_alone_and_then_shared_ones() -> None:
@@ -71,32 +68,27 @@ def test_the_first_calls_of_either_kind_and_single_slow_ones_do_not_decide() -> 
     for took in [9000] * 4 + [6000] * 5 + [10**6] + [50_000] * 4 + [4000] * 5 + [10**6]:
         trial.note(now, took)
         now += took
-    assert (trial.uses_second, trial.calls_until_trial) == (True, CALLS_AFTER_WIN)
+    assert (trial.uses_second, trial.calls_until_trial) == WINS
 
 
 def test_what_was_decided_is_tried_anew_after_many_calls() -> None:
-    trial = decided(6000, 3000)
-    trial.calls_until_trial = 0
-    try_out(trial, 6000, 12000)
-    assert (trial.uses_second, trial.calls_until_trial) == (False, CALLS_AFTER_LOSS)
+    trial = in_trial()
+    assert try_out(trial, 6000, 3000) == WINS
+    assert try_out(trial, 6000, 12000) == LOSES
 
 
 def test_what_loses_again_and_again_is_tried_less_and_less_often() -> None:
-    trial, waits = in_trial(), []
-    for _ in range(6):
-        try_out(trial, 6000, 12000)
-        waits.append(trial.calls_until_trial)
-        trial.calls_until_trial = 0
+    trial = in_trial()
+    waits = [try_out(trial, 6000, 12000)[1] for _ in range(6)]
     assert waits == [250, 500, 1000, 2000, 4000, 4000]
     assert waits[-1] == MOST_CALLS_AFTER_LOSS
     try_out(trial, 6000, 3000)
-    trial.calls_until_trial = 0
-    try_out(trial, 6000, 12000)
-    assert trial.calls_until_trial == CALLS_AFTER_LOSS, "it had won in between"
+    assert try_out(trial, 6000, 12000) == LOSES, "it had won in between"
 
 
 def test_a_sleeping_worker_begins_a_trial_and_does_not_begin_one_in_a_trial() -> None:
-    trial = decided(6000, 3000)
+    trial = in_trial()
+    try_out(trial, 6000, 3000)
     trial.restart()
     assert (trial.uses_second, trial.calls_until_trial) == (False, 0)
     for i in range(CALLS_PER_VARIANT):
@@ -109,7 +101,7 @@ def test_a_sleeping_worker_begins_a_trial_and_does_not_begin_one_in_a_trial() ->
 def transpose(monkeypatch: pytest.MonkeyPatch) -> CompiledReorder:
     """Return a small reorder with a new trial, on a machine with three processors."""
     monkeypatch.setattr(threads, "available_threads", lambda: 3)
-    return compile_reorder(MemoryDesc(SMALL, "f32", "ab"), MemoryDesc(SMALL, "f32", "ba"))
+    return compile_reorder(*pair(SMALL))
 
 
 def test_the_first_calls_are_the_caller_s_alone(transpose: CompiledReorder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,37 +114,23 @@ def test_the_first_calls_are_the_caller_s_alone(transpose: CompiledReorder, monk
 
 
 def test_every_call_of_every_trial_moves_everything(transpose: CompiledReorder) -> None:
-    x = np.arange(SMALL[0] * SMALL[1], dtype=np.float32).reshape(SMALL)
-    y = np.empty(SMALL[::-1], np.float32)
-    for i in range(CALLS_BEFORE_TRIAL + 2 * CALLS_PER_VARIANT + 50):
-        y.fill(-1)
-        transpose.run(x.ctypes.data, y.ctypes.data)
-        assert (y == x.T).all(), f"call {i}"
+    assert transposes(transpose, SMALL, CALLS_BEFORE_TRIAL + 2 * CALLS_PER_VARIANT + 50)
     assert transpose.trial is not None
     assert transpose.trial.calls_until_trial <= CALLS_AFTER_WIN
     assert transpose.task is not None
     transpose.task.watch = TeamWatch()  # whatever else the machine did meanwhile
     transpose.trial.uses_second, transpose.trial.calls_until_trial = True, 100
-    y.fill(-1)
     time.sleep(0.01)
-    transpose.run(x.ctypes.data, y.ctypes.data)
-    assert (y == x.T).all()
+    assert transposes(transpose, SMALL)
     assert transpose.trial.calls_until_trial == 0, "its workers slept"
 
 
 def test_several_threads_have_one_habit(transpose: CompiledReorder) -> None:
-    x = np.arange(SMALL[0] * SMALL[1], dtype=np.float32).reshape(SMALL)
     barrier = threading.Barrier(4)
 
     def work(_: int) -> bool:
-        y = np.empty(SMALL[::-1], np.float32)
         barrier.wait()
-        good = True
-        for _ in range(300):
-            y.fill(-1)
-            transpose.run(x.ctypes.data, y.ctypes.data)
-            good &= bool((y == x.T).all())
-        return good
+        return transposes(transpose, SMALL, 300)
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(4)))
@@ -160,12 +138,10 @@ def test_several_threads_have_one_habit(transpose: CompiledReorder) -> None:
 
 @pytest.mark.parametrize("most", [1, 2])
 def test_where_the_number_of_threads_was_chosen_nothing_is_tried(most: int) -> None:
-    problem = compile_reorder(MemoryDesc(SMALL, "f32", "ab"), MemoryDesc(SMALL, "f32", "ba")).problem
-    reorder = compile_problem(problem, Decision(Choice(threads=most)))
+    reorder = compile_problem(problem_of(SMALL), Decision(Choice(threads=most)))
     assert (reorder.trial, reorder.parts) == (None, 1)
 
 
 @pytest.mark.parametrize(("rows", "learns"), [(63, False), (64, True), (511, True), (512, False)])
 def test_what_is_tried_is_large_enough_to_split_and_fits_one_core(rows: int, learns: bool) -> None:
-    reorder = compile_reorder(MemoryDesc((rows, 256), "f32", "ab"), MemoryDesc((rows, 256), "f32", "ba"))
-    assert (reorder.trial is not None) == learns
+    assert (compile_reorder(*pair((rows, 256))).trial is not None) == learns

@@ -3,9 +3,10 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,7 @@ from hypothesis import given
 from inlay import cache
 from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError
-from inlay.memory.reorder_cache import find_reorder
-from inlay.reordering import compiled, emit, planning
+from inlay.reordering import emit, planning
 from inlay.reordering import target as target_module
 from inlay.reordering.emit_team import team_ir
 from inlay.reordering.kernel import Kernel
@@ -24,32 +24,35 @@ from inlay.reordering.problem import build_reorder_problem
 from inlay.reordering.target import compile_ir, host_target
 from inlay.testing import reorder_problems
 from tests.support.cached_reorders import DST, SRC, forget_memory, reorder_is_right
+from tests.support.refusals import raises_exactly
+from tests.support.reorders import Pair
 
 
-@pytest.fixture
-def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Provide an empty cache directory, with no code in memory."""
-    monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
+@pytest.fixture(autouse=True)
+def no_code_in_memory(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forget_memory(monkeypatch)
-    yield tmp_path / "cache"
-    find_reorder.cache_clear()
+
+
+def kernel_for(src: MemoryDesc, dst: MemoryDesc) -> Kernel | None:
+    """Return the kernel that a reorder needs; None if there is nothing to move."""
+    problem = build_reorder_problem(src, dst)
+    return None if problem.is_empty else planning.plan_reorder(problem, host_target()).kernel
 
 
 def module_text() -> str:
-    plan = compiled.compile_reorder(SRC, DST).plan
-    assert plan is not None
-    return ir_of(plan.kernel, host_target())
+    return ir_of(kernel_for(SRC, DST), host_target())  # type: ignore[arg-type]
 
 
 def entries(directory: Path) -> list[Path]:
     return sorted(directory.iterdir())
 
 
-def test_second_process_does_not_compile(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_code_is_neither_written_nor_compiled_again(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert reorder_is_right()
     assert len(entries(directory)) == 1
     forget_memory(monkeypatch)
-    monkeypatch.setattr(target_module, "compile_ir", lambda text, target: pytest.fail("compiled though it was kept"))
+    monkeypatch.setattr(emit, "kernel_ir", lambda *_: pytest.fail("written though its code was kept"))
+    monkeypatch.setattr(target_module, "compile_ir", lambda *_: pytest.fail("compiled though it was kept"))
     assert reorder_is_right()
 
 
@@ -67,13 +70,12 @@ def test_second_process_does_not_compile(directory: Path, monkeypatch: pytest.Mo
     ids=["empty", "in the seal", "half", "last bit", "first bit", "longer", "zeros"],
 )
 def test_damaged_entry_is_ignored_and_written_again(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, damage: object
+    directory: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes]
 ) -> None:
-    assert callable(damage)
     assert reorder_is_right()
     (path,) = entries(directory)
-    sound = path.read_bytes()
-    path.write_bytes(damage(sound))
+    path.write_bytes(damage(path.read_bytes()))
+    assert cache.read_object(path.stem) is None
     forget_memory(monkeypatch)
     assert reorder_is_right()
     assert entries(directory) == [path]
@@ -84,9 +86,9 @@ def test_damaged_entry_is_ignored_and_written_again(
 @pytest.mark.parametrize(
     "change", [{"cpu": "another"}, {"features": "+another"}, {"triple": "another"}, {"vector_bytes": 16}]
 )
-def test_another_processor_has_entries_of_its_own(change: dict[str, str]) -> None:
+def test_another_processor_has_entries_of_its_own(change: dict[str, Any]) -> None:
     target = host_target()
-    assert target_module.cache_key("text", replace(target, **change)) != target_module.cache_key("text", target)  # type: ignore[arg-type]
+    assert target_module.cache_key("text", replace(target, **change)) != target_module.cache_key("text", target)
 
 
 def test_another_emitter_has_entries_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,32 +101,24 @@ def test_another_emitter_has_entries_of_its_own(monkeypatch: pytest.MonkeyPatch)
 def test_every_byte_of_the_emitter_counts(tmp_path: Path, change: tuple[bytes, bytes]) -> None:
     files = [tmp_path / name for name in ("one.py", "two.py")]
     digests = set()
-    for content in change:
-        for path in files:
+    for contents in ((change[0], change[0]), (change[1], change[1]), change):
+        for path, content in zip(files, contents, strict=True):
             path.write_bytes(content)
         digests.add(target_module.digest_of(files))
-    files[0].write_bytes(change[0])
-    assert len(digests | {target_module.digest_of(files)}) == 3
+    assert len(digests) == 3
 
 
-def test_every_file_that_writes_code_is_among_the_sources(directory: Path) -> None:
-    plan, files = compiled.compile_reorder(SRC, DST).plan, set[str]()
-    assert plan is not None
+def test_every_file_that_writes_code_is_among_the_sources() -> None:
+    files, kernel = set[str](), kernel_for(SRC, DST)
+    assert kernel is not None
     sys.setprofile(lambda frame, event, argument: files.add(frame.f_code.co_filename))
     try:
-        compile_ir(ir_of(plan.kernel, host_target()), host_target())
+        compile_ir(ir_of(kernel, host_target()), host_target())
         team_ir(host_target().pause, host_target().attributes)
     finally:
         sys.setprofile(None)
     ours = {Path(name) for name in files if f"{os.sep}inlay{os.sep}" in name}
-    assert {path.name for path in ours} >= {
-        "emit.py",
-        "emit_tile.py",
-        "emit_team.py",
-        "ir.py",
-        "network.py",
-        "target.py",
-    }
+    assert {path.stem for path in ours} >= {"emit", "emit_tile", "emit_team", "ir", "network", "target"}
     assert ours <= set(target_module.emitter_files())
 
 
@@ -138,34 +132,18 @@ def test_without_its_sources_the_emitter_is_known_by_what_it_writes(
     assert kept.stem == target_module.cache_key(module_text(), host_target())
 
 
-def test_a_kept_module_is_not_written_again(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert reorder_is_right()
-    forget_memory(monkeypatch)
-    monkeypatch.setattr(emit, "kernel_ir", lambda *_: pytest.fail("written though its code was kept"))
-    assert reorder_is_right()
-
-
-def kernel_for(src: MemoryDesc, dst: MemoryDesc) -> Kernel | None:
-    """Return the kernel that a reorder needs; None if there is nothing to move."""
-    problem = build_reorder_problem(src, dst)
-    return None if problem.is_empty else planning.plan_reorder(problem, host_target()).kernel
-
-
 @given(reorder_problems(convert=True), reorder_problems())
-def test_kernels_are_equal_if_their_texts_are(
-    one: tuple[MemoryDesc, MemoryDesc], other: tuple[MemoryDesc, MemoryDesc]
-) -> None:
+def test_kernels_are_equal_if_their_texts_are(one: Pair, other: Pair) -> None:
     first, second = kernel_for(*one), kernel_for(*other)
     assert (target_module.canonical_text(first) == target_module.canonical_text(second)) == (first == second)
 
 
 @pytest.mark.parametrize("value", [np.zeros(3), {1, 2}, [1], (1, b"2"), lambda: 1])
 def test_what_could_be_spelled_in_two_ways_is_refused(value: object) -> None:
-    with pytest.raises(TypeError) as caught:
-        target_module.canonical_text((1, value))
     part = value[1] if isinstance(value, tuple) else value
     text = f"{part!r} cannot identify machine code: build kernels from numbers, text, tuples and dataclasses"
-    assert str(caught.value) == text
+    with raises_exactly(TypeError, text):
+        target_module.canonical_text((1, value))
 
 
 def test_entry_moved_to_another_name_is_not_used(directory: Path) -> None:
@@ -174,11 +152,6 @@ def test_entry_moved_to_another_name_is_not_used(directory: Path) -> None:
     (path,) = entries(directory)
     path.rename(directory / f"{'b' * 64}.o")
     assert cache.read_object("b" * 64) is None
-
-
-def test_directory_is_private(directory: Path) -> None:
-    cache.write_object("a" * 64, b"code")
-    assert directory.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="permission bits are Unix's")
@@ -208,9 +181,7 @@ def test_failed_write_leaves_nothing(directory: Path, monkeypatch: pytest.Monkey
 
 
 def test_processes_share_the_directory(directory: Path) -> None:
-    code = (
-        "from tests.reordering.test_cache import reorder_is_right; import sys; sys.exit(0 if reorder_is_right() else 1)"
-    )
+    code = "from tests.support.cached_reorders import reorder_is_right; assert reorder_is_right()"
     runs = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
     assert [run.wait(60) for run in runs] == [0, 0, 0]
     assert [path.suffix for path in entries(directory)] == [".o"]

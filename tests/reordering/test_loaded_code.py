@@ -2,9 +2,7 @@
 
 import gc
 import json
-import os
 import random
-import subprocess
 import sys
 import weakref
 from collections.abc import Iterator
@@ -21,9 +19,11 @@ from inlay.memory.reorder_cache import find_reorder
 from inlay.reordering import compensation, compiled, machine_code, target
 from inlay.reordering.choice import Choice, Decision
 from inlay.reordering.compensation import build_channel_sums
-from inlay.reordering.problem import build_reorder_problem
 from inlay.reordering.target import host_target
 from tests.support.many_kernels import Drawn
+from tests.support.processes import run_python
+from tests.support.refusals import raises_exactly
+from tests.support.reorders import pair, problem_of
 
 TAGS = ("cab", "aBc8b", "bca")
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux limits and tells the mappings of a process")
@@ -42,15 +42,12 @@ def few_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     target._mapping_limit.cache_clear()
 
 
-def collect() -> None:
-    """Empty the cache of reorders and collect garbage."""
+def collect(*, kernels: bool = False) -> None:
+    """Empty the cache of reorders, and that of kernels if so asked, and collect garbage."""
     find_reorder.cache_clear()
+    if kernels:
+        compiled.machine_code.cache_clear()  # type: ignore[attr-defined]
     gc.collect()
-
-
-def forget_kernels() -> None:
-    """Empty the cache of kernels."""
-    compiled.machine_code.cache_clear()  # type: ignore[attr-defined]
 
 
 def mappings() -> int:
@@ -98,15 +95,13 @@ def test_a_reorder_in_use_stays_right_whatever_is_loaded_after_it() -> None:
 
 @pytest.mark.parametrize("panels", [False, True])
 def test_a_task_keeps_its_code(panels: bool) -> None:
-    sides = inlay.MemoryDesc((301, 203), "f32", "ab"), inlay.MemoryDesc((301, 203), "f32", "ba")
-    reorder = compiled.compile_problem(build_reorder_problem(*sides), Decision(Choice(streams=True, panels=panels)))
+    reorder = compiled.compile_problem(problem_of((301, 203)), Decision(Choice(streams=True, panels=panels)))
     assert reorder.plan is not None
     assert (reorder.plan.panels is not None) == panels
     code = weakref.ref(machine_code._codes[reorder.plan.kernel, host_target()])
     task = reorder.task
     del reorder
-    forget_kernels()
-    collect()
+    collect(kernels=True)
     assert task is not None
     assert code() is not None
     del task
@@ -115,15 +110,13 @@ def test_a_task_keeps_its_code(panels: bool) -> None:
 
 
 def test_a_variant_for_unaligned_destinations_keeps_its_code() -> None:
-    sides = inlay.MemoryDesc((512, 256), "f32", "ab"), inlay.MemoryDesc((512, 256), "f32", "ba")
-    reorder = compiled.compile_problem(build_reorder_problem(*sides), Decision(Choice(streams=True)))
+    reorder = compiled.compile_problem(problem_of((512, 256)), Decision(Choice(streams=True)))
     known = set(machine_code._codes)
     assert reorder.unaligned is not None
     task = reorder.unaligned().task
     added = set(machine_code._codes) - known
     del reorder
-    forget_kernels()
-    collect()
+    collect(kernels=True)
     assert task is not None
     assert added
     assert added <= set(machine_code._codes)
@@ -147,13 +140,13 @@ def test_a_load_is_refused_before_the_system_refuses_mappings(tmp_path: Path, mo
     full(tmp_path, monkeypatch, 4)
     monkeypatch.setattr(target, "_MAPPINGS", tmp_path / "maps")
     (tmp_path / "maps").write_text("one\ntwo\nthree\n")
-    sides = inlay.MemoryDesc((7, 5, 3), "f32", "abc"), inlay.MemoryDesc((7, 5, 3), "s8", "cba")
-    with pytest.raises(OutOfMemory) as caught:
-        inlay.Reorder(*sides)
-    assert str(caught.value) == (
+    text = (
         "this process has 3 memory mappings, and the system allows 4: no more machine code is loaded; delete reorders "
         "and other objects that are not needed, or continue in a new process"
     )
+    sides = pair((7, 5, 3), "abc", "cba", "f32", "s8")
+    with raises_exactly(OutOfMemory, text):
+        inlay.Reorder(*sides)
     (tmp_path / "maps").write_text("one\ntwo\n")
     inlay.Reorder(*sides)
 
@@ -200,8 +193,8 @@ print("right")
 @on_linux
 def test_code_is_loaded_into_gaps_that_are_far_apart() -> None:
     """Load code into gaps of memory: two blocks more than 2 GiB apart would make LLVM abort."""
-    done = subprocess.run([sys.executable, "-c", GAPS], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "right\n", "")
+    done = run_python("-c", GAPS)
+    assert (done.stdout, done.stderr) == ("right\n", "")
 
 
 @on_linux
@@ -209,10 +202,9 @@ def test_code_is_loaded_into_gaps_that_are_far_apart() -> None:
 @pytest.mark.long
 def test_thousands_of_kernels_take_no_more_than_hundreds(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
-    command = [sys.executable, "-m", "tests.support.many_kernels", "4000", "1800", "100", "0"]
-    environment = {**os.environ, "INLAY_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert (done.returncode, done.stderr) == (0, "")
+    arguments = ("-m", "tests.support.many_kernels", "4000", "1800", "100", "0")
+    done = run_python(*arguments, timeout=7200, INLAY_CACHE_DIR=str(tmp_path))
+    assert done.stderr == ""
     found = json.loads(done.stdout)
     assert found["loaded"] >= 4000
     assert found["forks"] >= 20

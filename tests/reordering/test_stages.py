@@ -1,7 +1,5 @@
 """The stages of the compiler, each by its post-condition, and one complete explanation."""
 
-from itertools import product
-from math import prod
 from typing import get_args
 
 import pytest
@@ -9,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inlay.descriptor import MemoryDesc
-from inlay.layout import DigitMap, Layout
+from inlay.layout import Dims
 from inlay.machine import MemoryModel
 from inlay.reordering import compile_reorder, planning
 from inlay.reordering.kernel import TableShape, build_kernel, build_table
@@ -18,128 +16,51 @@ from inlay.reordering.memory_levels import memory_model
 from inlay.reordering.nest import Loop, LoopNest, build_loop_nest, join_contiguous_loops, split_odd_factor
 from inlay.reordering.network import Deinterleave, Side
 from inlay.reordering.planning import plan_reorder
-from inlay.reordering.problem import ReorderProblem, build_reorder_problem
-from inlay.reordering.schedule import Schedule, find_schedule
+from inlay.reordering.problem import build_reorder_problem
 from inlay.reordering.target import TARGETS
 from inlay.testing import reorder_problems
-
-Move = tuple[int | None, int]
-"""A source offset (None for a zero) and the destination offset it goes to, in elements."""
-
-
-def moves_of(src: MemoryDesc, dst: MemoryDesc) -> list[Move]:
-    """Return the required moves, one coordinate at a time."""
-    assert isinstance(src.layout, Layout)
-    assert isinstance(dst.layout, Layout)
-    moves: list[Move] = []
-    for x in product(*map(range, dst.layout.dims)):
-        is_data = all(i < n for i, n in zip(x, src.dims, strict=True))
-        moves.append((src.layout.offset(x) if is_data else None, dst.layout.offset(x)))
-    return sorted(moves, key=lambda move: move[1])
+from tests.support.reorders import (
+    Case,
+    Pair,
+    is_small,
+    moves_of,
+    moves_of_nest,
+    moves_of_schedule,
+    pair,
+    problem_of,
+    schedule_of,
+)
 
 
-def at(where: DigitMap, value: int) -> int:
-    return where * value if isinstance(where, int) else where[value]
-
-
-def moves_of_nest(nest: LoopNest, indices: list[dict[int, int]]) -> list[Move]:
-    """Return the moves of a nest for these loop indices, within its guards."""
-    moves: list[Move] = []
-    for index in indices:
-        coordinates = [0] * len(nest.guards)
-        for i, loop in enumerate(nest.loops):
-            for guard, weight in loop.guard_weights:
-                coordinates[guard] += weight * index.get(i, 0)
-        if all(c < guard.stored for c, guard in zip(coordinates, nest.guards, strict=True)):
-            is_data = all(c < guard.data for c, guard in zip(coordinates, nest.guards, strict=True))
-            places = [sum(at(m(loop), index.get(i, 0)) for i, loop in enumerate(nest.loops)) for m in (src_of, dst_of)]
-            moves.append((places[0] if is_data else None, places[1]))
-    return sorted(moves, key=lambda move: move[1])
-
-
-def src_of(loop: Loop) -> DigitMap:
-    return loop.src
-
-
-def dst_of(loop: Loop) -> DigitMap:
-    return loop.dst
-
-
-def all_indices(nest: LoopNest) -> list[dict[int, int]]:
-    return [dict(enumerate(values)) for values in product(*(range(loop.extent) for loop in nest.loops))]
-
-
-def first_value(outer: OuterLoop, run: int) -> int:
-    """Return the first iteration of the nest's loop that an iteration of an outer loop covers."""
-    return run * outer.step - (outer.back if run == outer.extent - 1 else 0)
-
-
-def tile_indices(plan: Schedule) -> list[dict[int, int]]:
-    """Return the loop indices that all tiles cover, with the values of the odd digit."""
-    indices = []
-    odd = {} if plan.tile.odd is None else {plan.tile.odd.loop: range(plan.tile.odd.deinterleave.extent)}
-    for *starts, value in product(*(range(o.extent) for o in plan.outer), *(odd.values() or [[0]])):
-        for pattern in product((0, 1), repeat=len(plan.tile.src_bits)):
-            index = dict.fromkeys(odd, value)
-            for o, run in zip(plan.outer, starts, strict=True):
-                index[o.loop] = index.get(o.loop, 0) + first_value(o, run)
-            for (loop, bit), is_set in zip(plan.tile.src_bits, pattern, strict=True):
-                index[loop] = index.get(loop, 0) + (is_set << bit)
-            indices.append(index)
-    return indices
-
-
-def is_small(problem: ReorderProblem) -> bool:
-    return not problem.is_empty and prod(axis.stored for axis in problem.axes) <= 3000
+def nest_of(dims: Dims, src: str, dst: str, data_type: str = "f32") -> LoopNest:
+    return build_loop_nest(problem_of(dims, src, dst, data_type))
 
 
 @given(reorder_problems())
-def test_nest_moves_every_stored_coordinate_once(pair: tuple[MemoryDesc, MemoryDesc]) -> None:
-    problem = build_reorder_problem(*pair)
-    if is_small(problem):
-        nest = build_loop_nest(problem)
-        assert moves_of_nest(nest, all_indices(nest)) == moves_of(*pair)
+def test_nest_moves_every_stored_coordinate_once(pair: Pair) -> None:
+    if is_small(pair):
+        assert moves_of_nest(build_loop_nest(build_reorder_problem(*pair))) == moves_of(*pair)
 
 
 @given(reorder_problems(), st.sampled_from([16, 32, 64]))
-def test_tiles_move_every_stored_coordinate_once(pair: tuple[MemoryDesc, MemoryDesc], vector_bytes: int) -> None:
-    problem = build_reorder_problem(*pair)
-    if is_small(problem):
-        item = min(problem.src_type.itemsize, problem.dst_type.itemsize)
-        plan = find_schedule(build_loop_nest(problem), item, vector_bytes)
-        inside = [i for i in tile_indices(plan) if all(i.get(k, 0) < lp.extent for k, lp in enumerate(plan.nest.loops))]
-        assert moves_of_nest(plan.nest, inside) == moves_of(*pair)
-
-
-@given(reorder_problems(), st.sampled_from([16, 32, 64]))
-def test_guards_stop_whatever_a_tile_overruns(pair: tuple[MemoryDesc, MemoryDesc], vector_bytes: int) -> None:
-    problem = build_reorder_problem(*pair)
-    if is_small(problem):
-        item = min(problem.src_type.itemsize, problem.dst_type.itemsize)
-        plan = find_schedule(build_loop_nest(problem), item, vector_bytes)
-        for index in tile_indices(plan):
-            if any(index.get(k, 0) >= loop.extent for k, loop in enumerate(plan.nest.loops)):
-                counted = [
-                    sum(dict(lp.guard_weights).get(g, 0) * index.get(k, 0) for k, lp in enumerate(plan.nest.loops))
-                    for g in range(len(plan.nest.guards))
-                ]
-                assert any(c >= guard.stored for c, guard in zip(counted, plan.nest.guards, strict=True))
+def test_tiles_move_every_stored_coordinate_once_and_guards_stop_what_they_overrun(
+    pair: Pair, vector_bytes: int
+) -> None:
+    if is_small(pair):
+        assert moves_of_schedule(schedule_of(pair, vector_bytes)) == moves_of(*pair)
 
 
 def test_a_run_joins_what_lies_in_a_row() -> None:
-    src, dst = (MemoryDesc((32, 48, 3, 3), "f32", tag) for tag in ("oihw", "OIhw16i16o"))
-    nest = build_loop_nest(build_reorder_problem(src, dst))
-    joined = join_contiguous_loops(nest, "src", 16)
+    joined = join_contiguous_loops(nest_of((32, 48, 3, 3), "oihw", "OIhw16i16o"), "src", 16)
     assert joined is not None
     run = joined.loops[-1]
     assert (run.extent, run.src) == (144, 1)
     assert run.dst == tuple((u // 9) * 16 + (u % 9) * 256 for u in range(144))
-    assert join_contiguous_loops(build_loop_nest(build_reorder_problem(src, src)), "src", 16) is None
+    assert join_contiguous_loops(nest_of((32, 48, 3, 3), "oihw", "oihw"), "src", 16) is None
 
 
 def test_an_odd_digit_is_split_off_among_the_lanes() -> None:
-    src, dst = (MemoryDesc((2, 24, 8, 8), "u8", tag) for tag in ("nhwc", "nchw"))
-    nest = build_loop_nest(build_reorder_problem(src, dst))
+    nest = nest_of((2, 24, 8, 8), "nhwc", "nchw", "u8")
     split = split_odd_factor(nest, "src", 64)
     assert split is not None
     changed, odd, below = split
@@ -150,37 +71,33 @@ def test_an_odd_digit_is_split_off_among_the_lanes() -> None:
     assert split_odd_factor(nest, "dst", 64) is None
 
 
-def test_tiles_grow_along_loops_that_are_cut_off_if_few_tiles_are() -> None:
-    def registers(rows: int) -> int:
-        src, dst = (MemoryDesc((rows, 240), "f32", tag) for tag in ("ab", "BA16a16b"))
-        return find_schedule(build_loop_nest(build_reorder_problem(src, dst)), 4, 64).tile.registers
-
-    assert registers(271) == 8, "33 of 34 tiles are whole"
-    assert registers(17) == 1, "of two rows of tiles one would be cut off"
+@pytest.mark.parametrize(
+    ("rows", "registers"),
+    [(271, 8), (17, 1)],
+    ids=["33 of 34 tiles are whole", "of two rows of tiles one would be cut off"],
+)
+def test_tiles_grow_along_loops_that_are_cut_off_if_few_tiles_are(rows: int, registers: int) -> None:
+    assert schedule_of(pair((rows, 240), "ab", "BA16a16b")).tile.registers == registers
 
 
 def test_odd_digits_in_a_row_are_one() -> None:
-    src, dst = (MemoryDesc((32, 48, 3, 3), "s8", tag) for tag in ("oihw", "Owhi16o"))
-    split = split_odd_factor(build_loop_nest(build_reorder_problem(src, dst)), "src", 16)
+    split = split_odd_factor(nest_of((32, 48, 3, 3), "oihw", "Owhi16o", "s8"), "src", 16)
     assert split is not None
     changed, odd, below = split
-    assert below == 1
-    assert changed.loops[odd].extent == 9
-    assert changed.loops[odd].src == 1
-    assert changed.loops[odd].dst == tuple(w * 3 * 48 * 16 + h * 48 * 16 for h in range(3) for w in range(3))
-    assert split_odd_factor(build_loop_nest(build_reorder_problem(dst, src)), "src", 16) is None
+    found = changed.loops[odd]
+    assert (below, found.extent, found.src) == (1, 9, 1)
+    assert found.dst == tuple(w * 3 * 48 * 16 + h * 48 * 16 for h in range(3) for w in range(3))
+    assert split_odd_factor(nest_of((32, 48, 3, 3), "Owhi16o", "oihw", "s8"), "src", 16) is None
 
 
 def test_odd_digits_in_a_row_that_are_too_many_stay_apart() -> None:
-    src, dst = (MemoryDesc((32, 48, 7, 7), "s8", tag) for tag in ("oihw", "Owhi16o"))
-    split = split_odd_factor(build_loop_nest(build_reorder_problem(src, dst)), "src", 16)
+    split = split_odd_factor(nest_of((32, 48, 7, 7), "oihw", "Owhi16o", "s8"), "src", 16)
     assert split is not None
     assert split[0].loops[split[1]] == Loop(7, 1, 7 * 48 * 16)
 
 
 def test_three_channels_are_dealt_out_to_three_registers() -> None:
-    src, dst = (MemoryDesc((1, 3, 64, 64), "u8", tag) for tag in ("nhwc", "nchw"))
-    tile = find_schedule(build_loop_nest(build_reorder_problem(src, dst)), 1, 64).tile
+    tile = schedule_of(pair((1, 3, 64, 64), "nhwc", "nchw", "u8")).tile
     assert tile.odd is not None
     assert tile.odd.deinterleave == Deinterleave("src", 3, 0)
     assert tile.registers == 3 << tile.register_bits
@@ -189,39 +106,33 @@ def test_three_channels_are_dealt_out_to_three_registers() -> None:
 
 def test_a_digit_that_would_make_code_of_hundreds_of_registers_stays_a_loop() -> None:
     # 3 x 3 x 3 values of 16 output channels: 27 x 16 registers.
-    src, dst = MemoryDesc((64, 64, 3, 3, 3), "f32", "oidhw"), MemoryDesc((64, 64, 3, 3, 3), "bf16", "OIdhw16i16o2i")
-    plan = find_schedule(build_loop_nest(build_reorder_problem(src, dst)), 2, 64, converts=True)
-    assert plan.tile.odd is None
-    assert plan.tile.registers <= 64
+    tile = schedule_of(pair((64, 64, 3, 3, 3), "oidhw", "OIdhw16i16o2i", "f32", "bf16")).tile
+    assert tile.odd is None
+    assert tile.registers <= 64
 
 
-def test_shapes_share_one_kernel() -> None:
-    kernels = set()
-    for dims in ((2, 32, 16, 16), (5, 64, 8, 32), (1, 16, 48, 1)):
-        problem = build_reorder_problem(MemoryDesc(dims, "f32", "nchw"), MemoryDesc(dims, "f32", "nChw16c"))
-        kernels.add(build_kernel(problem, find_schedule(build_loop_nest(problem), 4, 64), stores="cached"))
-    assert len(kernels) == 1
-
-
-def test_types_of_one_width_share_one_kernel() -> None:
-    kernels = set()
-    for name in ("f16", "bf16"):
-        problem = build_reorder_problem(MemoryDesc((64, 64), name, "ab"), MemoryDesc((64, 64), name, "ba"))
-        kernels.add(build_kernel(problem, find_schedule(build_loop_nest(problem), 2, 64), stores="cached"))
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [pair(dims, "nchw", "nChw16c") for dims in ((2, 32, 16, 16), (5, 64, 8, 32), (1, 16, 48, 1))],
+        [pair((64, 64), src_type=name) for name in ("f16", "bf16")],
+    ],
+    ids=["shapes", "types of one width"],
+)
+def test_one_kernel_is_shared(pairs: list[Pair]) -> None:
+    kernels = {build_kernel(build_reorder_problem(*pair), schedule_of(pair), stores="cached") for pair in pairs}
     assert len(kernels) == 1
 
 
 def test_table_holds_bytes() -> None:
-    problem = build_reorder_problem(MemoryDesc((64, 64), "f32", "ab"), MemoryDesc((64, 64), "f32", "ba"))
-    table = build_table(problem, find_schedule(build_loop_nest(problem), 4, 64))
+    table = build_table(problem_of((64, 64)), schedule_of(pair((64, 64))))
     assert table.tiles == 16
     assert sorted(table.dst_offsets.ravel()) == [256 * r for r in range(16)]
     assert table.words[TableShape.INNERMOST :][:3].tolist() == [4, 64, 4096]
 
 
 def test_explanation() -> None:
-    src, dst = (MemoryDesc((2, 17, 5, 4), "f32", tag) for tag in ("nchw", "nChw8c"))
-    text = compile_reorder(src, dst).explain()
+    text = compile_reorder(*pair((2, 17, 5, 4), "nchw", "nChw8c")).explain()
     assert text.startswith(
         """\
 problem
@@ -249,16 +160,8 @@ def test_nothing_to_move_is_explained() -> None:
     assert compile_reorder(desc, desc).explain().endswith("nothing to move")
 
 
-LEVELS: tuple[Level, ...] = get_args(Level)
-
-
-def traffic_of(src: MemoryDesc, dst: MemoryDesc, level: Level) -> Traffic:
-    problem = build_reorder_problem(src, dst)
-    return Traffic(problem.src_type.bits, problem.dst_type.bits, level)
-
-
 def walk_of(
-    dims: tuple[int, ...],
+    dims: Dims,
     data_type: str,
     src: str,
     dst: str,
@@ -267,11 +170,9 @@ def walk_of(
     overlaps: bool = False,
 ) -> tuple[Side, int]:
     """Return the traversed side and the prefetch distance."""
-    a, b = MemoryDesc(dims, data_type, src), MemoryDesc(dims, to_type or data_type, dst)
-    problem, traffic = build_reorder_problem(a, b), traffic_of(a, b, level)
-    item = min(problem.src_type.itemsize, problem.dst_type.itemsize)
-    converts = a.data_type != b.data_type
-    plan = find_schedule(build_loop_nest(problem), item, 64, converts=converts, traffic=traffic, overlaps=overlaps)
+    sides = pair(dims, src, dst, data_type, to_type)
+    problem, plan = build_reorder_problem(*sides), schedule_of(sides, level=level, overlaps=overlaps)
+    traffic = Traffic(problem.src_type.bits, problem.dst_type.bits, level)
     return plan.traversal, prefetch_distance(plan.nest.loops, plan.outer, plan.traversal, traffic)
 
 
@@ -285,18 +186,15 @@ def test_the_side_that_scatters_least_is_walked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dims", "src", "dst", "registers"),
+    ("case", "registers"),
     [
-        ((37, 16, 32, 26, 32), "abcde", "cdeba", 64),  # 37 tiles lie between the two lines of a row of the source
-        ((16, 64, 32, 16, 40), "abcde", "cdeba", 16),  # two tiles
-        ((5120, 2048), "ab", "ba", 16),  # none
+        (((37, 16, 32, 26, 32), "abcde", "cdeba"), 64),  # 37 tiles lie between the two lines of a row of the source
+        (((16, 64, 32, 16, 40), "abcde", "cdeba"), 16),  # two tiles
+        (((5120, 2048), "ab", "ba"), 16),  # none
     ],
 )
-def test_large_tiles_read_on_in_a_page_of_the_source_at_once(
-    dims: tuple[int, ...], src: str, dst: str, registers: int
-) -> None:
-    problem = build_reorder_problem(MemoryDesc(dims, "f32", src), MemoryDesc(dims, "f32", dst))
-    plan = plan_reorder(problem, TARGETS["x86-64-v4"])
+def test_large_tiles_read_on_in_a_page_of_the_source_at_once(case: Case, registers: int) -> None:
+    plan = plan_reorder(problem_of(*case), TARGETS["x86-64-v4"])
     assert plan.streams
     assert plan.schedule.tile.registers == registers
 
@@ -313,10 +211,15 @@ def test_lines_are_fetched_from_where_a_later_tile_reads() -> None:
 
 
 def test_fewer_places_are_too_many_beyond_the_caches_and_any_within_the_shared_one() -> None:
+    levels: tuple[Level, ...] = get_args(Level)
     volumes = (4, 64, 31, 32, 16), "f32", "ndhwc", "ncdhw"
-    assert [walk_of(*volumes, level)[0] for level in LEVELS] == ["src", "dst", "dst"]
+    assert [walk_of(*volumes, level)[0] for level in levels] == ["src", "dst", "dst"]
     heads = (64, 128, 16, 64), "bf16", "abcd", "acbd"
-    assert [walk_of(*heads, level)[0] for level in LEVELS] == ["src", "dst", "src"], "16 rows of 128 bytes"
+    assert [walk_of(*heads, level)[0] for level in levels] == ["src", "dst", "src"], "16 rows of 128 bytes"
+    depthwise = (1 << 20, 1, 1, 3, 3), "s8", "hwigo", "Goihw16g"
+    sides = [walk_of(*depthwise, level, overlaps=True)[0] for level in levels]
+    assert sides == ["src", "dst", "dst"], "blocks of 144 bytes, of which a tile has 64"
+    assert walk_of((1 << 20, 1, 1, 4, 4), *depthwise[1:], overlaps=True)[0] == "src", "blocks of four lines"
 
 
 def test_steps_are_counted_in_the_bytes_of_the_source() -> None:
@@ -325,27 +228,14 @@ def test_steps_are_counted_in_the_bytes_of_the_source() -> None:
     assert walk_of(dims, "f32", "ab", "BA16a32b2a", "L3", to_type="bf16")[0] == "src", "4 rows of 9472 bytes"
 
 
-def test_parts_of_lines_meet_in_a_cache() -> None:
-    assert walk_of((64, 36, 36, 3, 3), "s8", "hwigo", "gOIhw4o4i") == ("dst", 256), "16 bytes of each line at a time"
-
-
-def test_a_block_that_ends_within_a_line_is_filled_at_once() -> None:
-    depthwise = (1 << 20, 1, 1, 3, 3), "s8", "hwigo"
-    sides = [walk_of(*depthwise, "Goihw16g", level, overlaps=True)[0] for level in LEVELS]
-    assert sides == ["src", "dst", "dst"], "blocks of 144 bytes, of which a tile has 64"
-    assert walk_of((1 << 20, 1, 1, 4, 4), "s8", "hwigo", "Goihw16g", overlaps=True)[0] == "src", "blocks of four lines"
-
-
 def test_a_tile_of_few_bits_is_not_small_if_its_digit_is_long() -> None:
-    src, dst = (MemoryDesc((64, 64, 3, 3), "f32", tag) for tag in ("nchw", "nhwc"))
-    plan = find_schedule(
-        build_loop_nest(build_reorder_problem(src, dst)), 4, 64, traffic=traffic_of(src, dst, "memory")
-    )
+    plan = schedule_of(pair((64, 64, 3, 3), "nchw", "nhwc"), level="memory")
     assert plan.tile.odd is not None
     assert plan.outer == (OuterLoop(0, 64, 1), OuterLoop(1, 4, 16)), "images one after another, channels inside"
 
 
 def test_lines_that_two_tiles_share_are_read_once() -> None:
+    assert walk_of((64, 36, 36, 3, 3), "s8", "hwigo", "gOIhw4o4i") == ("dst", 256), "16 bytes of each line at a time"
     assert walk_of((1 << 18, 80), "f32", "ab", "ba", "L3")[0] == "dst", "rows of five lines"
     assert walk_of((1 << 18, 65), "f32", "ab", "ba", "L3")[0] == "src", "rows that begin within a line"
     assert walk_of((300, 512, 101), "f32", "abc", "acb", "L3")[0] == "dst", "they do, but stay in the cache until then"
@@ -357,32 +247,31 @@ def test_a_short_loop_is_no_reason_to_walk_the_destination() -> None:
 
 @pytest.mark.parametrize(("n", "fetches"), [(256, False), (1024, True)])
 def test_only_what_exceeds_a_cache_of_ones_own_is_fetched_ahead(n: int, fetches: bool) -> None:
-    plan = compile_reorder(MemoryDesc((n, n), "f32", "ab"), MemoryDesc((n, n), "f32", "ba")).plan
+    plan = compile_reorder(*pair((n, n))).plan
     assert plan is not None
     assert plan.kernel.prefetches == fetches == (8 * n * n > memory_model().l2)
 
 
+IMAGES = 2, 256, 56, 56
+
+
 @pytest.mark.parametrize(
-    ("dims", "types", "src", "dst", "fetches"),
+    ("sides", "fetches"),
     [
-        ((2, 256, 56, 56), ("f32", "f32"), "nchw", "nChw16c", False),
-        ((2, 256, 56, 56), ("f32", "f32"), "nChw16c", "nchw", False),
-        ((3, 256, 56, 56), ("f32", "bf16"), "nchw", "nchw", False),
-        ((4, 256, 56, 56), ("f32", "s8"), "nchw", "nhwc", True),
-        ((2, 256, 56, 56), ("f32", "f32"), "nchw", "nhwc", True),
-        ((2048, 1024), ("f32", "f32"), "ab", "ba", True),
+        (pair(IMAGES, "nchw", "nChw16c"), False),
+        (pair(IMAGES, "nChw16c", "nchw"), False),
+        (pair((3, 256, 56, 56), "nchw", "nchw", "f32", "bf16"), False),
+        (pair((4, 256, 56, 56), "nchw", "nhwc", "f32", "s8"), True),
+        (pair(IMAGES, "nchw", "nhwc"), True),
+        (pair((2048, 1024)), True),
     ],
 )
 def test_streams_of_a_shared_cache_are_left_to_the_processor(
-    dims: tuple[int, ...], types: tuple[str, str], src: str, dst: str, fetches: bool, monkeypatch: pytest.MonkeyPatch
+    sides: Pair, fetches: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem = build_reorder_problem(MemoryDesc(dims, types[0], src), MemoryDesc(dims, types[1], dst))
-    for memory, expected in (
-        (MemoryModel(1 << 20, 1 << 25, 1 << 25), fetches),
-        (MemoryModel(1 << 16, 1 << 20, 1 << 20), True),
-    ):
-        monkeypatch.setattr(planning, "memory_model", lambda memory=memory: memory)
-        assert plan_reorder(problem, TARGETS["x86-64-v4"]).kernel.prefetches == expected
+    for second, last, expected in ((1 << 20, 1 << 25, fetches), (1 << 16, 1 << 20, True)):
+        monkeypatch.setattr(planning, "memory_model", lambda sizes=(second, last, last): MemoryModel(*sizes))
+        assert plan_reorder(build_reorder_problem(*sides), TARGETS["x86-64-v4"]).kernel.prefetches == expected
 
 
 def test_a_side_goes_in_streams_if_each_tile_goes_on_where_the_last_one_ended() -> None:

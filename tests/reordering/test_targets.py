@@ -4,26 +4,18 @@ Only large tensors use streaming stores and several threads; here both are force
 check. Narrow registers are those of processors without AVX-512, whose code runs on this one too.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from inlay.descriptor import MemoryDesc
-from inlay.machine import MemoryModel
-from inlay.memory.reorder_cache import find_reorder
-from inlay.reordering import compile_reorder, compiled, planning, threads
-from inlay.reordering.target import TARGETS, Target, host_target
+from inlay.reordering import compile_reorder
 from inlay.testing import reorder_problems
 from tests.reordering.test_reorder import check
+from tests.support.reorders import Case, Pair, pair
 
 FIXED = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
-X86 = {16: "x86-64-v2", 32: "x86-64-v3"}
-"""The target with registers of so many bytes."""
-
 CASES = [
     ((2, 48, 17, 9), "nchw", "nChw16c"),
     ((2, 48, 17, 9), "nChw16c", "nchw"),
@@ -42,66 +34,34 @@ CASES = [
 TYPES = [("u8", "u8"), ("bf16", "bf16"), ("f32", "f32"), ("f64", "f64"), ("f32", "s8"), ("u8", "f32"), ("f32", "bf16")]
 
 
-@pytest.fixture
-def always_streaming(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Treat every tensor as larger than the caches, and two bytes as enough for a thread."""
-    monkeypatch.setattr(planning, "memory_model", lambda: MemoryModel(0, 0, 0))
-    monkeypatch.setattr(threads, "_PART_BYTES", 1)
-    monkeypatch.setattr(threads, "available_threads", lambda: 5)
-    find_reorder.cache_clear()
-    yield
-    find_reorder.cache_clear()
+@pytest.mark.parametrize("types", TYPES, ids="-".join)
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.usefixtures("each_machine")
+def test_bytes_are_those_of_the_reference(case: Case, types: tuple[str, str]) -> None:
+    check(*pair(*case, *types))
 
 
-def narrow_target(width: int) -> Target:
-    host = host_target()
-    if not host.triple.startswith("x86_64") or host.vector_bytes < width:
-        pytest.skip(f"no x86-64 processor with registers of {width} bytes")
-    return TARGETS[X86[width]]
-
-
-@pytest.fixture(params=[16, 32])
-def narrow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
-    """Provide a processor with narrower registers than this one."""
-    target = narrow_target(request.param)
-    monkeypatch.setattr(compiled, "host_target", lambda: target)
-    find_reorder.cache_clear()
-    yield target
-    find_reorder.cache_clear()
-
-
-@pytest.mark.parametrize(("src_type", "dst_type"), TYPES)
-@pytest.mark.parametrize(("dims", "src", "dst"), CASES, ids=lambda value: str(value).replace(" ", ""))
-class TestCases:
-    def test_on_this_processor(self, dims: tuple[int, ...], src: str, dst: str, src_type: str, dst_type: str) -> None:
-        check(MemoryDesc(dims, src_type, src), MemoryDesc(dims, dst_type, dst))
-
-    @pytest.mark.usefixtures("always_streaming")
-    def test_streaming_on_threads(
-        self, dims: tuple[int, ...], src: str, dst: str, src_type: str, dst_type: str
-    ) -> None:
-        check(MemoryDesc(dims, src_type, src), MemoryDesc(dims, dst_type, dst))
-
-    @pytest.mark.usefixtures("narrow")
-    def test_narrow_registers(self, dims: tuple[int, ...], src: str, dst: str, src_type: str, dst_type: str) -> None:
-        check(MemoryDesc(dims, src_type, src), MemoryDesc(dims, dst_type, dst))
+@pytest.mark.usefixtures("narrow")
+@FIXED
+@given(reorder_problems())
+def test_random_problems_on_narrow_registers(pair: Pair) -> None:
+    check(*pair)
 
 
 @pytest.mark.usefixtures("always_streaming")
 class TestStreaming:
     @FIXED
     @given(reorder_problems(large=True))
-    def test_same_type(self, pair: tuple[MemoryDesc, MemoryDesc]) -> None:
+    def test_same_type(self, pair: Pair) -> None:
         check(*pair)
 
     @FIXED
     @given(reorder_problems(convert=True, large=True))
-    def test_conversion(self, pair: tuple[MemoryDesc, MemoryDesc]) -> None:
+    def test_conversion(self, pair: Pair) -> None:
         check(*pair)
 
     def test_destination_off_the_line_is_stored_without_streaming(self) -> None:
-        src, dst = (MemoryDesc((64, 64), "f32", tag) for tag in ("ab", "ba"))
-        r = compile_reorder(src, dst)
+        r = compile_reorder(*pair((64, 64)))
         assert r.plan is not None
         assert r.plan.kernel.stores == "streamed"
         x = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
@@ -113,21 +73,13 @@ class TestStreaming:
 
     def test_parts_of_lines_are_staged(self) -> None:
         # Enough blocks to use up a stack that grows with each of them.
-        src, dst = MemoryDesc((512, 640, 3, 3), "bf16", "oihw"), MemoryDesc((512, 640, 3, 3), "bf16", "OIhw16i16o")
-        plan = compile_reorder(src, dst).plan
+        sides = pair((512, 640, 3, 3), "oihw", "OIhw16i16o", "bf16")
+        plan = compile_reorder(*sides).plan
         assert plan is not None
         assert plan.kernel.stores == "staged"
-        check(src, dst)
+        check(*sides)
 
     def test_rows_that_are_no_whole_lines_do_not_stream(self) -> None:
-        src, dst = (MemoryDesc((60, 64), "f32", tag) for tag in ("ab", "ba"))
-        plan = compile_reorder(src, dst).plan
+        plan = compile_reorder(*pair((60, 64))).plan
         assert plan is not None
         assert plan.kernel.stores == "cached"
-
-
-class TestNarrow:
-    @FIXED
-    @given(reorder_problems())
-    def test_same_type(self, narrow: Target, pair: tuple[MemoryDesc, MemoryDesc]) -> None:
-        check(*pair)

@@ -2,16 +2,14 @@
 
 import ctypes
 import os
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
-from inlay.descriptor import MemoryDesc
 from inlay.reordering import compile_reorder, threads
 from inlay.reordering.target import host_target
 from inlay.reordering.threads import (
@@ -22,23 +20,26 @@ from inlay.reordering.threads import (
     choose_thread_count,
     run_parts,
 )
+from tests.support.processes import run_python
+from tests.support.reorders import pair
 
-SRC, DST = (MemoryDesc((256, 192), "f32", tag) for tag in ("ab", "ba"))
 
-
-def counted(count: int) -> tuple[Task, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+def counted(count: int) -> tuple[Task, npt.NDArray[np.int64]]:
     """Return a task whose entry, in Python, counts the executions of each of `count` tiles."""
     seen = np.zeros(count, np.int64)
 
     def entry(src: int, dst: int, table: int, begin: int, end: int) -> None:
         seen[begin:end] += 1
 
-    code = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
-        entry
-    )
+    code = ctypes.CFUNCTYPE(None, *3 * [ctypes.c_void_p], *2 * [ctypes.c_int64])(entry)
     address = ctypes.cast(code, ctypes.c_void_p).value
     assert address is not None
     return Task(code, address, count), seen
+
+
+def is_taken(team: Team) -> bool:
+    """Return whether a call owns the workers."""
+    return bool(team._head[0])
 
 
 @pytest.mark.parametrize("parts", [2, 3, 7])
@@ -57,11 +58,6 @@ def test_workers_that_sleep_are_woken() -> None:
     assert (seen == 5).all()
 
 
-def is_taken(team: Team) -> bool:
-    """Return whether a call owns the workers."""
-    return bool(team._head[0])
-
-
 def test_call_while_the_team_is_taken_runs_alone() -> None:
     team = threads._team_of(2, host_target())
     task, seen = counted(10)
@@ -76,7 +72,11 @@ def test_call_while_the_team_is_taken_runs_alone() -> None:
 
 
 def test_callers_in_many_threads_all_get_their_result() -> None:
-    r = compile_reorder(SRC, DST)
+    r = compile_reorder(*pair((256, 192)))
+    assert r.plan is not None
+    assert r.task is not None
+    table = r.plan.table
+    task = Task(r.task.entry, r.task.code, table.tiles)
     x = np.arange(256 * 192, dtype=np.float32).reshape(256, 192)
     barrier = threading.Barrier(6)
 
@@ -86,10 +86,6 @@ def test_callers_in_many_threads_all_get_their_result() -> None:
         good = True
         for _ in range(100):
             y[:] = -1
-            assert r.plan is not None
-            assert r.task is not None
-            table = r.plan.table
-            task = Task(r.task.entry, r.task.code, table.tiles)
             run_parts(task, x.ctypes.data, y.ctypes.data, table.address, 2)
             good &= bool((y == x.T).all())
         return good
@@ -105,9 +101,8 @@ def test_interrupt_leaves_no_worker_busy() -> None:
     def interrupted(src: int, dst: int, table: int, begin: int, end: int) -> None:
         raise KeyboardInterrupt
 
-    stopped = Task(interrupted, task.code, 3)
     with pytest.raises(KeyboardInterrupt):
-        team.run(stopped, 8, 8, 8, 3)
+        team.run(Task(interrupted, task.code, 3), 8, 8, 8, 3)
     assert seen.tolist() == [0, 1, 1]
     assert not team._still_busy(2)
     assert not is_taken(team)
@@ -148,49 +143,35 @@ def test_a_call_says_whether_it_woke_a_worker() -> None:
     assert seen.tolist() == [201, 201]
 
 
+SHARED = """
+import os
+from inlay.reordering import compile_reorder, threads
+from tests.support.reorders import pair, transposes
+threads._PART_BYTES, threads.available_threads = 1, lambda: 3
+r = compile_reorder(*pair((256, 192)))
+assert transposes(r, (256, 192))
+"""
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_forked_child_makes_threads_of_its_own() -> None:
-    code = """
-import os, sys, warnings
-warnings.simplefilter("ignore")
-import numpy as np
-from inlay.descriptor import MemoryDesc
-from inlay.reordering import compile_reorder, threads
-threads._PART_BYTES, threads.available_threads = 1, lambda: 3
-r = compile_reorder(*(MemoryDesc((256, 192), "f32", tag) for tag in ("ab", "ba")))
-x = np.arange(256 * 192, dtype=np.float32).reshape(256, 192)
-def right():
-    y = np.empty((192, 256), np.float32)
-    r.run(x.ctypes.data, y.ctypes.data)
-    return (y == x.T).all()
-assert right()
+    code = f"""{SHARED}
 child = os.fork()
 if child == 0:
-    os._exit(0 if right() else 1)
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or (0 if right() else 2))
+    os._exit(not transposes(r, (256, 192)))
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert transposes(r, (256, 192))
 """
-    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+    run_python("-W", "ignore", "-c", code, timeout=60)
 
 
 def test_process_ends_while_workers_are_awake() -> None:
-    code = """
-import numpy as np
-from inlay.descriptor import MemoryDesc
-from inlay.reordering import compile_reorder, threads
-threads._PART_BYTES, threads.available_threads = 1, lambda: 3
-r = compile_reorder(*(MemoryDesc((256, 192), "f32", tag) for tag in ("ab", "ba")))
-x, y = np.zeros((256, 192), np.float32), np.empty((192, 256), np.float32)
-r.run(x.ctypes.data, y.ctypes.data)
-"""
-    done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert run_python("-c", SHARED, timeout=60).stderr == ""
 
 
 def test_small_moves_stay_on_one_thread() -> None:
-    assert choose_thread_count(1 << 19, 8) == 1
-    assert choose_thread_count(1 << 20, 8) == 2
-    assert choose_thread_count(1 << 30, 8) == 8
-    assert choose_thread_count(1 << 30, 1) == 1
+    sizes = [(1 << 19, 8), (1 << 20, 8), (1 << 30, 8), (1 << 30, 1)]
+    assert [choose_thread_count(*size) for size in sizes] == [1, 2, 8, 1]
 
 
 def test_moves_of_one_core_s_cache_may_be_shared() -> None:
@@ -221,11 +202,11 @@ def test_processors_are_asked_for_once_in_a_millisecond_by_each_thread(monkeypat
 
 def test_interrupt_from_the_keyboard_arrives_after_the_move() -> None:
     code = """
-import os, signal, threading, time
+import os, signal, threading
 import numpy as np
-from inlay.descriptor import MemoryDesc
 from inlay.reordering import compile_reorder
-r = compile_reorder(*(MemoryDesc((4096, 4096), "f32", tag) for tag in ("ab", "ba")))
+from tests.support.reorders import pair
+r = compile_reorder(*pair((4096, 4096)))
 x, y = np.ones((4096, 4096), np.float32), np.zeros((4096, 4096), np.float32)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores interrupts
 try:
@@ -235,5 +216,5 @@ try:
 except KeyboardInterrupt:
     print("interrupted")
 """
-    done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
+    done = run_python("-c", code, timeout=60)
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")

@@ -11,7 +11,8 @@ import shutil
 import struct
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections import namedtuple
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,18 +32,6 @@ from tests.support.guarded_buffers import PAGE, GuardedBuffer
 CODE, TABLE, SRC, DST, STACK, START, VALUES = (i << 28 for i in range(1, 8))
 """Where the parts of an image begin."""
 STACK_BYTES = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One section of an object file."""
-
-    name: str
-    kind: int
-    flags: int
-    link: int
-    info: int
-    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,53 +59,38 @@ _RELOCATION, _SYMBOLS, _ALLOCATED = 4, 2, 2
 _LOW_12 = {277: 0, 278: 0, 284: 1, 285: 2, 286: 3, 299: 4}
 _PAGE_21, _CALL_26, _JUMP_26 = 275, 283, 282
 
-
-def sections_of(data: bytes) -> list[Section]:
-    """The sections of a 64-bit little-endian ELF object."""
-    assert data[:6] == b"\x7fELF\x02\x01", "no 64-bit little-endian ELF file"
-    (table,) = struct.unpack_from("<Q", data, 40)
-    size, count, names = struct.unpack_from("<3H", data, 58)
-    headers = [struct.unpack_from("<IIQQQQIIQQ", data, table + i * size) for i in range(count)]
-    contents = [data[h[4] : h[4] + h[5]] for h in headers]
-    texts = [contents[names][h[0] :].split(b"\0")[0].decode() for h in headers]
-    return [Section(n, h[1], h[2], h[6], h[7], c) for n, h, c in zip(texts, headers, contents, strict=True)]
-
-
-def symbols_of(sections: list[Section]) -> list[tuple[str, int, int]]:
-    """Name, section and value of every symbol of an object."""
-    (table,) = (s for s in sections if s.kind == _SYMBOLS)
-    names = sections[table.link].data
-    found = []
-    for at in range(0, len(table.data), 24):
-        name, _, _, section, value, _ = struct.unpack_from("<IBBHQQ", table.data, at)
-        found.append((names[name:].split(b"\0")[0].decode(), section, value))
-    return found
-
-
-def relocations_of(section: Section) -> Iterator[tuple[int, int, int, int]]:
-    """Place, symbol, kind and addend of each relocation in a section of them."""
-    for at in range(0, len(section.data), 24):
-        place, info, addend = struct.unpack_from("<QQq", section.data, at)
-        yield place, info >> 32, info & 0xFFFFFFFF, addend
+_Section = namedtuple("_Section", "name kind flags address offset size link info alignment entry_size")
+_Symbol = namedtuple("_Symbol", "name info other home value size")
 
 
 def link(data: bytes, entry: str, base: int = CODE) -> tuple[bytes, int]:
-    """The bytes of an object that is loaded at `base`, and the address of its function `entry`."""
-    sections = sections_of(data)
+    """The bytes of a 64-bit ELF object that is loaded at `base`, and the address of its function `entry`."""
+    assert data[:6] == b"\x7fELF\x02\x01", "no 64-bit little-endian ELF file"
+    (at,) = struct.unpack_from("<Q", data, 40)
+    _, count, names = struct.unpack_from("<3H", data, 58)
+    sections = [_Section(*fields) for fields in struct.iter_unpack("<IIQQQQIIQQ", data[at : at + 64 * count])]
+    contents = [data[section.offset : section.offset + section.size] for section in sections]
+
+    def name_at(table: int, offset: int) -> str:
+        return contents[table][offset:].split(b"\0")[0].decode()
+
     image, starts = bytearray(), {}
     for i, section in enumerate(sections):
-        if section.flags & _ALLOCATED and section.name != ".eh_frame":
+        if section.flags & _ALLOCATED and name_at(names, section.name) != ".eh_frame":
             image += bytes(-len(image) % 64)
             starts[i] = base + len(image)
-            image += section.data
-    symbols = symbols_of(sections)
-    for section in sections:
+            image += contents[i]
+    (table,) = (i for i, section in enumerate(sections) if section.kind == _SYMBOLS)
+    symbols = [_Symbol(*fields) for fields in struct.iter_unpack("<IBBHQQ", contents[table])]
+    for section, content in zip(sections, contents, strict=True):
         if section.kind == _RELOCATION and section.info in starts:
-            for place, symbol, kind, addend in relocations_of(section):
-                name, home, value = symbols[symbol]
-                assert home in starts, f"the code needs {name or home} from elsewhere"
-                _relocate(image, base, starts[section.info] + place, kind, starts[home] + value + addend)
-    (found,) = (starts[home] + value for name, home, value in symbols if name == entry)
+            for place, kind, number, addend in struct.iter_unpack("<QIIq", content):
+                symbol = symbols[number]
+                name = name_at(sections[table].link, symbol.name) or symbol.home
+                assert symbol.home in starts, f"the code needs {name} from elsewhere"
+                address = starts[symbol.home] + symbol.value + addend
+                _relocate(image, base, starts[section.info] + place, kind, address)
+    (found,) = (starts[s.home] + s.value for s in symbols if name_at(sections[table].link, s.name) == entry)
     return bytes(image), found
 
 

@@ -15,8 +15,8 @@ import os
 import random
 import sys
 import time
-from collections.abc import Generator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -33,35 +33,25 @@ TYPES = ("f32", "bf16", "f16", "s8", "u8", "s32")
 LETTERS = "abcde"
 
 
-def physical(array: npt.NDArray[Any], order: str, block: int) -> npt.NDArray[Any]:
-    """The elements in the order of a tag: letters from the outermost axis, and the first one again, in blocks."""
-    axes = [LETTERS.index(letter) for letter in order]
-    if not block:
-        return array.transpose(axes).ravel()
-    pads = [(0, -dim % block if axis == axes[0] else 0) for axis, dim in enumerate(array.shape)]
-    moved = np.pad(array, pads).transpose(axes)
-    return np.moveaxis(moved.reshape(-1, block, *moved.shape[1:]), 1, -1).ravel()
+def drawn_side(rng: random.Random, array: npt.NDArray[Any]) -> tuple[inlay.MemoryDesc, npt.NDArray[Any]]:
+    """A drawn format of an array, perhaps in blocks of the outermost axis, and the elements in its order."""
+    letters, block = rng.sample(LETTERS[: array.ndim], array.ndim), rng.choice((1, 1, 4, 8, 16))
+    tag = "".join(letters) if block == 1 else f"{letters[0].upper()}{''.join(letters[1:])}{block}{letters[0]}"
+    desc = inlay.MemoryDesc(array.shape, rng.choice(TYPES), tag)
+    _, data_type = desc.require_layout("test")
+    moved = array.transpose([LETTERS.index(letter) for letter in letters])
+    padded = np.pad(moved, [(0, -len(moved) % block), *[(0, 0)] * (array.ndim - 1)])
+    return desc, np.moveaxis(padded.reshape(-1, block, *moved.shape[1:]), 1, -1).ravel().astype(data_type.dtype)
 
 
 class Drawn:
     """A drawn reorder, with what it is given and what it should give."""
 
     def __init__(self, rng: random.Random) -> None:
-        rank = rng.randint(2, 5)
-        dims = [rng.choice((2, 3, 4, 5, 7, 8, 12, 16, 17)) for _ in range(rank)]
+        dims = [rng.choice((2, 3, 4, 5, 7, 8, 12, 16, 17)) for _ in range(rng.randint(2, 5))]
         array = np.arange(np.prod(dims)).reshape(dims) % 101
-        sides = [self._side(rng, array) for _ in range(2)]
-        (src, self.given), (dst, self.wanted) = sides
+        (src, self.given), (dst, self.wanted) = drawn_side(rng, array), drawn_side(rng, array)
         self.reorder = compiled.compile_reorder(src, dst)
-
-    @staticmethod
-    def _side(rng: random.Random, array: npt.NDArray[Any]) -> tuple[inlay.MemoryDesc, npt.NDArray[Any]]:
-        letters = rng.sample(LETTERS[: array.ndim], array.ndim)
-        block = rng.choice((0, 0, 4, 8, 16))
-        tag = "".join(letters) if not block else f"{letters[0].upper()}{''.join(letters[1:])}{block}{letters[0]}"
-        desc = inlay.MemoryDesc(array.shape, rng.choice(TYPES), tag)
-        _, data_type = desc.require_layout("test")
-        return desc, physical(array, "".join(letters), block).astype(data_type.dtype)
 
     def is_right(self) -> bool:
         """Whether a call gives what NumPy does."""
@@ -70,35 +60,22 @@ class Drawn:
         return found.tobytes() == self.wanted.tobytes()
 
 
-class Run:
-    """The threads, and what they have done."""
-
-    def __init__(self, kernels: int, seconds: float) -> None:
-        self.kernels, self.until = kernels, time.monotonic() + seconds
-        self.calls, self.wrong = 0, list[str]()
-
-    def goes_on(self) -> bool:
-        """Whether there is more to do."""
-        return not self.wrong and loaded() < self.kernels and time.monotonic() < self.until
-
-    def work(self, seed: int) -> None:
-        """Compile and call, in a thread."""
-        rng, kept = random.Random(seed), list[Drawn]()
-        while self.goes_on():
-            drawn = Drawn(rng)
-            if len(kept) < KEPT:
-                kept.append(drawn)
-            else:
-                kept[rng.randrange(KEPT)] = drawn
-            for one in (drawn, rng.choice(kept)):
-                self.calls += 1
-                if not one.is_right():
-                    self.wrong.append(str(one.reorder.problem))
-
-
 def loaded() -> int:
     """How many objects this process has loaded."""
     return int(repr(target._libraries)[len("count(") : -1])
+
+
+def work(seed: int, goes_on: Callable[[], bool], wrong: list[str]) -> int:
+    """Compile and call, in a thread; the number of calls."""
+    rng, kept, calls = random.Random(seed), list[Drawn](), 0
+    while goes_on():
+        drawn = Drawn(rng)
+        if len(kept) == KEPT:
+            del kept[rng.randrange(KEPT)]
+        kept.append(drawn)
+        calls += 2
+        wrong += [str(one.reorder.problem) for one in (drawn, rng.choice(kept)) if not one.is_right()]
+    return calls
 
 
 def is_right_in_child(rng: random.Random) -> bool:
@@ -141,25 +118,29 @@ def taken() -> tuple[int, int]:
 def main(kernels: int, seconds: float, bound: int, seed: int) -> None:
     """Do what the program's text says."""
     vars(compiled)["machine_code"] = lru_cache(maxsize=bound)(machine_code.machine_code.__wrapped__)
-    run, rng, forks = Run(kernels, seconds), random.Random(seed), 0
-    began, gap, quarter = time.monotonic(), gaps(rng), (0, 0)
+    rng, forks, began, quarter = random.Random(seed), 0, time.monotonic(), (0, 0)
+    gap, works, wrong = gaps(rng), list[Future[int]](), list[str]()
+
+    def goes_on() -> bool:
+        is_done = wrong or any(each.done() for each in works)
+        return not is_done and loaded() < kernels and time.monotonic() < began + seconds
+
     with ThreadPoolExecutor(2) as pool:
-        works = [pool.submit(run.work, seed * 2 + i) for i in (1, 2)]
-        while not any(work.done() for work in works):
+        works += [pool.submit(work, seed * 2 + i, goes_on, wrong) for i in (1, 2)]
+        while goes_on():
             next(gap)
             if not is_right_in_child(rng):
-                run.wrong.append("a child failed")
+                wrong.append("a child failed")
             forks += 1
             if not any(quarter) and (loaded() > kernels // 4 or time.monotonic() > began + seconds / 4):
                 gap.close()
                 quarter, gap = taken(), gaps(rng)
             time.sleep(0.05)
         gap.close()
-        for work in works:
-            work.result()
-    assert not run.wrong, run.wrong[:3]
+    calls = sum(each.result() for each in works)
+    assert not wrong, wrong[:3]
     resident, mappings = zip(quarter, taken(), strict=True)
-    found = {"loaded": loaded(), "calls": run.calls, "forks": forks, "resident": resident, "mappings": mappings}
+    found = {"loaded": loaded(), "calls": calls, "forks": forks, "resident": resident, "mappings": mappings}
     sys.stdout.write(json.dumps(found) + "\n")
 
 
