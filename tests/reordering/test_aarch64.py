@@ -21,7 +21,6 @@ from inlay.reordering.problem import build_reorder_problem
 from inlay.reordering.reference import reference_reorder
 from inlay.reordering.target import TARGETS
 from inlay.testing import Seeded, draw_reorder_problem
-from tests.reordering.test_compiled_attributes import contents
 from tests.reordering.test_conversion import PAIRS
 from tests.reordering.test_reorder import Flush, judge, noise, span_bytes
 from tests.reordering.test_targets import CASES, TYPES
@@ -30,6 +29,7 @@ from tests.support.aarch64_emulator import Emulator, image_of, run_in_qemu, run_
 from tests.support.attribute_arguments import assert_same, values_for
 from tests.support.edge_codes import edge_codes
 from tests.support.guarded_buffers import GuardedBuffer
+from tests.support.soak_case import contents
 
 pytestmark = pytest.mark.heavy
 
@@ -129,7 +129,9 @@ def test_attributes(machine: Machine, tags: tuple[str, str], src: str, dst: str)
     one, two = MemoryDesc(dims, src, tags[0]), MemoryDesc(dims, dst, tags[1])
     values = values_for(attributes, dims, 5)
     source, destination = (GuardedBuffer(span_bytes(desc), "upper", 8) for desc in (one, two))
-    source.bytes[:], destination.bytes[:] = contents(one, 1), contents(two, 2)
+    rng = np.random.default_rng(1)
+    for desc, buffer in ((one, source), (two, destination)):
+        buffer.bytes[:] = contents(rng, desc, buffer.bytes.size)
     expected = destination.bytes.copy()
     reference_reorder(one, source.bytes, two, expected, attributes, view_codes(values))
     image = image_of(build_reorder_problem(one, two, attributes), TARGETS[name], source, destination, values)

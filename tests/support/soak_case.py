@@ -115,8 +115,8 @@ def run_case(case: Case) -> None:
     """Carry out the case; an AssertionError says what is wrong with it."""
     rng = np.random.default_rng(case.seed)
     source, destination = (_buffer(case, desc) for desc in (case.src, case.dst))
-    source.bytes[:] = _content(rng, case.src, source.bytes.size)
-    destination.bytes[:] = _content(rng, case.dst, destination.bytes.size)
+    source.bytes[:] = contents(rng, case.src, source.bytes.size)
+    destination.bytes[:] = contents(rng, case.dst, destination.bytes.size)
     values = values_for(case.attributes, case.dst.dims, case.seed)
     seed = case.seed if case.attributes.rounding_mode == "stochastic" else None
     before, expected = source.bytes.copy(), destination.bytes.copy()
@@ -146,7 +146,7 @@ def _written_bytes(dst: MemoryDesc, nbytes: int) -> Bytes:
     return mask
 
 
-def _content(rng: np.random.Generator, desc: MemoryDesc, size: int) -> Bytes:
+def contents(rng: np.random.Generator, desc: MemoryDesc, size: int) -> Bytes:
     """Bytes of every value, or the codes of the type that conversions get wrong."""
     noise = rng.integers(0, 256, size, np.uint8)
     data_type = desc.require_layout("soak")[1]
