@@ -16,7 +16,7 @@ import pytest
 
 from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import MemoryDesc
-from inlay.reordering.attributes import PLAIN, Attributes, Scales, ZeroPoints
+from inlay.reordering.attributes import PLAIN, Attributes, Scales, ZeroPoints, view_codes
 from inlay.reordering.reference import (
     Values,
     convert,
@@ -28,7 +28,7 @@ from inlay.reordering.reference import (
 )
 from tests.oracles import attributes as live
 from tests.oracles import onednn
-from tests.support.attribute_arguments import spread_values
+from tests.support.attribute_arguments import spread_values, values_for
 from tests.support.edge_codes import edge_codes
 
 LIVE = onednn.why_unavailable() is None
@@ -240,17 +240,11 @@ def run(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes, codes: Array) 
 
 
 def random_values(attributes: Attributes, dims: tuple[int, ...]) -> dict[str, Array]:
-    """Return random scales (those of the destination mostly powers of two) and small zero points."""
-    rng, values = np.random.default_rng(11), {}
-    for name in attributes.names:
-        entry = attributes.entry(name)
-        shape = entry.shape(dims)
-        numbers: Array = rng.integers(0, 7, shape) if isinstance(entry, ZeroPoints) else rng.uniform(0.2, 3, shape)
-        if entry.data_type == "e8m0" or (name == "dst_scales" and attributes.sum is not None):
-            numbers = np.exp2(rng.integers(1, 4, shape))
-        array = np.asarray(numbers).astype(entry.type.dtype)
-        values[name] = array.view(f"u{array.itemsize}")
-    return values
+    """Return random values; scales that divide a sum are powers of two."""
+    values = values_for(attributes, dims, 11)
+    if attributes.sum is not None and "dst_scales" in values:
+        values["dst_scales"] = np.exp2(np.rint(values["dst_scales"]) + 1)
+    return view_codes(values)
 
 
 ATTRIBUTES = [
@@ -278,10 +272,7 @@ ATTRIBUTES = [
 
 def told(case: Case, wrong: Array) -> str:
     at = tuple(int(i) for i in np.argwhere(wrong)[0])
-    found = ", ".join(
-        f"{what} {int(codes[at]):#x}"
-        for what, codes in (("element", case.codes), ("old", case.old), ("ours", case.ours), ("theirs", case.theirs))
-    )
+    found = ", ".join(f"{name} {int(getattr(case, name)[at]):#x}" for name in ("codes", "old", "ours", "theirs"))
     return f"{case.types[0]} -> {case.types[1]} {case.attributes}: {at}: {found} ({wrong.sum()} such)"
 
 

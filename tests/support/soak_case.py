@@ -15,28 +15,15 @@ from unittest.mock import patch
 import numpy as np
 import numpy.typing as npt
 
-from inlay.descriptor import (
-    Extras,  # noqa: F401  some of the words in which cases are spelled
-    MemoryDesc,
-)
+from inlay.descriptor import Extras, MemoryDesc  # noqa: F401  names in which cases are spelled
 from inlay.errors import InlayError
-from inlay.layout import (
-    Axis,  # noqa: F401
-    Digit,  # noqa: F401
-    Layout,  # noqa: F401
-)
+from inlay.layout import Axis, Digit, Layout  # noqa: F401
 from inlay.machine import MemoryModel
 from inlay.memory import Memory, Reorder
 from inlay.memory.reorder_cache import byte_extent, find_reorder
 from inlay.reordering import compiled, planning, threads
-from inlay.reordering.attributes import (
-    PLAIN,
-    Attributes,
-    Scales,  # noqa: F401
-    ZeroPoints,  # noqa: F401
-    require_attributes,
-    view_codes,
-)
+from inlay.reordering.attributes import PLAIN, Attributes, require_attributes, view_codes
+from inlay.reordering.attributes import Scales, ZeroPoints  # noqa: F401
 from inlay.reordering.compensation import require_extras
 from inlay.reordering.reference import reference_reorder
 from inlay.reordering.target import TARGETS, host_target
@@ -114,9 +101,7 @@ def _runnable() -> list[str]:
 def run_case(case: Case) -> None:
     """Carry out the case; an AssertionError says what is wrong with it."""
     rng = np.random.default_rng(case.seed)
-    source, destination = (_buffer(case, desc) for desc in (case.src, case.dst))
-    source.bytes[:] = contents(rng, case.src, source.bytes.size)
-    destination.bytes[:] = contents(rng, case.dst, destination.bytes.size)
+    source, destination = (_filled_buffer(case, desc, rng) for desc in (case.src, case.dst))
     values = values_for(case.attributes, case.dst.dims, case.seed)
     seed = case.seed if case.attributes.rounding_mode == "stochastic" else None
     before, expected = source.bytes.copy(), destination.bytes.copy()
@@ -133,9 +118,11 @@ def run_case(case: Case) -> None:
     assert (source.bytes == before).all(), "the source changed"
 
 
-def _buffer(case: Case, desc: MemoryDesc) -> GuardedBuffer:
+def _filled_buffer(case: Case, desc: MemoryDesc, rng: np.random.Generator) -> GuardedBuffer:
     _, end, data_type = byte_extent(desc)
-    return GuardedBuffer(end, case.flush, max(case.align, data_type.itemsize))
+    buffer = GuardedBuffer(end, case.flush, max(case.align, data_type.itemsize))
+    buffer.bytes[:] = contents(rng, desc, end)
+    return buffer
 
 
 def _written_bytes(dst: MemoryDesc, nbytes: int) -> Bytes:
