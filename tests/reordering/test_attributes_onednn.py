@@ -28,7 +28,7 @@ from inlay.reordering.reference import (
 )
 from tests.oracles import attributes as live
 from tests.oracles import onednn
-from tests.support.attribute_arguments import spread_values, values_for
+from tests.support.attribute_arguments import spread_values
 from tests.support.edge_codes import edge_codes
 
 LIVE = onednn.why_unavailable() is None
@@ -240,10 +240,15 @@ def run(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes, codes: Array) 
 
 
 def random_values(attributes: Attributes, dims: tuple[int, ...]) -> dict[str, Array]:
-    """Return random values; scales that divide a sum are powers of two."""
-    values = values_for(attributes, dims, 11)
-    if attributes.sum is not None and "dst_scales" in values:
-        values["dst_scales"] = np.exp2(np.rint(values["dst_scales"]) + 1)
+    """Return random scales, powers of two where they divide a sum, and small zero points, none of them negative."""
+    rng, values = np.random.default_rng(11), {}
+    for name in attributes.names:
+        entry = attributes.entry(name)
+        shape = entry.shape(dims)
+        numbers: Array = rng.integers(0, 7, shape) if isinstance(entry, ZeroPoints) else rng.uniform(0.2, 3, shape)
+        if entry.data_type == "e8m0" or (name == "dst_scales" and attributes.sum is not None):
+            numbers = np.exp2(rng.integers(1, 4, shape))
+        values[name] = np.asarray(numbers).astype(entry.type.dtype)
     return view_codes(values)
 
 

@@ -27,7 +27,7 @@ from tests.support.guarded_buffers import stored_bytes
 def bit_mask(desc: MemoryDesc, x: tuple[int, ...]) -> int:
     """Return the bits of one element in the buffer, read as one long little-endian number."""
     bits = desc.require_layout("test")[1].bits
-    return (1 << bits) - 1 << desc.offset(x) * bits
+    return (1 << bits) - 1 << int(desc.offset(x)) * bits
 
 
 def number(buffer: Bytes) -> int:

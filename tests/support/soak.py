@@ -58,8 +58,9 @@ def first_failure(seed: int, begin: int, end: int, deadline: float, act: Act = r
     reached = RawValue("q", begin)
 
     def work() -> None:
-        for reached.value in range(begin, end):
-            act(drawn_case(seed_of(seed, reached.value)))
+        for number in range(begin, end):
+            reached.value = number
+            act(drawn_case(seed_of(seed, number)))
             if time.monotonic() > deadline:
                 return
 

@@ -63,10 +63,12 @@ def operation(
 
 def direct_convolution(problem: Operation, src: Floats, weights: Floats, bias: Floats) -> npt.NDArray[np.float64]:
     """Return the direct convolution in f64."""
-    (top, left), (height, width) = problem.parameters["padding_l"], problem.descs["dst"].dims[2:]  # type: ignore[misc]
+    padding: Any = problem.parameters["padding_l"]
+    (top, left), (height, width) = padding, problem.descs["dst"].dims[2:]
     padded = np.pad(src, [(0, 0), (0, 0), (top, height + 2), (left, width + 2)])[:, :, : height + 2, : width + 2]
     windows = sliding_window_view(padded.astype(np.float64), (3, 3), axis=(2, 3))
-    found = np.einsum("nihwyx,oiyx->nohw", windows, weights, optimize=True) + bias[:, None, None]
+    found: npt.NDArray[np.float64] = np.einsum("nihwyx,oiyx->nohw", windows, weights, optimize=True)
+    found += bias[:, None, None]
     return np.maximum(found, 0) if problem.attributes.post_ops else found
 
 
