@@ -108,7 +108,7 @@ def test_streaming_may_win_within_the_caches_where_nobody_reads_the_result() -> 
 
 
 def test_a_flat_curve_shows_no_private_cache() -> None:
-    samples = [replace(sample, cached=50.0) if sample.threads == 1 else sample for sample in curve(1 << 20, 16 << 20)]
+    samples = curve(64 << 20, 16 << 20)
     assert estimate_model(samples, 2).l2 == 1 << 20
 
 
@@ -169,21 +169,17 @@ def unspecified(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("unspecified")
 def test_nothing_is_measured_for_small_tensors() -> None:
-    def copy(src: int, dst: int, nbytes: int, *, streams: bool, threads: int) -> None:
-        pytest.fail("measured")
-
-    memory_levels.measure_slice(memory_levels.FIRST_MEASURED, copy)
-    assert memory_levels.memory_model().source == "assumed"
+    machine = FakeMachine(8 << 20)
+    memory_levels.measure_slice(memory_levels.FIRST_MEASURED, machine.copy)
+    assert (memory_levels.memory_model().source, machine.copies) == ("assumed", 0)
 
 
 @pytest.mark.usefixtures("unspecified")
 def test_a_large_tensor_begins_the_measurement_and_the_next_processes_remember_it() -> None:
-    machine = FakeMachine(8 << 20)
-    calls = 0
-    while memory_levels.memory_model().source == "assumed":
+    machine, calls = FakeMachine(8 << 20), 0
+    while (measured := memory_levels.memory_model()).source == "assumed":
         memory_levels.measure_slice(memory_levels.FIRST_MEASURED + 1, machine.copy, 0.0)
         calls += 1
-    measured = memory_levels.memory_model()
     assert calls > 10
     copies = machine.copies
     memory_levels.measure_slice(1 << 30, machine.copy)
@@ -267,17 +263,13 @@ def planned(n: int) -> tuple[object, object, bool]:
 @given(
     st.builds(
         MemoryModel,
-        st.integers(1, 1 << 20),
-        st.integers(1 << 20, 1 << 40),
-        st.integers(1, 1 << 41),
-        st.integers(1, 1000),
+        *(st.integers(low, 1 << high) for low, high in ((1, 20), (1 << 20, 40), (1, 41), (1, 10))),
         *[st.floats(0.1, 1e4)] * 3,
     )
 )
 def test_a_model_survives_json(model: MemoryModel) -> None:
-    assert parse_model(model_to_json(model, [ReportedCache(3, "Unified", 1 << 25, (0, 1))]), "m") == replace(
-        model, source="m"
-    )
+    text = model_to_json(model, [ReportedCache(3, "Unified", 1 << 25, (0, 1))])
+    assert parse_model(text, "m") == replace(model, source="m")
 
 
 @pytest.fixture

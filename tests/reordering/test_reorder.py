@@ -176,13 +176,6 @@ def test_compiled_equals_numpy(src: str, dst: str, dims: tuple[int, ...], name: 
     assert (got.view(values.dtype) == numpy_blocked(values, two)).all()
 
 
-@pytest.mark.parametrize("name", DATA_TYPES)
-def test_every_type_moves_bit_for_bit(name: str) -> None:
-    dims = (3, 66, 70)
-    check(MemoryDesc(dims, name, "abc"), MemoryDesc(dims, name, "acB16b"))
-    check(MemoryDesc(dims, name, "acB16b"), MemoryDesc(dims, name, "abc"))
-
-
 @pytest.mark.parametrize("flush", ["upper", "lower"])
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 127])
 @pytest.mark.parametrize("name", ["u8", "f32"])
@@ -201,25 +194,6 @@ def test_broadcast_sources(dims: tuple[int, ...], strides: tuple[int, ...]) -> N
     got = check(src, MemoryDesc(dims, "f32"))
     held = np.lib.stride_tricks.as_strided(noise(span_bytes(src)).view(np.uint32), dims, [4 * s for s in strides])
     assert (got.view(np.uint32).reshape(dims) == held).all()
-
-
-@pytest.mark.parametrize("name", ["u8", "f32"])
-def test_a_part_of_a_block_leaves_the_rest_of_it(name: str) -> None:
-    whole = MemoryDesc((2, 32, 4, 4), name, "nChw16c")
-    for channels, first in ((3, 16), (16, 16), (16, 0), (5, 0)):
-        dims = (2, channels, 4, 4)
-        part = whole.submemory(dims, (0, first, 0, 0))
-        check(MemoryDesc(dims, name, "nchw"), part)
-        check(part, MemoryDesc(dims, name, "nchw"))
-
-
-def test_padded_strides_are_zeroed_beyond_the_dims() -> None:
-    dst = MemoryDesc((5, 7), "f32", strides=(20, 2), padded_dims=(6, 9))
-    got = check(MemoryDesc((5, 7), "f32", "ba"), dst).view(np.uint32)
-    poison = int(np.full(4, POISON, np.uint8).view(np.uint32)[0])
-    assert got[14:18:2].tolist() == [0, 0]
-    assert got[100:117:2].tolist() == [0] * 9
-    assert got[1::2].tolist() == [poison] * (got.size // 2)
 
 
 def test_the_same_layout_zeroes_padding_too() -> None:
