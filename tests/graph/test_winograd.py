@@ -3,14 +3,15 @@
 import json
 import pickle
 import random
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 from inlay import cli, load
 from inlay.descriptor import MemoryDesc
@@ -36,6 +37,8 @@ from tests.oracles import onednn as oracle
 from tests.support import cost_cases as cases
 from tests.support.interpreter import interpret
 from tests.support.planner_graphs import Drawing, HashedCosts, drawn_graph, he, random_plan, recost
+from tests.support.refusals import raises_exactly
+from tests.support.special_values import model_of
 
 
 def why_not() -> str | None:
@@ -64,14 +67,14 @@ class Preferring(HashedCosts):
         return KernelEstimate(operation, "winograd:test", 0.01, 0.01, 0, 0)
 
 
+@dataclass(frozen=True)
 class Watching(HashedCosts):
     """Costs that are told beforehand what they will be asked for."""
 
+    prepared: list[Operation] = field(default_factory=list)
+
     def prepare(self, operations: Iterable[Operation], reorders: Iterable[tuple[MemoryDesc, MemoryDesc]] = ()) -> None:
-        PREPARED.extend(operations)
-
-
-PREPARED: list[Operation] = []
+        self.prepared.extend(operations)
 
 
 def graph(batch: int = 1) -> OpGraph:
@@ -93,45 +96,53 @@ def winograd_steps(program: Program) -> list[Step]:
 
 
 def assert_computes(session: Session, it: OpGraph) -> None:
-    inputs = inputs_of(it)
-    expected, found = interpret(it, inputs), session.run(inputs)
-    for name in it.outputs:
-        np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, atol=1e-4 * np.abs(expected[name]).max())
+    """Run twice, with inputs in other memory: the first steps are bound anew to it."""
+    for _ in range(2):
+        inputs = inputs_of(it)
+        expected, found = interpret(it, inputs), session.run(inputs)
+        for name in it.outputs:
+            np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, atol=1e-4 * np.abs(expected[name]).max())
 
 
-# What may be computed so
+# Algorithms
 
 
-def test_a_convolution_of_3x3_may_be_computed_in_two_ways() -> None:
-    operation = cases.convolution("nhwc")
-    same, other = algorithm_variants(operation, "auto")
-    assert same is operation
-    assert other.parameters == {**operation.parameters, "algorithm": "winograd"}
-    assert (other.descs, other.attributes.scratchpad_mode) == (operation.descs, "user")
-    assert algorithm_variants(operation, "direct") == (operation,)
+DENSE = cases.convolution("nhwc")
+WEIGHTS = MemoryDesc((64, 64, 3, 3), "f32", "abcd")
 
 
-def test_nothing_else_may() -> None:
-    dense = cases.convolution("nhwc")
-    given = replace(dense, descs={**dense.descs, "weights": MemoryDesc((64, 64, 3, 3), "f32", "abcd")})
-    half = replace(dense, descs={name: MemoryDesc(desc.dims, "bf16", "any") for name, desc in dense.descs.items()})
-    others = [
+def changed(**parameters: Any) -> Operation:
+    return replace(DENSE, parameters={**DENSE.parameters, **parameters})
+
+
+def test_a_convolution_of_3x3_has_two_algorithms() -> None:
+    same, other = algorithm_variants(DENSE, "auto")
+    assert same is DENSE
+    assert other.parameters == changed(algorithm="winograd").parameters
+    assert (other.descs, other.attributes.scratchpad_mode) == (DENSE.descs, "user")
+    assert algorithm_variants(DENSE, "direct") == (DENSE,)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
         cases.convolution("nhwc", kernel=1),
         cases.convolution("nhwc", kernel=5),
         cases.convolution("nhwc", groups=2),
         cases.add("nhwc"),
         cases.matmul(8, 8, 8),
-        replace(dense, parameters={**dense.parameters, "strides": (2, 2)}),
-        replace(dense, parameters={**dense.parameters, "dilations": (1, 1)}),
-        replace(dense, parameters={**dense.parameters, "algorithm": "auto"}),
-        given,
-        half,
-    ]
-    for operation in others:
-        assert algorithm_variants(operation, "auto") == (operation,)
+        changed(strides=(2, 2)),
+        changed(dilations=(1, 1)),
+        changed(algorithm="auto"),
+        replace(DENSE, descs={**DENSE.descs, "weights": WEIGHTS}),
+        replace(DENSE, descs={name: MemoryDesc(desc.dims, "bf16", "any") for name, desc in DENSE.descs.items()}),
+    ],
+)
+def test_other_operations_have_one_algorithm(operation: Operation) -> None:
+    assert algorithm_variants(operation, "auto") == (operation,)
 
 
-# What it costs
+# Costs
 
 
 def winograd(operation: Operation) -> Operation:
@@ -145,7 +156,7 @@ def test_4x4_results_take_36_products_of_each_pair_of_channels() -> None:
     assert multiplications(winograd(ragged)) == 2 * 4 * 36 * 64 * 64
 
 
-def test_the_model_of_a_processor_without_a_library_does_not_know_it() -> None:
+def test_analytic_costs_do_not_contain_it() -> None:
     costs = AnalyticCosts(
         Machine("AVX512_CORE", threads=2, peak=230.0, cache_bandwidth=150.0, memory_bandwidth=40.0, cache_bytes=1 << 25)
     )
@@ -154,11 +165,10 @@ def test_the_model_of_a_processor_without_a_library_does_not_know_it() -> None:
 
 
 @computed
-def test_an_engine_that_has_it_is_believed() -> None:
+def test_the_costs_are_those_of_an_engine_that_has_it() -> None:
     costs = probed("onednn")
-    direct, other = (
-        costs.kernel(one) for one in algorithm_variants(cases.convolution("nhwc", channels=(256, 256)), "auto")
-    )
+    operation = cases.convolution("nhwc", channels=(256, 256))
+    direct, other = (costs.kernel(variant) for variant in algorithm_variants(operation, "auto"))
     assert direct is not None
     assert other is not None
     assert other.impl.startswith("winograd")
@@ -174,7 +184,7 @@ def test_an_engine_that_has_it_is_believed() -> None:
 
 @computed
 @pytest.mark.usefixtures("quiet_machine")
-def test_it_is_measured_and_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_run_time_is_measured_and_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tmp_path.chmod(0o700)
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path))
     operation = winograd(cases.convolution("nhwc", size=9))
@@ -201,73 +211,58 @@ def test_the_cheaper_algorithm_is_planned() -> None:
     assert recost(found, Preferring()) == pytest.approx(found.ms, rel=1e-12)
 
 
-def test_equal_prices_leave_it_direct() -> None:
+def test_at_equal_costs_convolutions_are_direct() -> None:
     assert winograd_steps(plan_graph(graph(), HashedCosts()).program) == []
 
 
-def test_who_wants_direct_convolutions_gets_them() -> None:
-    found = plan(graph(), costs=Preferring(), convolutions="direct")
-    assert winograd_steps(found.program) == []
-    assert winograd_steps(plan(graph(), costs=Preferring(), convolutions="auto").program)
+def test_no_other_algorithm_is_planned() -> None:
     wrong: Any = "winograd"
-    with pytest.raises(InvalidArguments) as caught:
+    with raises_exactly(InvalidArguments, "convolutions are 'winograd': give auto, the fastest, or direct"):
         plan(graph(), costs=Preferring(), convolutions=wrong)
-    assert str(caught.value) == "convolutions are 'winograd': give auto, the fastest, or direct"
 
 
 @pytest.mark.parametrize("convolutions", CHOICES)
 def test_both_algorithms_are_measured_beforehand(convolutions: Any) -> None:
-    PREPARED.clear()
-    plan_graph(graph(), Watching(name="measured"), convolutions)
-    found = [operation for operation in PREPARED if operation.descs["dst"].kind != "any"]
-    asked = dict.fromkeys(("direct", "winograd"), 0)
-    for operation in found:
-        if operation.kind == "convolution" and operation.descs["weights"].dims[2:] == (3, 3):
-            asked[str(operation.parameters["algorithm"])] += 1
+    costs = Watching(name="measured")
+    plan_graph(graph(), costs, convolutions)
+    asked = Counter(
+        operation.parameters["algorithm"]
+        for operation in costs.prepared
+        if operation.descs["dst"].kind != "any"
+        and operation.kind == "convolution"
+        and operation.descs["weights"].dims[2:] == (3, 3)
+    )
     assert asked["direct"] > 0
     assert asked["winograd"] == (asked["direct"] if convolutions == "auto" else 0)
 
 
-def test_formats_are_those_that_the_engine_answers_to_a_direct_convolution() -> None:
+def test_formats_are_those_that_the_engine_prefers_for_a_direct_convolution() -> None:
     class Natural(Preferring):
         def kernel(self, operation: Operation) -> KernelEstimate | None:
             assert not algorithm_of(operation)
             return super().kernel(operation)
 
     it = graph()
-    prices = CostCache(Natural(), Formats())
-    assert set(prices.preferred_formats(it.ops[0], it.tensors)) == {"src", "dst"}
+    assert set(CostCache(Natural(), Formats()).preferred_formats(it.ops[0], it.tensors)) == {"src", "dst"}
 
 
 def model(batch: int | str = "n") -> bytes:
     """Two convolutions of 3x3, with a bias and a relu each."""
     rng = np.random.default_rng(1)
-    sizes = {"w0": (64, 3, 3, 3), "b0": (64,), "w1": (64, 64, 3, 3), "b1": (64,)}
-    arrays = [
-        numpy_helper.from_array(he(rng, *dims) if len(dims) > 1 else rng.random(64, np.float32), name)
-        for name, dims in sizes.items()
-    ]
+    constants = {f"w{i}": he(rng, 64, channels, 3, 3) for i, channels in enumerate((3, 64))}
+    constants |= {f"b{i}": rng.random(64, np.float32) for i in range(2)}
     nodes = []
-    for i in range(2):
-        nodes.append(helper.make_node("Conv", [f"x{i}", f"w{i}", f"b{i}"], [f"c{i}"], f"conv{i}", pads=[1] * 4))
-        nodes.append(helper.make_node("Relu", [f"c{i}"], [f"x{i + 1}"], f"relu{i}"))
-    info = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, (batch, c, 28, 28))
-        for name, c in (("x0", 3), ("x2", 64))
-    ]
-    made = helper.make_model(
-        helper.make_graph(nodes, "two", info[:1], info[1:], arrays),
-        opset_imports=[helper.make_opsetid("", 17)],
-        ir_version=8,
-    )
-    return bytes(made.SerializeToString())
+    for i, (src, dst) in enumerate((("x", "x1"), ("x1", "y"))):
+        nodes.append(helper.make_node("Conv", [src, f"w{i}", f"b{i}"], [f"c{i}"], f"conv{i}", pads=[1] * 4))
+        nodes.append(helper.make_node("Relu", [f"c{i}"], [dst], f"relu{i}"))
+    return model_of(nodes, (batch, 3, 28, 28), constants, 17)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("convolutions", CHOICES)
 def test_other_dims_are_planned_alike(convolutions: Any) -> None:
     found = plan(load(model(), batch=1), costs=Preferring(), convolutions=convolutions)
     assert found.replan is not None
-    again, _ = found.replan({"x0": (3, 3, 28, 28)})
+    again, _ = found.replan({"x": (3, 3, 28, 28)})
     assert [bool(winograd_steps(program)) for program in (found.program, again)] == [convolutions == "auto"] * 2
 
 
@@ -276,25 +271,21 @@ def test_other_dims_are_planned_alike(convolutions: Any) -> None:
 
 @computed
 def test_sessions_compute_by_it_and_share_weights_and_scratchpad() -> None:
-    weights = Weights()
-    found = []
+    weights, sizes = Weights(), []
     for batch in (1, 3):
         it = graph(batch)
         session = Session(plan_graph(it, Preferring()).program, it, weights=weights)
-        assert [impl.startswith("winograd") for impl in session.impls.values()].count(True) == 2
         assert_computes(session, it)
-        found.append((weights.nbytes, session))
-    assert found[0][0] == found[1][0]
-    transformed = 36 * 4 * 32 * (16 + 32)
-    assert found[0][0] >= transformed
-    session = found[1][1]
-    prepared = [one for one in session._compiled.prepared if one.impl.startswith("winograd")]
-    assert session._compiled.scratch == max(one.scratch for one in prepared) > 0
-    assert not any(one.is_joined or one.is_submitted for one in prepared)
+        sizes.append(weights.nbytes)
+        prepared = [one for one in session._compiled.prepared if one.impl.startswith("winograd")]
+        assert [impl.startswith("winograd") for impl in session.impls.values()].count(True) == len(prepared) == 2
+        assert session._compiled.scratch == max(one.scratch for one in prepared) > 0
+        assert not any(one.is_joined or one.is_submitted for one in prepared)
+    assert sizes[0] == sizes[1] >= 36 * 4 * 32 * (16 + 32)
 
 
 @computed
-def test_traces_and_profiles_hold_it() -> None:
+def test_traces_and_profiles_contain_it() -> None:
     it = graph()
     session = Session(plan_graph(it, Preferring()).program, it)
     inputs = inputs_of(it)
@@ -304,19 +295,6 @@ def test_traces_and_profiles_hold_it() -> None:
     timed = session.profile(inputs, runs=2)
     assert sum(one.impl.startswith("winograd") for one in timed) == 2
     assert all(np.array_equal(array, traced[name]) for name, array in session.run(inputs).items())
-
-
-@computed
-def test_inputs_are_read_where_they_lie() -> None:
-    """The first step is bound anew to each array that a run is given."""
-    it = Drawing(random.Random(0), size=9)
-    it.conv(it.tensors["x"], 32, 3)
-    small = it.graph()
-    program = plan_graph(small, Preferring()).program
-    assert len(winograd_steps(program)) == 1
-    session = Session(program, small)
-    for _ in range(2):
-        assert_computes(session, small)
 
 
 @computed
@@ -340,10 +318,10 @@ def test_another_engine_computes_it_directly() -> None:
     assert_computes(Session(program, it, engine="reference"), it)
 
 
-# What a plan says
+# Reports
 
 
-def test_a_plan_says_which_steps_are_computed_so() -> None:
+def test_a_plan_names_the_steps_that_are_computed_so() -> None:
     found = plan_graph(graph(), Preferring())
     assert explain_plan(found).count("winograd:test") == 2
     impls = [step["impl"] for step in json.loads(json.dumps(figures(found)))["steps"]]
@@ -355,14 +333,21 @@ def test_a_plan_says_which_steps_are_computed_so() -> None:
 # The command line
 
 
-def test_the_command_line_says_what_there_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path = tmp_path / "two.onnx"
-    path.write_bytes(model(1))
-    for command in (["plan", str(path)], ["run", str(path), "-i", "x.npy"], ["bench", str(path)]):
-        assert cli.main([*command, "--convolutions", "fft"]) == 2
-        assert capsys.readouterr().err == ("error: --convolutions is 'fft': give auto, the fastest, or direct\n")
-    assert cli.main(["bench", "ab", "ba", "8x8", "--convolutions", "direct"]) == 2
-    assert capsys.readouterr().err == ("error: --convolutions is for a network, and a reorder is given: leave it out\n")
+def test_the_command_line_refuses_other_algorithms(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = str(tmp_path / "two.onnx")
+    Path(path).write_bytes(model(1))
+    fft = "'fft': give auto, the fastest, or direct"
+    for arguments, error in (
+        (["plan", path, "--convolutions", "fft"], fft),
+        (["run", path, "-i", "x.npy", "--convolutions", "fft"], fft),
+        (["bench", path, "--convolutions", "fft"], fft),
+        (
+            ["bench", "ab", "ba", "8x8", "--convolutions", "direct"],
+            "for a network, and a reorder is given: leave it out",
+        ),
+    ):
+        assert cli.main(arguments) == 2
+        assert capsys.readouterr().err == f"error: --convolutions is {error}\n"
 
 
 @computed

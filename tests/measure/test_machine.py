@@ -1,6 +1,5 @@
 """The machine model: reading of reported caches, calibration from copies, and the saved model."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +27,7 @@ from inlay.reordering import compiled, memory_levels
 from inlay.reordering.planning import ReorderPlan, plan_reorder
 from inlay.reordering.problem import build_reorder_problem
 from inlay.reordering.target import TARGETS
+from tests.support.refusals import raises_exactly
 
 FIRST = {"level": "1", "type": "Data", "size": "48K", "shared_cpu_list": "0,4"}
 CODE = {"level": "1", "type": "Instruction", "size": "64M", "shared_cpu_list": "0,4"}
@@ -45,6 +45,10 @@ def system(folder: Path, *caches: dict[str, str]) -> Path:
     return folder
 
 
+def third_caches(size: str | None) -> list[dict[str, str]]:
+    return [THIRD | {"size": size}] if size else []
+
+
 def test_each_reported_cache_is_read_nearest_first(tmp_path: Path) -> None:
     assert reported_caches(system(tmp_path, THIRD, CODE, SECOND, FIRST)) == (
         ReportedCache(1, "Data", 48 << 10, (0, 4)),
@@ -56,8 +60,8 @@ def test_each_reported_cache_is_read_nearest_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("third", "last"), [("8M", 8 << 20), ("32M", 32 << 20), ("480M", 32 << 20), (None, 2 << 20)])
 def test_no_large_reported_cache_is_believed(tmp_path: Path, third: str | None, last: int) -> None:
-    caches = [FIRST, CODE, SECOND, *([THIRD | {"size": third}] if third else [])]
-    assert assume_model(reported_caches(system(tmp_path, *caches))) == MemoryModel(2 << 20, last, last)
+    caches = reported_caches(system(tmp_path, FIRST, CODE, SECOND, *third_caches(third)))
+    assert assume_model(caches) == MemoryModel(2 << 20, last, last)
 
 
 @pytest.mark.parametrize(
@@ -77,15 +81,11 @@ def test_a_system_that_reports_nothing_has_common_caches(tmp_path: Path) -> None
 # What samples show
 
 
-def curve(l2: int, last: int, threads: int = 2) -> list[CopySample]:
+def curve(l2: int, last: int) -> list[CopySample]:
     """Samples of a machine with these capacities: ordinary stores are twice as fast as streaming ones inside."""
-    samples = []
-    for size in (1 << 18, 1 << 19, 1 << 20, 2 << 20, 4 << 20, 8 << 20):
-        samples.append(CopySample(size, 1, 50 if size <= l2 else 20, 30, 50, 10))
-    for size in (4 << 20, 8 << 20, 16 << 20, 32 << 20, 64 << 20):
-        again, back = (40, 40) if size <= last else (15, 15)
-        samples.append(CopySample(size, threads, again, 30, back, 20))
-    return samples
+    one = [CopySample(1 << k, 1, 50 if 1 << k <= l2 else 20, 30, 50, 10) for k in range(18, 24)]
+    both = [CopySample(1 << k, 2, rate, 30, rate, 20) for k in range(22, 27) for rate in [40 if 1 << k <= last else 15]]
+    return one + both
 
 
 @pytest.mark.parametrize("l2", [1 << 19, 1 << 20, 2 << 20])
@@ -108,14 +108,13 @@ def test_streaming_may_win_within_the_caches_where_nobody_reads_the_result() -> 
 
 
 def test_a_flat_curve_shows_no_private_cache() -> None:
-    samples = [replace(sample, cached=50.0) if sample.threads == 1 else sample for sample in curve(1 << 20, 16 << 20)]
+    samples = curve(64 << 20, 16 << 20)
     assert estimate_model(samples, 2).l2 == 1 << 20
 
 
 def test_a_model_needs_copies_on_all_threads() -> None:
-    with pytest.raises(InvalidArguments) as error:
+    with raises_exactly(InvalidArguments, "no copy was measured on 3 threads: the capacity of the caches is unknown"):
         estimate_model(curve(1 << 20, 16 << 20), 3)
-    assert str(error.value) == "no copy was measured on 3 threads: the capacity of the caches is unknown"
 
 
 # Calibration
@@ -139,13 +138,10 @@ class FakeMachine:
 
 def calibrated(machine: FakeMachine, slice_seconds: float) -> tuple[MemoryModel, list[float]]:
     calibration = Calibration(machine.copy, memory_levels.allocate_lines, 2, machine.clock)
-    slices = []
-    is_complete = False
-    while not is_complete:
-        started = machine.now
-        is_complete = calibration.advance(slice_seconds)
-        slices.append(machine.now - started)
-    return estimate_model(calibration.samples, 2), slices
+    ends = [machine.now]
+    while not calibration.advance(slice_seconds):
+        ends.append(machine.now)
+    return estimate_model(calibration.samples, 2), [*np.diff([*ends, machine.now])]
 
 
 @pytest.mark.parametrize("capacity", [4 << 20, 16 << 20, 64 << 20])
@@ -163,34 +159,27 @@ def test_slices_find_what_one_go_finds_and_none_is_long(capacity: int) -> None:
 
 
 @pytest.fixture
-def unspecified(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def unspecified(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A process that was told no model, and remembers none."""
     monkeypatch.delenv("INLAY_MACHINE")
     monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
-    for kept in (memory_levels._models, memory_levels._calibrations):
-        kept.clear()
-    yield
-    for kept in (memory_levels._models, memory_levels._calibrations):
-        kept.clear()
+    for name in ("_models", "_calibrations"):
+        monkeypatch.setattr(memory_levels, name, {})
 
 
 @pytest.mark.usefixtures("unspecified")
 def test_nothing_is_measured_for_small_tensors() -> None:
-    def copy(src: int, dst: int, nbytes: int, *, streams: bool, threads: int) -> None:
-        pytest.fail("measured")
-
-    memory_levels.measure_slice(memory_levels.FIRST_MEASURED, copy)
-    assert memory_levels.memory_model().source == "assumed"
+    machine = FakeMachine(8 << 20)
+    memory_levels.measure_slice(memory_levels.FIRST_MEASURED, machine.copy)
+    assert (memory_levels.memory_model().source, machine.copies) == ("assumed", 0)
 
 
 @pytest.mark.usefixtures("unspecified")
 def test_a_large_tensor_begins_the_measurement_and_the_next_processes_remember_it() -> None:
-    machine = FakeMachine(8 << 20)
-    calls = 0
-    while memory_levels.memory_model().source == "assumed":
+    machine, calls = FakeMachine(8 << 20), 0
+    while (measured := memory_levels.memory_model()).source == "assumed":
         memory_levels.measure_slice(memory_levels.FIRST_MEASURED + 1, machine.copy, 0.0)
         calls += 1
-    measured = memory_levels.memory_model()
     assert calls > 10
     copies = machine.copies
     memory_levels.measure_slice(1 << 30, machine.copy)
@@ -221,9 +210,8 @@ def test_without_memory_for_copies_the_model_stays_assumed(monkeypatch: pytest.M
     monkeypatch.setattr(memory_levels, "allocate_lines", allocate)
     memory_levels.measure_slice(1 << 30, FakeMachine(1 << 24).copy)
     assert memory_levels.memory_model().source == "assumed"
-    with pytest.raises(OutOfMemory) as error:
+    with raises_exactly(OutOfMemory, "the 64 MB for the copies that measure the machine cannot be allocated"):
         memory_levels.measure_all(FakeMachine(1 << 24).copy)
-    assert str(error.value) == "the 64 MB for the copies that measure the machine cannot be allocated"
 
 
 @pytest.mark.usefixtures("unspecified")
@@ -249,24 +237,21 @@ def test_copies_copy(streams: bool) -> None:
 def test_reported_caches_decide_nothing_once_the_model_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    machine = FakeMachine(16 << 20)
+    monkeypatch.setattr(memory_levels, "Calibration", partial(Calibration, clock=machine.clock))
     plans = []
     for third in ("8M", "32M", "480M", None):
-        caches = [FIRST, SECOND, *([THIRD | {"size": third}] if third else [])]
-        reported = reported_caches(system(tmp_path / str(third), *caches))
+        reported = reported_caches(system(tmp_path / str(third), FIRST, SECOND, *third_caches(third)))
         monkeypatch.setattr(memory_levels, "reported_caches", lambda reported=reported: reported)
         memory_levels._models.clear()
-        machine = FakeMachine(16 << 20)
-        with monkeypatch.context() as patch:
-            patch.setattr(memory_levels, "Calibration", partial(Calibration, clock=machine.clock))
-            memory_levels.measure_all(machine.copy)
-        plans.append([planned(n) for n in (200, 1000, 2000, 4000)])
+        memory_levels.measure_all(machine.copy)
+        plans.append([planned(n) for n in (192, 960, 1984, 3968)])
     assert all(plan == plans[0] for plan in plans)
     assert [plan[1] for plan in plans[0]] == ["cached", "cached", "streamed", "streamed"]
 
 
 def planned(n: int) -> tuple[object, object, bool]:
     """What is decided of a transpose: schedule, stores, whether lines are fetched ahead."""
-    n = n // 64 * 64
     problem = build_reorder_problem(MemoryDesc((n, n), "f32", "ab"), MemoryDesc((n, n), "f32", "ba"))
     plan: ReorderPlan = plan_reorder(problem, TARGETS["x86-64-v4"])
     return plan.schedule, plan.kernel.stores, plan.kernel.prefetches
@@ -278,57 +263,48 @@ def planned(n: int) -> tuple[object, object, bool]:
 @given(
     st.builds(
         MemoryModel,
-        st.integers(1, 1 << 20),
-        st.integers(1 << 20, 1 << 40),
-        st.integers(1, 1 << 41),
-        st.integers(1, 1000),
+        *(st.integers(low, 1 << high) for low, high in ((1, 20), (1 << 20, 40), (1, 41), (1, 10))),
         *[st.floats(0.1, 1e4)] * 3,
     )
 )
 def test_a_model_survives_json(model: MemoryModel) -> None:
-    assert parse_model(model_to_json(model, [ReportedCache(3, "Unified", 1 << 25, (0, 1))]), "m") == replace(
-        model, source="m"
-    )
+    text = model_to_json(model, [ReportedCache(3, "Unified", 1 << 25, (0, 1))])
+    assert parse_model(text, "m") == replace(model, source="m")
 
 
-def test_a_specified_model_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "machine.json"
-    path.write_text(model_to_json(MemoryModel(1, 2, 3)))
-    monkeypatch.setenv("INLAY_MACHINE", str(path))
-    assert memory_levels.memory_model() == MemoryModel(1, 2, 3, source=str(path))
+@pytest.fixture
+def specified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The path that INLAY_MACHINE names; no file has it."""
+    monkeypatch.setenv("INLAY_MACHINE", str(tmp_path / "machine.json"))
+    return tmp_path / "machine.json"
 
 
-SPOILED = [
-    "",
-    "{}",
-    "[]",
-    "null",
-    '{"version": 1, "memory": 5}',
-    model_to_json(MemoryModel(0, 2, 3)),
-    model_to_json(MemoryModel(4, 2, 3)),
-    model_to_json(MemoryModel(1, 2, 3)).replace('"version": 1', '"version": 2'),
-    model_to_json(MemoryModel(1, 2, 3)).replace('"l2": 1', '"l2": "1"'),
-    model_to_json(MemoryModel(1, 2, 3)).replace('"l2": 1', '"l2": true'),
-    model_to_json(MemoryModel(1, 2, 3)).replace('"l2": 1', '"l2": NaN'),
-    model_to_json(MemoryModel(1, 2, 3)).replace('"l2"', '"l9"'),
-]
+SAVED = model_to_json(MemoryModel(1, 2, 3))
 
 
-@pytest.mark.parametrize("text", SPOILED)
-def test_a_spoiled_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    path = tmp_path / "machine.json"
-    path.write_text(text)
-    monkeypatch.setenv("INLAY_MACHINE", str(path))
-    with pytest.raises(InvalidArguments) as error:
+def test_a_specified_model_holds(specified: Path) -> None:
+    specified.write_text(SAVED)
+    assert memory_levels.memory_model() == MemoryModel(1, 2, 3, source=str(specified))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{}", "[]", "null", '{"version": 1, "memory": 5}'),
+        *(model_to_json(MemoryModel(l2, 2, 3)) for l2 in (0, 4)),
+        SAVED.replace('"version": 1', '"version": 2'),
+        *(SAVED.replace('"l2": 1', f'"l2": {value}') for value in ('"1"', "true", "NaN")),
+        SAVED.replace('"l2"', '"l9"'),
+    ],
+)
+def test_a_spoiled_model_is_refused(text: str, specified: Path) -> None:
+    specified.write_text(text)
+    remedy = "write one with `inlay bench --machine --json`, or unset INLAY_MACHINE"
+    with raises_exactly(InvalidArguments, f"{specified} contains no machine model: {remedy}"):
         memory_levels.memory_model()
-    assert str(error.value) == (
-        f"{path} contains no machine model: write one with `inlay bench --machine --json`, or unset INLAY_MACHINE"
-    )
 
 
-def test_a_missing_model_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "machine.json"
-    monkeypatch.setenv("INLAY_MACHINE", str(path))
-    with pytest.raises(FileError) as error:
+def test_a_missing_model_is_named(specified: Path) -> None:
+    text = f"INLAY_MACHINE names {str(specified)!r}, which cannot be read: No such file or directory"
+    with raises_exactly(FileError, text):
         memory_levels.memory_model()
-    assert str(error.value) == f"INLAY_MACHINE names {str(path)!r}, which cannot be read: No such file or directory"

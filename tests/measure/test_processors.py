@@ -1,7 +1,9 @@
 """Processors: quotas of control groups from files of the tests, and shares from simulated clocks."""
 
+import itertools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,17 +17,6 @@ from inlay.measure.processors import (
     recent_processors,
 )
 from inlay.reordering.threads import ThreadLimit, apply_thread_limit, get_num_threads, set_num_threads
-
-
-def quota_in(folder: Path, membership: str, files: Mapping[str, str]) -> float | None:
-    """The quota of a process with these lines in /proc/self/cgroup, where these files are all there is."""
-    for name, text in files.items():
-        path = folder / "cgroup" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    (folder / "membership").write_text(membership)
-    return cpu_quota(folder / "membership", folder / "cgroup")
-
 
 V2 = "0::/user.slice/job\n"
 V1 = "4:memory:/job\n3:cpu,cpuacct:/user/job\n2:cpuset:/\n"
@@ -57,7 +48,13 @@ V1 = "4:memory:/job\n3:cpu,cpuacct:/user/job\n2:cpuset:/\n"
 def test_the_least_quota_on_the_path_of_groups_counts(
     membership: str, files: Mapping[str, str], quota: float | None, tmp_path: Path
 ) -> None:
-    assert quota_in(tmp_path, membership, files) == quota
+    """The lines of /proc/self/cgroup, and all files of the control groups."""
+    for name, text in files.items():
+        path = tmp_path / "cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "membership").write_text(membership)
+    assert cpu_quota(tmp_path / "membership", tmp_path / "cgroup") == quota
 
 
 def test_a_system_without_control_groups_has_no_quota(tmp_path: Path) -> None:
@@ -110,32 +107,24 @@ def test_a_share_is_the_fastest_execution_over_what_they_took(
     assert compute_shares(executions, alone) == pytest.approx(shares)
 
 
-class Machine:
+class Machine(threading.local):
     """A clock for each thread, which computing moves: on the second processor each execution takes `slowness` times."""
 
-    def __init__(self, slowness: float) -> None:
-        self.slowness = slowness
-        self.now = threading.local()
-        self.caller = threading.get_ident()
-        self.others: list[int] = []
-        self.lock = threading.Lock()
+    def __init__(self, slowness: float, others: "itertools.count[int]") -> None:
+        self.now = 0.0
+        # Each thread initializes the machine once: the caller, then one for each processor.
+        self.step = 1e-4 * (slowness if next(others) == 2 else 1.0)
 
     def clock(self) -> float:
-        return float(getattr(self.now, "seconds", 0.0))
+        return self.now
 
     def spin(self) -> None:
-        here = threading.get_ident()
-        with self.lock:
-            if here != self.caller and not hasattr(self.now, "seconds"):
-                self.now.seconds = 0.0
-                self.others.append(len(self.others))
-                self.now.slowness = self.slowness if len(self.others) == 2 else 1.0
-        self.now.seconds = self.clock() + 1e-4 * getattr(self.now, "slowness", 1.0)
+        self.now += self.step
 
 
 @pytest.mark.parametrize(("slowness", "shares"), [(1.0, (1.0, 1.0)), (2.0, (1.0, 0.5)), (4.0, (1.0, 0.25))])
 def test_each_processor_is_compared_with_the_fastest(slowness: float, shares: tuple[float, ...]) -> None:
-    machine = Machine(slowness)
+    machine = Machine(slowness, itertools.count())
     found = measure_processors(machine.spin, processors=(0, 0), quota=lambda: 1.5, window=0.02, clock=machine.clock)
     assert found.shares == pytest.approx(shares, rel=0.05)
     assert found.quota == 1.5
@@ -147,39 +136,36 @@ def test_this_machine_has_as_many_processors_as_its_affinity() -> None:
     assert all(0 <= share <= 1 for share in found.shares)
 
 
-def measuring(*results: Processors) -> Callable[[], Processors]:
-    rest = iter(results)
-    return lambda: next(rest)
-
-
-def test_processors_that_are_not_clearly_free_are_measured_three_times_and_a_result_is_used_again(
+def test_unclear_processors_are_measured_three_times_and_a_result_is_used_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("inlay.measure.processors._last", None)
     monkeypatch.setattr("inlay.measure.processors.allowed_processors", lambda: (0, 1))
     free, busy, unclear = Processors((1.0, 1.0)), Processors((1.0, 0.4)), Processors((0.9, 0.8))
-    assert recent_processors(1e9, measuring(busy, free, free)).shares == pytest.approx((1.0, 0.8))
-    assert recent_processors(1e9, measuring()).shares == pytest.approx((1.0, 0.8))
-    assert recent_processors(-1.0, measuring(free)).shares == (1.0, 1.0)
-    assert recent_processors(-1.0, measuring(unclear, busy, busy)).is_busy
+
+    def recent(max_age: float, *results: Processors) -> Processors:
+        return recent_processors(max_age, iter(results).__next__)
+
+    assert recent(1e9, busy, free, free).shares == pytest.approx((1.0, 0.8))
+    assert recent(1e9).shares == pytest.approx((1.0, 0.8))
+    assert recent(-1.0, free).shares == (1.0, 1.0)
+    assert recent(-1.0, unclear, busy, busy).is_busy
     assert average_processors([free]) == free
 
 
 def test_a_limit_of_a_thread_is_its_own_and_the_lower_one_counts() -> None:
     set_num_threads(3)
     try:
-        elsewhere: list[int] = []
         with ThreadLimit(2):
-            other = threading.Thread(target=lambda: elsewhere.append(apply_thread_limit(8)))
-            other.start()
-            other.join()
+            with ThreadPoolExecutor(1) as pool:
+                assert pool.submit(apply_thread_limit, 8).result() == 3
             assert (apply_thread_limit(8), apply_thread_limit(1)) == (2, 1)
             with ThreadLimit(5):
                 assert apply_thread_limit(8) == 2
             with ThreadLimit(1), ThreadLimit(None):
                 assert get_num_threads() == 1
             assert apply_thread_limit(8) == 2
-        assert (apply_thread_limit(8), elsewhere) == (3, [3])
+        assert apply_thread_limit(8) == 3
         with ThreadLimit(4):
             assert apply_thread_limit(8) == 3
     finally:

@@ -21,47 +21,35 @@ from inlay.reordering.problem import build_reorder_problem
 from inlay.reordering.reference import reference_reorder
 from inlay.reordering.target import TARGETS
 from inlay.testing import Seeded, draw_reorder_problem
-from tests.reordering.test_compiled_attributes import contents
 from tests.reordering.test_conversion import PAIRS
-from tests.reordering.test_reorder import Flush, judge, noise, span_bytes
+from tests.reordering.test_reorder import Flush, guarded, judge, noise, span_bytes
 from tests.reordering.test_targets import CASES, TYPES
 from tests.support import aarch64_emulator
 from tests.support.aarch64_emulator import Emulator, image_of, run_in_qemu, run_in_unicorn
 from tests.support.attribute_arguments import assert_same, values_for
 from tests.support.edge_codes import edge_codes
 from tests.support.guarded_buffers import GuardedBuffer
+from tests.support.soak_case import contents
 
 pytestmark = pytest.mark.heavy
 
-EMULATED = [
-    pytest.param(
-        ("aarch64", run_in_unicorn),
-        id="neon",
-        marks=pytest.mark.skipif(not aarch64_emulator.has_unicorn(), reason="Unicorn is not installed"),
-    ),
-    *(
-        pytest.param(
-            (name, run_in_qemu),
-            id=name,
-            marks=pytest.mark.skipif(aarch64_emulator.QEMU is None, reason="qemu-aarch64 is not installed"),
-        )
-        for name in ("aarch64-sve256", "aarch64-sve512")
-    ),
-]
+EMULATORS: dict[str, Emulator] = {
+    "aarch64": run_in_unicorn,
+    "aarch64-sve256": run_in_qemu,
+    "aarch64-sve512": run_in_qemu,
+}
 Machine = tuple[str, Emulator]
 
 
-@pytest.fixture(params=EMULATED)
+@pytest.fixture(params=EMULATORS)
 def machine(request: pytest.FixtureRequest) -> Machine:
-    """A processor, and what plays it."""
-    found: Machine = request.param
-    return found
-
-
-@pytest.fixture
-def always_streaming(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Treat every tensor as larger than the caches."""
-    monkeypatch.setattr(planning, "memory_model", lambda: MemoryModel(0, 0, 0))
+    """The name of a target, and the emulator that runs its code."""
+    emulator = EMULATORS[request.param]
+    if emulator is run_in_unicorn and not aarch64_emulator.has_unicorn():
+        pytest.skip("Unicorn is not installed")
+    if emulator is run_in_qemu and aarch64_emulator.QEMU is None:
+        pytest.skip("qemu-aarch64 is not installed")
+    return request.param, emulator
 
 
 def check(machine: Machine, src: MemoryDesc, dst: MemoryDesc, flush: Flush = "upper", content: bytes = b"") -> None:
@@ -70,8 +58,7 @@ def check(machine: Machine, src: MemoryDesc, dst: MemoryDesc, flush: Flush = "up
     problem = build_reorder_problem(src, dst)
     if problem.is_empty:
         return
-    source = GuardedBuffer(span_bytes(src), flush, problem.src_type.itemsize)
-    destination = GuardedBuffer(span_bytes(dst), flush, problem.dst_type.itemsize)
+    source, destination = guarded(src, flush), guarded(dst, flush)
     source.bytes[:] = np.frombuffer(content, np.uint8) if content else noise(source.bytes.size)
 
     def run(_src: int, _dst: int) -> None:
@@ -81,19 +68,21 @@ def check(machine: Machine, src: MemoryDesc, dst: MemoryDesc, flush: Flush = "up
     judge(run, src, source, dst, destination)
 
 
-@pytest.mark.parametrize(("src_type", "dst_type"), TYPES)
+@pytest.mark.parametrize("is_streaming", [False, True])
+@pytest.mark.parametrize("types", TYPES, ids="-".join)
 @pytest.mark.parametrize(("dims", "src", "dst"), CASES, ids=lambda value: str(value).replace(" ", ""))
-class TestCases:
-    def test_whole_tiles_and_edges(
-        self, machine: Machine, dims: tuple[int, ...], src: str, dst: str, src_type: str, dst_type: str
-    ) -> None:
-        check(machine, MemoryDesc(dims, src_type, src), MemoryDesc(dims, dst_type, dst))
-
-    @pytest.mark.usefixtures("always_streaming")
-    def test_streaming(
-        self, machine: Machine, dims: tuple[int, ...], src: str, dst: str, src_type: str, dst_type: str
-    ) -> None:
-        check(machine, MemoryDesc(dims, src_type, src), MemoryDesc(dims, dst_type, dst))
+def test_whole_tiles_and_edges(
+    machine: Machine,
+    dims: tuple[int, ...],
+    src: str,
+    dst: str,
+    types: tuple[str, str],
+    is_streaming: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if is_streaming:
+        monkeypatch.setattr(planning, "memory_model", lambda: MemoryModel(0, 0, 0))
+    check(machine, MemoryDesc(dims, types[0], src), MemoryDesc(dims, types[1], dst))
 
 
 @pytest.mark.parametrize(("src", "dst"), PAIRS)
@@ -129,7 +118,9 @@ def test_attributes(machine: Machine, tags: tuple[str, str], src: str, dst: str)
     one, two = MemoryDesc(dims, src, tags[0]), MemoryDesc(dims, dst, tags[1])
     values = values_for(attributes, dims, 5)
     source, destination = (GuardedBuffer(span_bytes(desc), "upper", 8) for desc in (one, two))
-    source.bytes[:], destination.bytes[:] = contents(one, 1), contents(two, 2)
+    rng = np.random.default_rng(1)
+    for desc, buffer in ((one, source), (two, destination)):
+        buffer.bytes[:] = contents(rng, desc, buffer.bytes.size)
     expected = destination.bytes.copy()
     reference_reorder(one, source.bytes, two, expected, attributes, view_codes(values))
     image = image_of(build_reorder_problem(one, two, attributes), TARGETS[name], source, destination, values)

@@ -1,9 +1,10 @@
 """Compiled sums of weights per channel, for every register width and between guard pages."""
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from inlay.descriptor import MemoryDesc
@@ -46,22 +47,26 @@ LAYOUTS = {
 }
 
 
+def channel_sums(weights: npt.NDArray[Any], desc: MemoryDesc, mask: int) -> npt.NDArray[np.int64]:
+    """Return the sums of weights along all axes but those of the mask, with zeros for padding."""
+    kept = [axis for axis in range(weights.ndim) if mask >> axis & 1]
+    sums: npt.NDArray[np.int64] = weights.sum(tuple({*range(weights.ndim)} - {*kept}), np.int64)
+    return np.pad(sums, [(0, desc.padded_dims[axis] - desc.dims[axis]) for axis in kept])
+
+
 @pytest.mark.parametrize("flush", ["upper", "lower"])
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_sums_are_numpys(name: str, width: int, flush: Literal["upper", "lower"]) -> None:
     desc, mask = LAYOUTS[name]
-    layout, _ = desc.require_layout("reorder")
     weights = np.random.default_rng(3).integers(-128, 128, desc.dims).astype(np.int8)
     buffer = GuardedBuffer(desc.size, flush)
     reference_reorder(MemoryDesc(desc.dims, "s8"), weights.view(np.uint8).ravel(), desc, buffer.bytes)
     buffer.seal()
-    found = build_channel_sums(layout, 0, mask, replace(host_target(), vector_bytes=width)).compute(buffer.address)
-    kept = [axis for axis in range(weights.ndim) if mask >> axis & 1]
-    sums = weights.sum(tuple(set(range(weights.ndim)) - set(kept)), np.int64)
-    padded = np.pad(sums, [(0, desc.padded_dims[axis] - desc.dims[axis]) for axis in kept])
+    target = replace(host_target(), vector_bytes=width)
+    found = build_channel_sums(desc.require_layout("test")[0], 0, mask, target).compute(buffer.address)
     assert found.dtype == np.int32
-    assert found.tolist() == padded.tolist()
+    assert found.tolist() == channel_sums(weights, desc, mask).tolist()
 
 
 def test_sums_wrap_around() -> None:

@@ -1,5 +1,6 @@
 """Compensation of int8 weights, compared with oneDNN and with sums by NumPy."""
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from inlay.reordering.attributes import PLAIN, Attributes, Scales
 from inlay.reordering.reference import read_codes, reference_reorder
 from tests.oracles import attributes as live
 from tests.oracles import onednn
+from tests.reordering.test_channel_sums import channel_sums
 
 LIVE = onednn.why_unavailable() is None
 FORMATS = [
@@ -24,11 +26,8 @@ FORMATS = [
     ("abc", (2, 1, 21), "abc", 0b101),
 ]
 EXTRAS: list[dict[str, Any]] = [
-    {"flags": 1},
-    {"flags": 8},
-    {"flags": 9},
-    {"flags": 3, "scale_adjust": 0.5},
-    {"flags": 11, "scale_adjust": 0.5},
+    *({"flags": flags} for flags in (1, 8, 9)),
+    *({"flags": flags, "scale_adjust": 0.5} for flags in (3, 11)),
 ]
 
 
@@ -60,22 +59,17 @@ def test_sums_are_the_law(
     scaled = values.astype(np.float32) * np.float32(extras.get("scale_adjust", 1))
     stored = np.clip(np.rint(scaled), -128, 127).astype(int)
     assert (elements(result) == stored).all()
-    kept = [axis for axis in range(len(dims)) if mask >> axis & 1]
-    others = tuple(axis for axis in range(len(dims)) if axis not in kept)
-    sums = np.pad(stored.sum(others), [(0, dst.padded_dims[axis] - dims[axis]) for axis in kept])
-    factors = [factor for flag, factor in ((1, -128), (8, -1)) if extras["flags"] & flag]
-    numbers = result.buffer[dst.size - 4 * sums.size * len(factors) :].view(np.int32)
-    assert numbers.tolist() == [n for factor in factors for n in (factor * sums).ravel().tolist()]
+    sums = channel_sums(stored, dst, mask).ravel()
+    expected = np.concatenate([factor * sums for flag, factor in ((1, -128), (8, -1)) if extras["flags"] & flag])
+    assert result.buffer[dst.size - 4 * expected.size :].view(np.int32).tolist() == expected.tolist()
 
 
 @pytest.mark.skipif(not LIVE, reason=str(onednn.why_unavailable()))
 def test_numbers_are_the_librarys() -> None:
+    choices = product(FORMATS, EXTRAS, ("f32", "s8"), (PLAIN, Attributes(src_scales=Scales())))
     compared = 0
-    for tag, dims, wanted, mask in FORMATS:
-        for extras in EXTRAS:
-            for data_type in ("f32", "s8"):
-                for scales in (PLAIN, Attributes(src_scales=Scales())):
-                    compared += judged(data_type, tag, dims, destination(dims, wanted, mask, extras), scales)
+    for (tag, dims, wanted, mask), extras, data_type, scales in choices:
+        compared += judged(data_type, tag, dims, destination(dims, wanted, mask, extras), scales)
     assert compared >= 20
 
 

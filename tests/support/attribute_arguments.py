@@ -27,6 +27,13 @@ def values_for(attributes: Attributes, dims: tuple[int, ...], seed: int) -> Oper
     return values
 
 
+def spread_values(values: npt.NDArray[Any], dims: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Repeat the values of an attribute, so that each element has its own."""
+    for axis, n in enumerate(dims):
+        values = np.repeat(values, n // values.shape[axis], axis)
+    return values
+
+
 def assert_same(dst: MemoryDesc, got: Bytes, expected: Bytes, *, any_nan: bool = True) -> None:
     """Every byte is as expected; with `any_nan` one NaN stands for another.
 

@@ -5,13 +5,14 @@ it can be, and printed together with the command that runs it again.
 """
 
 import faulthandler
-import mmap
 import os
 import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from multiprocessing import get_context
+from multiprocessing.sharedctypes import RawValue
 from random import SystemRandom
 from typing import Annotated
 
@@ -32,43 +33,39 @@ def seed_of(seed: int, number: int) -> int:
 
 def in_child(work: Callable[[], None], *, quiet: bool = False) -> int:
     """Carry out `work` in a process of its own: 0 if it returned, else its exit status, negative for a signal."""
-    sys.stdout.flush()
+
+    def report() -> None:
+        if quiet:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        else:
+            faulthandler.enable()
+        try:
+            work()
+        except AssertionError as fault:
+            sys.exit(f"{fault}".split("\n")[0])
+
+    child = get_context("fork").Process(target=report)
     with warnings.catch_warnings():
         # Python warns where other threads live: the child uses none of them.
         warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if quiet:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    else:
-        faulthandler.enable()
-    status = 1
-    try:
-        work()
-        status = 0
-    except AssertionError as fault:
-        sys.stderr.write(f"{fault}".split("\n")[0] + "\n")
-    finally:
-        sys.stderr.flush()
-        os._exit(status)
+        child.start()
+    child.join()
+    return child.exitcode or 0
 
 
 def first_failure(seed: int, begin: int, end: int, deadline: float, act: Act = run_case) -> tuple[int, int | None]:
     """Run cases `begin` to `end`, exclusive, or until the deadline: how many were begun, and the one that failed."""
-    progress = mmap.mmap(-1, 8)
+    reached = RawValue("q", begin)
 
     def work() -> None:
         for number in range(begin, end):
-            progress[:8] = number.to_bytes(8, "little")
+            reached.value = number
             act(drawn_case(seed_of(seed, number)))
             if time.monotonic() > deadline:
                 return
 
-    progress[:8] = begin.to_bytes(8, "little")
     status = in_child(work)
-    reached = int.from_bytes(progress[:8], "little")
-    return reached + 1, reached if status else None
+    return reached.value + 1, reached.value if status else None
 
 
 def shrunk(case: Case, act: Act = run_case, patience: float = 120.0) -> Case:

@@ -15,28 +15,14 @@ from unittest.mock import patch
 import numpy as np
 import numpy.typing as npt
 
-from inlay.descriptor import (
-    Extras,  # noqa: F401  some of the words in which cases are spelled
-    MemoryDesc,
-)
+from inlay.descriptor import Extras, MemoryDesc  # noqa: F401  names in which cases are spelled
 from inlay.errors import InlayError
-from inlay.layout import (
-    Axis,  # noqa: F401
-    Digit,  # noqa: F401
-    Layout,  # noqa: F401
-)
+from inlay.layout import Axis, Digit, Layout  # noqa: F401
 from inlay.machine import MemoryModel
 from inlay.memory import Memory, Reorder
 from inlay.memory.reorder_cache import byte_extent, find_reorder
 from inlay.reordering import compiled, planning, threads
-from inlay.reordering.attributes import (
-    PLAIN,
-    Attributes,
-    Scales,  # noqa: F401
-    ZeroPoints,  # noqa: F401
-    require_attributes,
-    view_codes,
-)
+from inlay.reordering.attributes import PLAIN, Attributes, Scales, ZeroPoints, require_attributes, view_codes  # noqa: F401
 from inlay.reordering.compensation import require_extras
 from inlay.reordering.reference import reference_reorder
 from inlay.reordering.target import TARGETS, host_target
@@ -114,9 +100,7 @@ def _runnable() -> list[str]:
 def run_case(case: Case) -> None:
     """Carry out the case; an AssertionError says what is wrong with it."""
     rng = np.random.default_rng(case.seed)
-    source, destination = (_buffer(case, desc) for desc in (case.src, case.dst))
-    source.bytes[:] = _content(rng, case.src, source.bytes.size)
-    destination.bytes[:] = _content(rng, case.dst, destination.bytes.size)
+    source, destination = (_filled_buffer(case, desc, rng) for desc in (case.src, case.dst))
     values = values_for(case.attributes, case.dst.dims, case.seed)
     seed = case.seed if case.attributes.rounding_mode == "stochastic" else None
     before, expected = source.bytes.copy(), destination.bytes.copy()
@@ -133,9 +117,11 @@ def run_case(case: Case) -> None:
     assert (source.bytes == before).all(), "the source changed"
 
 
-def _buffer(case: Case, desc: MemoryDesc) -> GuardedBuffer:
+def _filled_buffer(case: Case, desc: MemoryDesc, rng: np.random.Generator) -> GuardedBuffer:
     _, end, data_type = byte_extent(desc)
-    return GuardedBuffer(end, case.flush, max(case.align, data_type.itemsize))
+    buffer = GuardedBuffer(end, case.flush, max(case.align, data_type.itemsize))
+    buffer.bytes[:] = contents(rng, desc, end)
+    return buffer
 
 
 def _written_bytes(dst: MemoryDesc, nbytes: int) -> Bytes:
@@ -146,7 +132,7 @@ def _written_bytes(dst: MemoryDesc, nbytes: int) -> Bytes:
     return mask
 
 
-def _content(rng: np.random.Generator, desc: MemoryDesc, size: int) -> Bytes:
+def contents(rng: np.random.Generator, desc: MemoryDesc, size: int) -> Bytes:
     """Bytes of every value, or the codes of the type that conversions get wrong."""
     noise = rng.integers(0, 256, size, np.uint8)
     data_type = desc.require_layout("soak")[1]
@@ -179,18 +165,12 @@ _CACHES = {False: MemoryModel(1 << 60, 1 << 60, 1 << 60), True: MemoryModel(0, 0
 
 
 def simpler(case: Case) -> Iterator[Case]:
-    """Cases that differ from this one by one thing less, what shrinks most first."""
-    return filter(_is_allowed, _candidates(case))
-
-
-def _is_allowed(case: Case) -> bool:
-    """Whether a reorder can be made of it: a refusal is not the failure that is looked for."""
-    try:
-        require_attributes(case.attributes, case.src, case.dst)
-        require_extras(case.src, case.dst)
-    except InlayError:
-        return False
-    return True
+    """Cases that differ from this one by one thing less, what shrinks most first; those that no reorder refuses."""
+    for candidate in _candidates(case):
+        with suppress(InlayError):
+            require_attributes(candidate.attributes, candidate.src, candidate.dst)
+            require_extras(candidate.src, candidate.dst)
+            yield candidate
 
 
 def _candidates(case: Case) -> Iterator[Case]:
@@ -203,9 +183,11 @@ def _candidates(case: Case) -> Iterator[Case]:
             yield _changed(case, name, usual)
     if case.threads > 2:
         yield replace(case, threads=2)
-    for dims in _smaller(case.src.dims):
-        with suppress(InlayError):
-            yield replace(case, src=_part(case.src, dims), dst=_part(case.dst, dims))
+    for axis, n in enumerate(case.src.dims):
+        for less in sorted({1, n // 2, n - 1} & set(range(1, n))):
+            dims = (*case.src.dims[:axis], less, *case.src.dims[axis + 1 :])
+            with suppress(InlayError):
+                yield replace(case, src=_part(case.src, dims), dst=_part(case.dst, dims))
     yield from _plainer(case)
 
 
@@ -223,28 +205,13 @@ def _part(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc:
     return desc.submemory(dims, (0,) * len(dims))
 
 
-def _smaller(dims: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    for i, n in enumerate(dims):
-        for less in sorted({1, n // 2, n - 1} & set(range(1, n))):
-            yield (*dims[:i], less, *dims[i + 1 :])
-
-
 def _plainer(case: Case) -> Iterator[Case]:
-    """The case with a row-major side, or one of a type that is plain to read."""
+    """The case with a row-major side, of a type that is plain to read or of its own."""
     for side in ("src", "dst"):
         desc: MemoryDesc = getattr(case, side)
-        for name in (desc.require_layout("soak")[1].name, *_PLAIN_TYPES):
-            # Rows of an odd number of 4-bit elements have no descriptor.
-            plain = MemoryDesc(desc.dims, name, allow_empty=True)
-            if not plain.is_zero and _weight(plain) < _weight(desc):
-                yield _changed(case, side, plain)
-
-
-_PLAIN_TYPES = ("u8", "f32")
-
-
-def _weight(desc: MemoryDesc) -> tuple[bool, int]:
-    """How hard a descriptor is to read: whether it is more than row-major, then its type."""
-    name = desc.require_layout("soak")[1].name
-    order = [*_PLAIN_TYPES, name]
-    return desc != MemoryDesc(desc.dims, name, allow_empty=True), order.index(name)
+        names = dict.fromkeys(("u8", "f32", desc.require_layout("soak")[1].name))
+        # Rows of an odd number of 4-bit elements have no descriptor.
+        plain = [MemoryDesc(desc.dims, name, allow_empty=True) for name in names]
+        for other in plain[: plain.index(desc) if desc in plain else None]:
+            if not other.is_zero:
+                yield _changed(case, side, other)

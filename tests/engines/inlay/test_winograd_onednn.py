@@ -1,6 +1,6 @@
 """Winograd convolutions on the threads of oneDNN: formats, calls, weights, and primitives, against the reference."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pytest
 
 from inlay.descriptor import MemoryDesc
-from inlay.engines import reference
 from inlay.engines.inlay import InlayEngine
 from inlay.engines.inlay import engine as inlay_engine
 from inlay.engines.onednn import make_engine
@@ -18,22 +17,29 @@ from inlay.engines.onednn.execution import find_thread_team
 from inlay.errors import Unimplemented
 from inlay.memory import Memory, pack, reorder
 from inlay.primitives import Convolution, Reorder, set_engine
-from inlay.primitives.attributes import EltwisePostOp, PrimitiveAttributes
-from inlay.primitives.engine import Implementation, Operation, Parameter, create_with_companions
-from inlay.reordering.target import TARGETS, host_target
+from inlay.primitives.attributes import PrimitiveAttributes
+from inlay.primitives.engine import Implementation, Operation, create_with_companions
+from inlay.reordering.target import TARGETS
 from inlay.reordering.threads import set_num_threads
+from tests.engines.inlay.test_winograd import (
+    LANES,
+    Floats,
+    direct_convolution,
+    memories_of,
+    operation,
+    random_arrays,
+    relative_error,
+    weights_memory,
+)
 from tests.oracles import onednn as oracle
+from tests.support.refusals import raises_exactly
 
 if oracle.why_unavailable() is not None:
     pytest.skip(str(oracle.why_unavailable()), allow_module_level=True)
 if make_engine().thread_team is None:
     pytest.skip("this oneDNN does not run on GNU OpenMP", allow_module_level=True)
 
-Arrays = Mapping[str, npt.NDArray[np.float32]]
-REFERENCE = reference.make_engine()
-BLOCKED = f"aBcd{host_target().vector_bytes // 4}b"
-RELU = PrimitiveAttributes(post_ops=(EltwisePostOp("relu", 0.0, 0.0),))
-USER = PrimitiveAttributes(scratchpad_mode="user")
+BLOCKED = f"aBcd{LANES}b"
 CLOSE = 2e-5
 """Largest difference, as a share of the largest value; single layers of few channels differ by about 1e-6."""
 
@@ -43,80 +49,31 @@ def engine() -> InlayEngine:
     return InlayEngine(make_engine())
 
 
+@pytest.fixture
+def primitives_on_onednn() -> Iterator[None]:
+    set_engine(make_engine())
+    yield
+    set_engine(None)
+
+
 def convolution(
-    src: MemoryDesc | str = "any",
-    dst: MemoryDesc | str = "any",
+    src: str = "any",
+    dst: str = "any",
     *,
     image: tuple[int, int, int, int] = (2, 32, 13, 10),
     channels: int = 48,
-    kernel: tuple[int, int] = (3, 3),
-    padding: tuple[tuple[int, int], tuple[int, int]] = ((1, 1), (1, 1)),
-    has_bias: bool = True,
-    attributes: PrimitiveAttributes | None = None,
-    **changes: Parameter,
+    bias: bool = True,
 ) -> Operation:
-    """Return a convolution with algorithm winograd; src and dst are descriptors or formats."""
-    before, after = padding
-    spatial = [n + p + q - k + 1 for n, p, q, k in zip(image[2:], before, after, kernel, strict=True)]
-    descs = {
-        "src": MemoryDesc(image, "f32", src) if isinstance(src, str) else src,
-        "weights": MemoryDesc((channels, image[1], *kernel), "f32", "any"),
-        "dst": MemoryDesc((image[0], channels, *spatial), "f32", dst) if isinstance(dst, str) else dst,
-    }
-    if has_bias:
-        descs["bias"] = MemoryDesc((channels,), "f32")
-    windows: dict[str, Parameter] = {"strides": (1, 1), "dilations": (0, 0), "padding_l": before, "padding_r": after}
-    parameters = {"algorithm": "winograd", **windows, **changes}
-    return Operation("convolution", "forward_inference", descs, parameters, attributes or PrimitiveAttributes())
-
-
-def random_arrays(operation: Operation) -> dict[str, npt.NDArray[np.float32]]:
-    rng = np.random.default_rng(3)
-    names = [name for name in ("src", "weights", "bias") if name in operation.descs]
-    return {name: rng.standard_normal(operation.descs[name].dims, np.float32) for name in names}
-
-
-def expected(operation: Operation, arrays: Arrays) -> npt.NDArray[np.float32]:
-    """Return the result of a direct convolution by the reference engine."""
-    plain = {name: MemoryDesc(desc.dims, "f32") for name, desc in operation.descs.items()}
-    parameters = {**operation.parameters, "algorithm": "direct"}
-    implementation = REFERENCE.create(replace(operation, descs=plain, parameters=parameters))
-    memories = {name: pack(array, plain[name]) for name, array in arrays.items()} | {"dst": Memory(plain["dst"])}
-    implementation.bind(memories)()
-    found: npt.NDArray[np.float32] = memories["dst"].unpack()
-    return found
-
-
-def transform_weights(
-    engine: InlayEngine, weights: npt.NDArray[np.float32], desc: MemoryDesc, tag: str = "abcd"
-) -> Memory:
-    """Return the weights in the format of the convolution."""
-    plain, found = pack(weights, tag), Memory(desc)
-    move = engine.create(Operation("reorder", "forward_inference", {"src": plain.desc, "dst": desc}))
-    move.bind({"src": plain, "dst": found})()
-    return found
-
-
-def memories_of(engine: InlayEngine, implementation: Implementation, arrays: Arrays) -> dict[str, Memory]:
-    descs = implementation.descs
-    found = {name: pack(arrays[name], descs[name]) for name in arrays if name != "weights"}
-    found["weights"] = transform_weights(engine, arrays["weights"], descs["weights"])
-    return found | {name: Memory(descs[name]) for name in ("dst", "scratchpad") if name in descs}
-
-
-def assert_close(found: npt.NDArray[np.float32], wanted: npt.NDArray[np.float32]) -> None:
-    assert found.shape == wanted.shape
-    assert np.abs(found - wanted).max() <= CLOSE * np.abs(wanted).max()
+    """Return a convolution of two formats, whose dst has the size of its src and whose scratchpad is its own."""
+    descs = MemoryDesc(image, "f32", src), MemoryDesc((image[0], channels, *image[2:]), "f32", dst)
+    return replace(operation(*descs, bias=bias), attributes=PrimitiveAttributes())
 
 
 def assert_computes(engine: InlayEngine, operation: Operation) -> Implementation:
     implementation = engine.create(operation)
     assert implementation.impl == "winograd:4x4_3x3"
     assert implementation.operation is operation
-    arrays = random_arrays(operation)
-    memories = memories_of(engine, implementation, arrays)
-    implementation.bind(memories)()
-    assert_close(memories["dst"].unpack(), expected(operation, arrays))
+    assert relative_error(implementation) <= CLOSE
     return implementation
 
 
@@ -143,32 +100,31 @@ def test_channels_need_not_fill_a_panel(engine: InlayEngine, channels: int) -> N
 def test_submemory_is_read_and_written_without_a_copy(engine: InlayEngine, tag: str) -> None:
     rng = np.random.default_rng(5)
     src, dst = (pack(rng.standard_normal((2, 64, 11, 12), np.float32), tag) for _ in range(2))
-    inner = src.desc.submemory((2, 32, 9, 8), (0, 16, 1, 3))
-    outer = dst.desc.submemory((2, 48, 9, 8), (0, 16, 2, 0))
-    operation = convolution(inner, outer, image=(2, 32, 9, 8))
-    implementation = engine.create(operation)
-    assert (implementation.descs["src"], implementation.descs["dst"]) == (inner, outer)
-    arrays = {**random_arrays(operation), "src": Memory(inner, src.buffer).unpack()}
-    before, wanted = dst.unpack(), expected(operation, arrays)
-    weights = transform_weights(engine, arrays["weights"], implementation.descs["weights"])
-    places = {"src": Memory(inner, src.buffer), "dst": Memory(outer, dst.buffer)}
-    bias = pack(arrays["bias"], implementation.descs["bias"])
-    implementation.bind({**places, "weights": weights, "bias": bias})()
+    inner = Memory(src.desc.submemory((2, 32, 9, 8), (0, 16, 1, 3)), src.buffer)
+    outer = Memory(dst.desc.submemory((2, 48, 9, 8), (0, 16, 2, 0)), dst.buffer)
+    problem = operation(inner.desc, outer.desc)
+    made = engine.create(problem)
+    assert (made.descs["src"], made.descs["dst"]) == (inner.desc, outer.desc)
+    arrays = random_arrays(problem) | {"src": inner.unpack()}
+    before = dst.unpack()
+    made.bind(memories_of(made, arrays) | {"src": inner, "dst": outer})()
     after = dst.unpack()
-    assert_close(after[:, 16:, 2:, :8], wanted)
+    assert_close(after[:, 16:, 2:, :8], direct_convolution(problem, **arrays))
     before[:, 16:, 2:, :8] = after[:, 16:, 2:, :8]
     assert np.array_equal(after, before)
+
+
+def assert_close(found: Floats, wanted: npt.NDArray[np.float64]) -> None:
+    assert np.abs(found - wanted).max() <= CLOSE * np.abs(wanted).max()
 
 
 # Calls
 
 
 def test_each_call_reads_the_current_content_of_its_memories(engine: InlayEngine) -> None:
-    operation = convolution(has_bias=False)
-    implementation = engine.create(operation)
-    arrays = random_arrays(operation)
-    memories = memories_of(engine, implementation, arrays)
-    run = implementation.bind(memories)
+    made = engine.create(convolution(bias=False))
+    memories = memories_of(made, random_arrays(made.operation))
+    run = made.bind(memories)
     run()
     first = memories["dst"].unpack()
     memories["src"].buffer.view(np.float32)[:] *= -2
@@ -179,17 +135,8 @@ def test_each_call_reads_the_current_content_of_its_memories(engine: InlayEngine
 
 
 def test_the_caller_may_own_the_scratchpad(engine: InlayEngine) -> None:
-    operation = convolution(attributes=USER)
-    assert assert_computes(engine, operation).descs["scratchpad"].data_type == MemoryDesc((1,), "u8").data_type
-    arrays = random_arrays(operation)
-    implementation = engine.create(operation)
-    found = []
-    for filling in (0, 255):  # 255 in all bytes is a NaN
-        memories = memories_of(engine, implementation, arrays)
-        memories["scratchpad"].buffer[:] = filling
-        implementation.bind(memories)()
-        found.append(memories["dst"].unpack())
-    assert np.array_equal(found[0], found[1])
+    problem = replace(convolution(), attributes=PrimitiveAttributes(scratchpad_mode="user"))
+    assert str(assert_computes(engine, problem).descs["scratchpad"].data_type) == "u8"
 
 
 @pytest.mark.parametrize("threads", [1, 2, None])
@@ -201,84 +148,68 @@ def test_the_number_of_threads_may_be_limited(engine: InlayEngine, threads: int 
         set_num_threads(None)
 
 
-def test_it_runs_between_calls_of_the_library(engine: InlayEngine) -> None:
+def test_it_runs_between_calls_of_the_library() -> None:
     """Run a direct, a Winograd and a direct convolution, each on the result of the previous one."""
     host = make_engine()
-    operation = convolution(image=(1, 32, 13, 10), channels=32, has_bias=False)
-    arrays = random_arrays(operation)
-    parameters = {**operation.parameters, "algorithm": "direct"}
-    image = arrays["src"]
-    steps = [replace(operation, parameters=parameters), operation, replace(operation, parameters=parameters)]
-    memory, runs = pack(image, "nhwc"), []
-    for step in steps:
-        descs = {**step.descs, "src": memory.desc, "dst": memory.desc}
-        _, implementation = create_with_companions(host, replace(step, descs=descs))
-        assert implementation.is_batched == (step is not operation)
-        desc = implementation.descs["weights"]
-        weights = (
-            transform_weights(engine, arrays["weights"], desc)
-            if desc.kind == "opaque"
-            else pack(arrays["weights"], desc)
-        )
+    winograd = convolution("nhwc", "nhwc", image=(1, 32, 13, 10), channels=32, bias=False)
+    direct = replace(winograd, parameters={**winograd.parameters, "algorithm": "direct"})
+    arrays = random_arrays(winograd)
+    memory, image, runs = pack(arrays["src"], "nhwc"), arrays["src"], []
+    for step in (direct, winograd, direct):
+        _, made = create_with_companions(host, step)
+        assert made.is_batched == (step is direct)
+        desc = made.descs["weights"]
+        weights = pack(arrays["weights"], desc) if step is direct else weights_memory(arrays["weights"], desc)
         target = Memory(memory.desc)
-        runs.append(implementation.bind({"src": memory, "weights": weights, "dst": target}))
+        runs.append(made.bind({"src": memory, "weights": weights, "dst": target}))
         memory = target
-        image = expected(operation, {**arrays, "src": image})
+        image = direct_convolution(step, **{**arrays, "src": image}).astype(np.float32)
     for _ in range(3):
         for run in runs:
             run()
-        assert_close(memory.unpack(), image)
+        assert_close(memory.unpack(), image.astype(np.float64))
 
 
 # Weights
 
 
 def test_transformed_weights_cannot_be_reordered_back(engine: InlayEngine) -> None:
-    desc = engine.create(convolution()).descs["weights"]
-    plain = MemoryDesc(desc.dims, "f32")
-    with pytest.raises(Unimplemented) as caught:
-        engine.create(Operation("reorder", "forward_inference", {"src": desc, "dst": plain}))
-    name = str(desc).split(":")[2]
-    assert str(caught.value) == (
+    desc, host = engine.create(convolution()).descs["weights"], make_engine()
+    back = Operation("reorder", "forward_inference", {"src": desc, "dst": MemoryDesc(desc.dims, "f32")})
+    with raises_exactly(
+        Unimplemented,
         "inlay has no reorder forward_inference such as this: it computes reorders between layouts, and Winograd "
-        "convolutions on threads of GNU OpenMP"
-    )
-    host = make_engine()
-    with pytest.raises(Unimplemented) as caught:
-        create_with_companions(host, Operation("reorder", "forward_inference", {"src": desc, "dst": plain}))
-    assert str(caught.value) == (
-        f"the opaque format {name} of dims {desc.dims} was not created by this {host.library.name}: only the engine "
-        "that created it can read it, in the same process"
-    )
+        "convolutions on threads of GNU OpenMP",
+    ):
+        engine.create(back)
+    with raises_exactly(
+        Unimplemented,
+        f"the opaque format {str(desc).split(':')[2]} of dims {desc.dims} was not created by this "
+        f"{host.library.name}: only the engine that created it can read it, in the same process",
+    ):
+        create_with_companions(host, back)
 
 
 # Primitives
 
 
-def test_a_primitive_selects_it_by_its_algorithm(engine: InlayEngine) -> None:
-    operation = convolution()
-    descs, arrays = operation.descs, random_arrays(operation)
-    set_engine(make_engine())
-    try:
-        primitive = Convolution(descs["src"], descs["weights"], bias=descs["bias"], padding_l=1, algorithm="winograd")
-        weights = pack(arrays["weights"], "oihw")
-        transform = Reorder(weights.desc, primitive.weights_desc)
-        image = pack(arrays["src"], primitive.src_desc)
-        bias = pack(arrays["bias"], primitive.bias_desc)
-        found = primitive(src=image, weights=transform(src=weights), bias=bias).unpack()
-    finally:
-        set_engine(None)
+@pytest.mark.usefixtures("primitives_on_onednn")
+def test_a_primitive_selects_it_by_its_algorithm() -> None:
+    problem = convolution()
+    descs, arrays = problem.descs, random_arrays(problem)
+    primitive = Convolution(descs["src"], descs["weights"], bias=descs["bias"], padding_l=1, algorithm="winograd")
+    weights, image = pack(arrays["weights"], "oihw"), pack(arrays["src"], primitive.src_desc)
+    transform = Reorder(weights.desc, primitive.weights_desc)
+    bias = pack(arrays["bias"], primitive.bias_desc)
+    found = primitive(src=image, weights=transform(src=weights), bias=bias).unpack()
     assert (primitive.impl, transform.impl) == ("winograd:4x4_3x3", "winograd:weights")
-    assert_close(found, expected(operation, arrays))
+    assert_close(found, direct_convolution(problem, **arrays))
 
 
-def test_the_reference_computes_unsupported_sizes(engine: InlayEngine) -> None:
-    set_engine(make_engine())
-    try:
-        image, weights = MemoryDesc((1, 3, 8, 8), "f32", "any"), MemoryDesc((5, 3, 3, 3), "f32", "any")
-        assert Convolution(image, weights, algorithm="winograd").engine.name == "reference"
-    finally:
-        set_engine(None)
+@pytest.mark.usefixtures("primitives_on_onednn")
+def test_the_reference_computes_unsupported_sizes() -> None:
+    image, weights = MemoryDesc((1, 3, 8, 8), "f32", "any"), MemoryDesc((5, 3, 3, 3), "f32", "any")
+    assert Convolution(image, weights, algorithm="winograd").engine.name == "reference"
 
 
 # Unsupported operations
@@ -286,25 +217,22 @@ def test_the_reference_computes_unsupported_sizes(engine: InlayEngine) -> None:
 
 def test_training_and_other_runtimes_raise_the_error_of_the_library() -> None:
     engine = make_engine()
-    head = f"{engine.library.name} has no implementation of convolution"
-
-    def text(operation: Operation) -> str:
-        with pytest.raises(Unimplemented) as caught:
-            create_with_companions(engine, operation)
-        return str(caught.value)
-
     training = replace(convolution(), prop_kind="forward_training")
-    assert text(training).startswith(f"{head} forward_training, src f32::any")
-    engine.thread_team = None
-    assert text(convolution()).startswith(f"{head} forward_inference, src f32::any")
+    for problem, what in ((training, "forward_training"), (convolution(), "forward_inference")):
+        with pytest.raises(Unimplemented) as caught:
+            create_with_companions(engine, problem)
+        head = f"{engine.library.name} has no implementation of convolution {what}, src f32::any"
+        assert str(caught.value).startswith(head)
+        engine.thread_team = None
 
 
 def test_only_gnu_openmp_has_a_thread_team() -> None:
     library: Any = make_engine().library
-    assert find_thread_team(library) is not None
-    for other in (SimpleNamespace(runtime="sycl", cdll=library.cdll), SimpleNamespace(runtime="omp", cdll=object())):
-        without: Any = other
-        assert find_thread_team(without) is None
+    others: list[Any] = [
+        SimpleNamespace(runtime="sycl", cdll=library.cdll),
+        SimpleNamespace(runtime="omp", cdll=object()),
+    ]
+    assert [find_thread_team(one) is not None for one in (library, *others)] == [True, False, False]
 
 
 @pytest.mark.parametrize(("name", "is_fast"), [("x86-64-v2", False), ("x86-64-v3", True), ("aarch64", True)])
