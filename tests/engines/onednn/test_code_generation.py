@@ -13,10 +13,8 @@ import pytest
 from inlay import primitives as p
 from inlay.descriptor import MemoryDesc
 from inlay.engines.onednn import Library, OnednnEngine, load_library, make_engine
-from inlay.engines.onednn.defects import find_defect
 from inlay.engines.onednn.library import CodeGeneration, RuntimeFailure, is_prone_to_failure, run_on_new_thread
 from inlay.errors import InvalidArguments, OutOfMemory, Unimplemented
-from inlay.primitives.engine import Operation
 from tests.oracles import onednn as oracle
 from tests.support.paths import SUPPORT
 from tests.support.processes import run_python
@@ -131,38 +129,6 @@ def test_a_system_without_threads_is_out_of_memory(monkeypatch: pytest.MonkeyPat
 )
 def test_long_axes_and_emulated_types_are_prone(desc: MemoryDesc, expected: bool) -> None:
     assert is_prone_to_failure([desc]) is is_prone_to_failure([MemoryDesc((2,), "f32"), desc]) is expected
-
-
-# What is not asked for at all
-
-
-def copied(data_type: str, tag: str = "nChw8c", other: str | None = None) -> Operation:
-    descs = {
-        "src": MemoryDesc((2, 17, 5, 4), data_type, tag),
-        "dst": MemoryDesc((2, 17, 5, 4), other or data_type, "nChw8c"),
-    }
-    return Operation("reorder", "forward_inference", descs)
-
-
-AMX, FP16 = 0xFEF, 0x1EF
-
-
-@pytest.mark.parametrize(
-    ("version", "operation", "isa", "text"),
-    [
-        ((3, 13, 2), copied("f8_e5m2"), AMX, "reorder of f8_e5m2 with AMX"),
-        ((3, 13, 2), copied("f8_e5m2"), FP16, None),
-        ((3, 13, 2), copied("f8_e4m3"), AMX, None),
-        ((3, 13, 2), copied("f32"), AMX, None),
-        ((3, 13, 2), copied("bf16", other="s4"), FP16, "correct reorder from bf16 to s4 of the same layout"),
-        ((3, 13, 2), copied("f16", other="e8m0"), 0x1, "correct reorder from f16 to e8m0 of the same layout"),
-        ((3, 13, 2), copied("bf16", "nchw", "s4"), FP16, None),
-        ((3, 13, 2), copied("f32", other="s4"), FP16, None),
-        ((3, 2, 0), copied("bf16", other="s8"), AMX, None),
-    ],
-)
-def test_defects_of_reorders(version: Any, operation: Operation, isa: int, text: str | None) -> None:
-    assert find_defect(version, operation, isa) == text
 
 
 @needs_library

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from inlay.descriptor import MemoryDesc
-from inlay.engines.onednn.defects import find_defect
 from inlay.errors import Unimplemented
 from inlay.memory import pack
 from inlay.primitives.attributes import PLAIN, BinaryPostOp, EltwisePostOp, PostOp, PrimitiveAttributes, SumPostOp
@@ -104,35 +103,3 @@ def test_post_operations_are_the_references_or_declined(tag: str, channels: int)
                 assert expected is not None
                 np.testing.assert_allclose(found, expected, 1e-3, 1e-4, err_msg=f"{kind} {descs['dst']!r} {chain}")
     assert count >= 20
-
-
-DECLINED: dict[str, tuple[str, str, tuple[PostOp, ...], str]] = {
-    "sum": ("eltwise", "ab", (SumPostOp(),), "eltwise with a post-operation sum"),
-    "axes": ("batch_normalization", "abcdef", (), "correct batch_normalization of more than five axes"),
-    "each": (
-        "pooling",
-        "abcd",
-        (BinaryPostOp("add", MemoryDesc((2, 5, 3, 3), "f32")),),
-        "correct pooling with a binary post-operation for each element",
-    ),
-    "columns": (
-        "softmax",
-        "ba",
-        (BinaryPostOp("add", MemoryDesc((1, 5), "f32")),),
-        "correct softmax in this format with a binary post-operation along the last axis",
-    ),
-    "resized": (
-        "resampling",
-        "acdb",
-        (BinaryPostOp("add", MemoryDesc((1, 1, 6, 6), "f32")),),
-        "correct resampling with a binary post-operation along other axes than channels",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", DECLINED)
-def test_what_is_wrong_is_declined_in_these_words(name: str) -> None:
-    kind, tag, chain, text = DECLINED[name]
-    descs, parameters = cases(tag, 5)[kind]
-    attributes = PrimitiveAttributes(post_ops=chain) if chain else PLAIN
-    assert find_defect((3, 2, 0), Operation(kind, "forward_inference", descs, parameters, attributes)) == text
