@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from inlay.descriptor import MemoryDesc
+from inlay.errors import Unimplemented
 from inlay.primitives.engine import Engine, Implementation, Operation, Parameter
 from inlay.primitives.rules import SIGNATURES, Direction, PropKind
 
@@ -127,4 +128,8 @@ def computes(engine: Engine, data_type: str) -> bool:
     """Whether a library computes in a type on this processor at all: it does not in bf16 before AVX-512."""
     desc = MemoryDesc((2, 16), data_type)
     relu: Mapping[str, Parameter] = {"algorithm": "relu", "alpha": 0.0, "beta": 0.0}
-    return engine.supports(Operation("eltwise", "forward_inference", {"src": desc, "dst": desc}, relu))
+    try:
+        engine.create(Operation("eltwise", "forward_inference", {"src": desc, "dst": desc}, relu))
+    except Unimplemented:
+        return False
+    return True
