@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from threading import Barrier
 from typing import Any
@@ -190,8 +189,11 @@ def test_halves_are_computed_where_the_processor_can(engine: OnednnEngine, data_
             for name, d in forward(kind).descs.items()
         }
         operation = replace(forward(kind, "forward_inference"), descs=descs)
-        with suppress(Unimplemented):
-            assert_same(engine, operation, tolerance=2e-2)
+        try:
+            engine.create(operation)
+        except Unimplemented:
+            continue
+        assert_same(engine, operation, tolerance=2e-2)
 
 
 # Attributes
