@@ -13,7 +13,7 @@ import pytest
 
 from inlay.descriptor import MemoryDesc
 from inlay.engines import reference
-from inlay.engines.onednn import OnednnEngine, OnednnImplementation, make_engine  # noqa: F401  a call of the file names it
+from inlay.engines.onednn import OnednnEngine, make_engine  # noqa: F401  a call of the file names it
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.memory import Memory
 from inlay.primitives.attributes import EltwisePostOp, PrimitiveAttributes  # noqa: F401  as above
@@ -47,9 +47,8 @@ def f32(*dims: int, format: str | None = None) -> MemoryDesc:
     return MemoryDesc(dims, "f32", format)
 
 
-def make(operation: Operation, engine: OnednnEngine | None = None) -> OnednnImplementation:
-    made: Any = (engine or get_engine("onednn")).create(operation)
-    return made
+def make(operation: Operation, engine: OnednnEngine | None = None) -> Any:
+    return (engine or get_engine("onednn")).create(operation)
 
 
 def make_backward(kind: str, prop_kind: PropKind = "forward_training", engine: Any = None, **descs: Any) -> Any:

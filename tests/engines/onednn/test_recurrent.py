@@ -227,6 +227,7 @@ def eight_bits(
     states: str | None,
     dst: str,
     direction: str = "concat",
+    *,
     engine: str = "onednn",
 ) -> Primitive:
     descs = {name: MemoryDesc(array.shape, as_data_type(array.dtype), "any") for name, array in codes.items()}
