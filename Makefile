@@ -40,8 +40,8 @@ WITH_PEERS = test ! -e $(PEER_ONEDNN) || export INLAY_ONEDNN=$(CURDIR)/$(PEER_ON
 ENGINE_TESTS = tests/engines/onednn tests/engines/inlay tests/primitives \
 	tests/engines/test_unsupported_steps.py tests/graph/lowering/test_onednn.py tests/graph/test_special_values.py \
 	tests/reordering/test_attributes_onednn.py tests/reordering/test_compensation.py \
-	--ignore=tests/engines/onednn/test_library.py --ignore=tests/primitives/test_isa.py \
-	--ignore=tests/primitives/test_mistakes.py
+	--ignore=tests/engines/onednn/test_leaks.py --ignore=tests/engines/onednn/test_library.py \
+	--ignore=tests/primitives/test_isa.py --ignore=tests/primitives/test_mistakes.py
 
 .PHONY: demo check test test-all test-heavy test-isa test-long parity bench bench-costs bench-descriptors bench-networks mutation soak lint types clean
 

@@ -1,7 +1,7 @@
 """Every registered engine keeps the protocol: members have their declared types, `supports` agrees with `create`."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -16,6 +16,7 @@ from inlay.primitives import engine as engines
 from inlay.primitives.engine import Batch, Engine, Implementation, Operation, Parameter, get_engine
 from inlay.primitives.rules import KINDS
 from tests.oracles import onednn as oracle
+from tests.support.onednn_cases import forward
 
 NAMES = tuple(engines._FACTORIES)
 
@@ -111,47 +112,9 @@ def test_an_engine_computes_beside_each_other(engine: Engine) -> None:
             assert type(beside) is type(engine)
 
 
-IMAGE, WEIGHTS = MemoryDesc((2, 8, 6, 6), "f32", "nchw"), MemoryDesc((8, 8, 3, 3), "f32", "any")
-ROWS, SQUARE = MemoryDesc((4, 6), "f32", "ab"), MemoryDesc((6, 6), "f32", "any")
-GATES = MemoryDesc((1, 1, 6, 4, 6), "f32", "any")
-
-PRIMITIVES: Mapping[str, Callable[..., p.Primitive]] = {
-    "convolution": lambda **to: p.Convolution(IMAGE, WEIGHTS, padding_l=1, **to),
-    "deconvolution": lambda **to: p.Deconvolution(IMAGE, WEIGHTS, **to),
-    "inner_product": lambda **to: p.InnerProduct(ROWS, SQUARE, **to),
-    "matmul": lambda **to: p.MatMul(ROWS, SQUARE, **to),
-    "lstm": lambda **to: p.LSTM(MemoryDesc((5, 2, 6), "f32"), GATES, GATES, **to),
-    "pooling": lambda **to: p.Pooling(IMAGE, algorithm="max", kernel=2, strides=2, **to),
-    "batch_normalization": lambda **to: p.BatchNormalization(IMAGE, epsilon=1e-3, **to),
-    "layer_normalization": lambda **to: p.LayerNormalization(ROWS, epsilon=1e-3, **to),
-    "group_normalization": lambda **to: p.GroupNormalization(IMAGE, groups=2, epsilon=1e-3, **to),
-    "lrn": lambda **to: p.LRN(IMAGE, local_size=5, alpha=1e-4, beta=0.75, **to),
-    "eltwise": lambda **to: p.Eltwise(ROWS, algorithm="relu", **to),
-    "shuffle": lambda **to: p.Shuffle(IMAGE, axis=1, group_size=2, **to),
-    "softmax": lambda **to: p.Softmax(ROWS, axis=1, **to),
-    "prelu": lambda **to: p.PReLU(IMAGE, MemoryDesc((1, 8, 1, 1), "f32", "any"), **to),
-    "resampling": lambda **to: p.Resampling(IMAGE, factors=2, **to),
-    "reduction": lambda **to: p.Reduction(ROWS, MemoryDesc((4, 1), "f32", "any"), algorithm="sum", **to),
-    "reorder": lambda **to: p.Reorder(IMAGE, MemoryDesc(IMAGE.dims, "f32", "nhwc"), **to),
-    "concat": lambda **to: p.Concat([ROWS, ROWS], axis=0, **to),
-    "sum": lambda **to: p.Sum([ROWS, ROWS], **to),
-    "binary": lambda **to: p.Binary(ROWS, ROWS, algorithm="add", **to),
-}
-"""A plain problem in f32 of each kind; of the recurrent networks LSTM alone."""
-
-
-def operation(kind: str) -> Operation:
-    return PRIMITIVES[kind](engine="reference").operation
-
-
-def test_there_is_a_problem_of_each_kind() -> None:
-    assert PRIMITIVES.keys() == set(KINDS) - {"vanilla_rnn", "gru", "lbr_gru", "augru", "lbr_augru"}
-    assert all(operation(kind).kind == kind for kind in PRIMITIVES)
-
-
-@pytest.mark.parametrize("kind", PRIMITIVES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_supports_agrees_with_create(engine: Engine, kind: str) -> None:
-    problem = operation(kind)
+    problem = forward(kind, "forward_inference")
     if not engine.supports(problem):
         with pytest.raises(Unimplemented):
             engine.create(problem)
@@ -166,14 +129,14 @@ def test_supports_agrees_with_create(engine: Engine, kind: str) -> None:
 
 
 def test_the_reference_supports_everything_and_the_others_what_they_are_for(name: str, engine: Engine) -> None:
-    unsupported = {kind for kind in PRIMITIVES if not engine.supports(operation(kind))}
+    unsupported = {kind for kind in KINDS if not engine.supports(forward(kind, "forward_inference"))}
     if name == "onednn":
         assert unsupported <= {"group_normalization"}  # which 3.2 lacks
     else:
-        assert unsupported == {"reference": set(), "inlay": PRIMITIVES.keys() - {"reorder"}}[name]
+        assert unsupported == {"reference": set(), "inlay": set(KINDS) - {"reorder"}}[name]
 
 
-F64 = MemoryDesc((4, 6), "f64", "ab")
+F64, ROWS = (MemoryDesc((4, 6), data_type, "ab") for data_type in ("f64", "f32"))
 ELTWISE: Mapping[str, Parameter] = {"algorithm": "relu", "alpha": 0.0, "beta": 0.0}
 UNSUPPORTED: Mapping[str, Operation] = {
     "onednn": Operation("eltwise", "forward_inference", {"src": F64, "dst": F64}, ELTWISE),
@@ -203,17 +166,12 @@ def test_winograd_needs_a_host_with_threads_to_share(host: str) -> None:
             engine.create(problem)
 
 
-def relu_of(name: str) -> tuple[Implementation, list[Memory], list[Memory]]:
-    """An implementation of what an engine computes, a ReLU or a reorder, and memories for two calls."""
-    kind = "reorder" if name == "inlay" else "eltwise"
-    created = get_engine(name).create(operation(kind))
-    dims = created.descs["src"].dims
-    arrays = [np.random.default_rng(seed).standard_normal(dims).astype(np.float32) for seed in range(2)]
-    return created, [pack(one, created.descs["src"]) for one in arrays], [Memory(created.descs["dst"]) for _ in arrays]
-
-
 def test_what_is_bound_computes_alone_and_in_batches(name: str, engine: Engine) -> None:
-    created, sources, results = relu_of(name)
+    operation = forward("reorder") if name == "inlay" else UNSUPPORTED["inlay"]
+    created = engine.create(operation)
+    rng = np.random.default_rng(0)
+    sources = [pack(rng.standard_normal(desc.dims).astype(np.float32), desc) for desc in [created.descs["src"]] * 2]
+    results = [Memory(created.descs["dst"]) for _ in sources]
     calls = [created.bind({"src": src, "dst": dst}) for src, dst in zip(sources, results, strict=True)]
     wanted = [src.unpack() if name == "inlay" else np.maximum(src.unpack(), 0) for src in sources]
     if created.is_batched:

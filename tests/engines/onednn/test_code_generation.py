@@ -13,13 +13,12 @@ import pytest
 from inlay import primitives as p
 from inlay.descriptor import MemoryDesc
 from inlay.engines.onednn import Library, OnednnEngine, load_library, make_engine
-from inlay.engines.onednn.defects import find_defect
 from inlay.engines.onednn.library import CodeGeneration, RuntimeFailure, is_prone_to_failure, run_on_new_thread
 from inlay.errors import InvalidArguments, OutOfMemory, Unimplemented
-from inlay.primitives.engine import Operation
 from tests.oracles import onednn as oracle
 from tests.support.paths import SUPPORT
 from tests.support.processes import run_python
+from tests.support.refusals import raises_exactly
 
 LIVE = oracle.why_unavailable() is None
 needs_library = pytest.mark.skipif(not LIVE, reason=str(oracle.why_unavailable()))
@@ -50,35 +49,26 @@ def nothing() -> None:
     """What a new thread is prepared with."""
 
 
-def test_an_ordinary_creation_stays_in_its_thread() -> None:
+@pytest.mark.parametrize(
+    ("before", "isolate", "left_behind", "expected"),
+    [
+        ("", False, False, ["own", "own"]),
+        ("bad", False, False, ["new", "new"]),  # after an error every creation gets a new thread
+        ("bad", True, False, ["own", "own"]),  # an operation that is prone to fail leaves the thread alone
+        ("", False, True, ["own", "new", "new"]),  # an error that another user left in the thread
+    ],
+)
+def test_a_creation_runs_in_a_thread_without_errors(
+    before: str, isolate: bool, left_behind: bool, expected: list[str]
+) -> None:
     generator, generation = Generator(), CodeGeneration()
-    assert [generation.run(generator.create(name), nothing) for name in "ab"] == ["a", "b"]
-    assert generator.threads == [threading.get_ident()] * 2
-
-
-def test_after_an_error_every_creation_of_the_thread_gets_a_new_one() -> None:
-    generator, generation = Generator(), CodeGeneration()
-    with pytest.raises(RuntimeFailure):
-        generation.run(generator.create("bad"), nothing)
+    generator.state.has_error = left_behind
+    if before:
+        with pytest.raises(RuntimeFailure):
+            generation.run(generator.create(before), nothing, isolate=isolate)
     generator.threads.clear()
     assert [generation.run(generator.create(name), nothing) for name in "ab"] == ["a", "b"]
-    assert threading.get_ident() not in generator.threads
-
-
-def test_what_is_prone_to_fail_leaves_the_thread_alone() -> None:
-    generator, generation = Generator(), CodeGeneration()
-    with pytest.raises(RuntimeFailure):
-        generation.run(generator.create("bad"), nothing, isolate=True)
-    generator.threads.clear()
-    assert generation.run(generator.create("a"), nothing) == "a"
-    assert generator.threads == [threading.get_ident()]
-
-
-def test_an_error_that_another_user_left_in_the_thread_is_run_sticky_program() -> None:
-    generator, generation = Generator(), CodeGeneration()
-    generator.state.has_error = True
-    assert generation.run(generator.create("a"), nothing) == "a"
-    assert generator.threads[0] == threading.get_ident() != generator.threads[1]
+    assert ["own" if one == threading.get_ident() else "new" for one in generator.threads] == expected
 
 
 def test_other_errors_change_nothing() -> None:
@@ -111,9 +101,9 @@ def test_a_system_without_threads_is_out_of_memory(monkeypatch: pytest.MonkeyPat
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    with pytest.raises(OutOfMemory) as caught:
+    text = "the system starts no thread to create a primitive with: can't start new thread"
+    with raises_exactly(OutOfMemory, text):
         run_on_new_thread(nothing)
-    assert str(caught.value) == "the system starts no thread to create a primitive with: can't start new thread"
 
 
 @pytest.mark.parametrize(
@@ -131,38 +121,6 @@ def test_a_system_without_threads_is_out_of_memory(monkeypatch: pytest.MonkeyPat
 )
 def test_long_axes_and_emulated_types_are_prone(desc: MemoryDesc, expected: bool) -> None:
     assert is_prone_to_failure([desc]) is is_prone_to_failure([MemoryDesc((2,), "f32"), desc]) is expected
-
-
-# What is not asked for at all
-
-
-def copied(data_type: str, tag: str = "nChw8c", other: str | None = None) -> Operation:
-    descs = {
-        "src": MemoryDesc((2, 17, 5, 4), data_type, tag),
-        "dst": MemoryDesc((2, 17, 5, 4), other or data_type, "nChw8c"),
-    }
-    return Operation("reorder", "forward_inference", descs)
-
-
-AMX, FP16 = 0xFEF, 0x1EF
-
-
-@pytest.mark.parametrize(
-    ("version", "operation", "isa", "text"),
-    [
-        ((3, 13, 2), copied("f8_e5m2"), AMX, "reorder of f8_e5m2 with AMX"),
-        ((3, 13, 2), copied("f8_e5m2"), FP16, None),
-        ((3, 13, 2), copied("f8_e4m3"), AMX, None),
-        ((3, 13, 2), copied("f32"), AMX, None),
-        ((3, 13, 2), copied("bf16", other="s4"), FP16, "correct reorder from bf16 to s4 of the same layout"),
-        ((3, 13, 2), copied("f16", other="e8m0"), 0x1, "correct reorder from f16 to e8m0 of the same layout"),
-        ((3, 13, 2), copied("bf16", "nchw", "s4"), FP16, None),
-        ((3, 13, 2), copied("f32", other="s4"), FP16, None),
-        ((3, 2, 0), copied("bf16", other="s8"), AMX, None),
-    ],
-)
-def test_defects_of_reorders(version: Any, operation: Operation, isa: int, text: str | None) -> None:
-    assert find_defect(version, operation, isa) == text
 
 
 @needs_library
@@ -206,12 +164,12 @@ def test_a_failure_before_there_is_a_primitive_is_a_refusal() -> None:
     functions: Any = engine.library.functions
     functions["softmax_forward_primitive_desc_create"] = lambda *arguments: 5
     operation = p.Softmax(MemoryDesc((2, 3), "f32"), axis=1, engine="reference").operation
-    with pytest.raises(Unimplemented) as caught:
-        engine.create(operation)
-    assert str(caught.value) == (
+    text = (
         f"{engine.library.name} fails with status 5 at softmax forward_inference, src f32::blocked:ab::f0 2x3, dst "
         "f32::any:any::f0 2x3, algorithm='accurate', axis=1: its code generator has an error"
     )
+    with raises_exactly(Unimplemented, text):
+        engine.create(operation)
 
 
 # A library that stands for one that fails
@@ -236,8 +194,8 @@ def sticky(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run_with_stub(stub: Path, program: list[str], kind: str, impl: str, **others: str) -> str:
     """What a program prints that uses the stub, which fails at implementations of these names."""
-    settings = {"INLAY_ONEDNN": str(stub), "STICKY_REAL": load_library().path, "STICKY_KIND": kind}
-    return run_python(*program, timeout=120, **settings, STICKY_IMPL=impl, **others).stdout
+    settings = {"INLAY_ONEDNN": str(stub), "STICKY_REAL": load_library().path, "STICKY_KIND": kind, "STICKY_IMPL": impl}
+    return run_python(*program, timeout=120, **settings, **others).stdout
 
 
 def run_sticky_program(stub: Path, kind: str, impl: str, **others: str) -> Any:
@@ -287,10 +245,8 @@ def test_the_oracle_goes_on_after_an_error(sticky: Path) -> None:
 WITHOUT_CARE = """
 import os
 from tests.oracles import onednn as oracle
-from tests.support.paths import SUPPORT
 from inlay.descriptor import MemoryDesc
 from inlay.engines.onednn import Library
-from tests.support.paths import SUPPORT
 
 Library(os.environ["STICKY_REAL"])
 oracle._created_safely = lambda create: create()

@@ -3,14 +3,13 @@
 import json
 import os
 from itertools import permutations
-from typing import Any
 
 import pytest
 
 from inlay import primitives as p
 from inlay.descriptor import MemoryDesc
-from inlay.engines.onednn import load_library
-from inlay.engines.onednn.creation import canonical_descs, kernel_rank
+from inlay.engines.onednn import OnednnEngine, load_library
+from inlay.engines.onednn.creation import canonical_descs, implementation_name, kernel_rank
 from inlay.engines.onednn.descs import DescriptorTable
 from inlay.graph.costs.kernel_models import channel_layout
 from inlay.graph.costs.timing_records import desc_text
@@ -22,67 +21,35 @@ from tests.support.processes import run_python
 
 needs_onednn = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
 
-PROGRAM = "tests.support.process_histories"
-LETTERS = "abcde"
 
-
-def histories(count: int, seed: int) -> list[dict[str, Any]]:
-    """What so many shuffled histories give, each in a process that has used no primitive before."""
+@needs_onednn
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="each history is a fork")
+@pytest.mark.parametrize(
+    ("count", "seed"), [(6, 0), pytest.param(500, 100, marks=(pytest.mark.heavy, pytest.mark.long))]
+)
+def test_shuffled_histories_give_identical_primitives(count: int, seed: int) -> None:
     settings = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    done = run_python("-m", PROGRAM, str(count), str(seed), timeout=900, **settings)
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def assert_identical(found: list[dict[str, Any]]) -> None:
+    done = run_python("-m", "tests.support.process_histories", str(count), str(seed), timeout=900, **settings)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(found) == count
     for name, primitive in found[0].items():
         assert all(other[name] == primitive for other in found), name
 
 
 @needs_onednn
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="each history is a fork")
-def test_shuffled_histories_give_identical_primitives() -> None:
-    assert_identical(histories(6, seed=0))
-
-
-@needs_onednn
-@pytest.mark.heavy
-@pytest.mark.long
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="each history is a fork")
-def test_500_shuffled_histories_give_identical_primitives() -> None:
-    found = histories(500, seed=100)
-    assert len(found) == 500
-    assert_identical(found)
-
-
-def images(dims: tuple[int, ...]) -> list[MemoryDesc]:
-    """Every tag of these dims that is equal to row major."""
-    plain = MemoryDesc(dims, "f32")
-    tags = ["".join(order) for order in permutations(LETTERS[: len(dims)])]
-    return [desc for desc in (MemoryDesc(dims, "f32", tag) for tag in tags) if desc == plain]
-
-
-@needs_onednn
 @pytest.mark.parametrize("dims", [(1, 1, 28, 28), (4, 64, 1, 1), (2, 1, 8, 8), (1, 17, 1, 1)])
 @pytest.mark.parametrize("tag", ["nchw", "nhwc", "nChw16c"])
-def test_every_stride_variant_gets_the_best_kernel(dims: tuple[int, ...], tag: str) -> None:
+def test_every_stride_variant_gets_the_best_kernel(engine: OnednnEngine, dims: tuple[int, ...], tag: str) -> None:
     weights = MemoryDesc((16, dims[1], 1, 1), "f32", "any")
     dst = MemoryDesc((dims[0], 16, *dims[2:]), "f32", tag)
-    names = {p.Convolution(src, weights, dst=dst, engine="onednn").impl for src in images(dims)}
+    sources = [MemoryDesc(dims, "f32", "".join(order)) for order in permutations("abcd")]
+    equal = [src for src in sources if src == MemoryDesc(dims, "f32")]
+    names = {p.Convolution(src, weights, dst=dst, engine="onednn").impl for src in equal}
     assert len(names) == 1
-    alone = [_alone(dims, src.tag, tag) for src in images(dims)]
-    assert kernel_rank(names.pop()) <= min(map(kernel_rank, alone))
-
-
-def _alone(dims: tuple[int, ...], src: str | None, dst: str) -> str:
-    """The kernel that the library chooses for exactly these strides."""
-    from inlay.engines.onednn import make_engine
-    from inlay.engines.onednn.creation import implementation_name
-
-    engine = make_engine()
-    source, weights = MemoryDesc(dims, "f32", src), MemoryDesc((16, dims[1], 1, 1), "f32", "any")
-    result = MemoryDesc((dims[0], 16, *dims[2:]), "f32", dst)
-    operation = p.Convolution(source, weights, dst=result, engine="reference").operation
-    return implementation_name(engine.library, engine.create_primitive_desc(operation, None))
+    for src in equal:
+        operation = p.Convolution(src, weights, dst=dst, engine="reference").operation
+        alone = implementation_name(engine.library, engine.create_primitive_desc(operation, None))
+        assert min(map(kernel_rank, names)) <= kernel_rank(alone)
 
 
 @pytest.mark.parametrize(
@@ -133,13 +100,12 @@ def _with_other_unit_strides(desc: MemoryDesc) -> MemoryDesc:
 @needs_onednn
 def test_handles_have_the_strides_of_their_descriptor() -> None:
     descriptors = DescriptorTable(load_library())
-    for tag in ("nchw", "nhwc", "nchw"):
-        desc = MemoryDesc((2, 1, 4, 4), "f32", tag)
+    tags = [MemoryDesc((2, 1, 4, 4), "f32", tag) for tag in ("nchw", "nhwc", "nchw")]
+    for desc in tags:
         assert descriptors.read(descriptors.convert(desc).pointer).strides == desc.strides
-    for tag in ("nchw", "nhwc", "nchw"):
-        desc = MemoryDesc((2, 1, 4, 4), "f32", tag)
+    for desc in tags:
         handle = descriptors.handle(desc)
-        assert descriptors.read(handle.value, MemoryDesc((2, 1, 4, 4), "f32", "any")).strides == desc.strides
+        assert descriptors.read(handle.value, MemoryDesc(desc.dims, "f32", "any")).strides == desc.strides
 
 
 def test_what_costs_ask_of_formats_depends_on_their_spelling_alone() -> None:

@@ -1,44 +1,44 @@
-"""The shared library of oneDNN: search and loading, declared functions, and memory leaks."""
+"""The shared library of oneDNN: search and loading, environment variables, and declared functions."""
 
 import ctypes
-import gc
 import importlib.util
-import json
 import os
 import re
 import site
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from inlay.descriptor import MemoryDesc
-from inlay.engines.onednn import Library, OnednnEngine, library, load_library, make_engine
+from inlay.engines.onednn import Library, library, load_library
+from inlay.engines.onednn.execution import MOST_PER_PROCESSOR, limit_openmp_threads
 from inlay.engines.onednn.library import candidate_paths, install_command
-from inlay.errors import MissingExtra, Unimplemented
-from inlay.memory import Memory
+from inlay.errors import MissingExtra, PerformanceWarning, Unimplemented
 from inlay.onednn_abi import CREATORS, FUNCTIONS, Version
 from inlay.primitives.rules import KINDS, SIGNATURES
 from tests.oracles import onednn as oracle
-from tests.support.onednn_cases import backward, directions, forward
 from tests.support.processes import run_python
+from tests.support.refusals import raises_exactly
 
 needs_library = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
 
 INSTALL = install_command()
+NAMED = "give a libdnnl.so of version 3, or unset INLAY_ONEDNN"
+NOBODYS = "libdnnl-of-nobody.so.3"
+
+
+# Search
 
 
 @pytest.fixture
 def empty_prefix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A Python in whose folders nothing is installed."""
+    monkeypatch.delenv("INLAY_ONEDNN", raising=False)
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "python"))
     monkeypatch.setattr(site, "getuserbase", lambda: str(tmp_path / "user"))
     return tmp_path
-
-
-# Finding
 
 
 def test_the_environment_names_a_file_or_a_folder(tmp_path: Path) -> None:
@@ -46,15 +46,6 @@ def test_the_environment_names_a_file_or_a_folder(tmp_path: Path) -> None:
     file.touch()
     for named in (file, tmp_path):
         assert list(candidate_paths({"INLAY_ONEDNN": str(named)})) == [str(file)]
-
-
-def test_what_the_environment_names_must_exist(tmp_path: Path) -> None:
-    with pytest.raises(MissingExtra) as caught:
-        list(candidate_paths({"INLAY_ONEDNN": str(tmp_path / "nowhere.so")}))
-    assert str(caught.value) == (
-        f"INLAY_ONEDNN is '{tmp_path}/nowhere.so', which does not exist: give a libdnnl.so of version 3, or unset "
-        "INLAY_ONEDNN"
-    )
 
 
 def test_wheels_come_before_the_system(empty_prefix: Path) -> None:
@@ -66,79 +57,77 @@ def test_wheels_come_before_the_system(empty_prefix: Path) -> None:
     assert list(candidate_paths({"INLAY_ONEDNN": ""})) == [*map(str, files), "libdnnl.so.3"]
 
 
-def test_where_nothing_is_installed_the_extra_is_named(empty_prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("INLAY_ONEDNN", raising=False)
-    monkeypatch.setattr(library, "_FILE", "libdnnl-of-nobody.so.3")
-    with pytest.raises(MissingExtra) as caught:
+def test_an_error_names_the_extra_or_the_wheel_that_cannot_be_loaded(
+    empty_prefix: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "_FILE", NOBODYS)
+    with raises_exactly(MissingExtra, f"no oneDNN is installed: {INSTALL}"):
         load_library.__wrapped__()
-    assert str(caught.value) == f"no oneDNN is installed: {INSTALL}"
-
-
-def test_a_wheel_that_cannot_be_loaded_says_why(empty_prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("INLAY_ONEDNN", raising=False)
-    monkeypatch.setattr(library, "_FILE", "libdnnl-of-nobody.so.3")
-    file = empty_prefix / "python" / "lib" / "libdnnl-of-nobody.so.3"
+    file = empty_prefix / "python" / "lib" / NOBODYS
     file.parent.mkdir(parents=True)
-    file.write_text("no library")
-    with pytest.raises(MissingExtra) as caught:
+    file.touch()
+    with raises_exactly(MissingExtra, f"{file} cannot be loaded ({file}: file too short): {INSTALL}"):
         load_library.__wrapped__()
-    assert str(caught.value).startswith(f"{file} cannot be loaded ({file}: ")
-    assert str(caught.value).endswith(f"): {INSTALL}")
 
 
-def test_a_file_of_the_environment_that_is_no_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "weights.npy"
-    file.write_text("no library")
-    monkeypatch.setenv("INLAY_ONEDNN", str(file))
-    with pytest.raises(MissingExtra) as caught:
+@pytest.mark.parametrize(
+    ("named", "why"),
+    [
+        ("/nonexistent", ", which does not exist"),
+        ("/", ", which has no libdnnl.so.3"),
+        ("x" * 5000, ", which cannot be read (File name too long)"),
+        ("/dev/null", ": /dev/null cannot be loaded (/dev/null: file too short)"),
+        ("LIBM", ": LIBM is not oneDNN, it has no dnnl_version"),
+    ],
+)
+def test_an_invalid_value_of_the_environment_is_named_with_the_remedy(
+    named: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if named == "LIBM":
+        named = re.findall(r"/\S*/libm\.so\S*", Path("/proc/self/maps").read_text())[0]
+    monkeypatch.setenv("INLAY_ONEDNN", named)
+    with raises_exactly(MissingExtra, f"INLAY_ONEDNN is {named!r}{why.replace('LIBM', named)}: {NAMED}"):
         load_library.__wrapped__()
-    assert str(caught.value).startswith(f"INLAY_ONEDNN is '{file}': {file} cannot be loaded ({file}: ")
-    assert str(caught.value).endswith("): give a libdnnl.so of version 3, or unset INLAY_ONEDNN")
 
 
-def test_without_openmp_the_systems_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+# Loading
+
+
+def test_without_openmp_the_package_of_the_system_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: str, mode: int = 0) -> None:
-        raise OSError("libgomp.so.1: cannot open shared object file: No such file or directory")
+        raise OSError("libgomp.so.1: no such file")
 
     monkeypatch.setattr(ctypes, "CDLL", refuse)
-    with pytest.raises(MissingExtra) as caught:
+    remedy = "install the system's package of GNU OpenMP, such as libgomp1"
+    text = f"/here/libdnnl.so.3 cannot be loaded (libgomp.so.1: no such file): {remedy}"
+    with raises_exactly(MissingExtra, text):
         Library("/here/libdnnl.so.3")
-    assert str(caught.value) == (
-        "/here/libdnnl.so.3 cannot be loaded (libgomp.so.1: cannot open shared object file: No such file or "
-        "directory): install the system's package of GNU OpenMP, such as libgomp1"
-    )
 
 
-def test_another_library_is_no_onednn() -> None:
-    with pytest.raises(MissingExtra) as caught:
-        Library("libm.so.6")
-    assert str(caught.value) == f"libm.so.6 is not oneDNN, it has no dnnl_version: {INSTALL}"
-
-
-def fake_library(monkeypatch: pytest.MonkeyPatch, version: Version, count: int) -> None:
+@pytest.mark.parametrize(
+    ("version", "processors", "error", "text"),
+    [
+        (Version(2, 7, 3), 1, Unimplemented, f"is oneDNN 2.7, but the engine needs version 3: {INSTALL}"),
+        (
+            Version(3, 13, 2, b"", 512, 512),
+            0,
+            MissingExtra,
+            "finds no processor to compute on: set OCL_ICD_FILENAMES to the libintelocl.so beside it before Python "
+            "starts",
+        ),
+    ],
+)
+def test_another_version_and_a_library_without_a_processor_are_refused(
+    version: Version, processors: int, error: Any, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     functions: Mapping[str, Callable[..., Any]] = {
         "version": lambda: ctypes.addressof(version),
-        "engine_get_count": lambda kind: count,
+        "engine_get_count": lambda kind: processors,
     }
     monkeypatch.setattr(library, "_load_with_dependencies", lambda path, remedy: None)
     monkeypatch.setattr(library, "_bind_functions", lambda cdll, path: functions)
-
-
-def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_library(monkeypatch, Version(2, 7, 3), 1)
-    with pytest.raises(Unimplemented) as caught:
-        Library("/here/libdnnl.so.2")
-    assert str(caught.value) == f"/here/libdnnl.so.2 is oneDNN 2.7, but the engine needs version 3: {INSTALL}"
-
-
-def test_a_library_without_a_processor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_library(monkeypatch, Version(3, 13, 2, b"", 512, 512), 0)
-    with pytest.raises(MissingExtra) as caught:
-        Library("/here/libdnnl.so.3")
-    assert str(caught.value) == (
-        "/here/libdnnl.so.3 finds no processor to compute on: set OCL_ICD_FILENAMES to the libintelocl.so beside it "
-        "before Python starts"
-    )
+    with raises_exactly(error, f"/here/libdnnl.so {text}"):
+        Library("/here/libdnnl.so")
 
 
 @needs_library
@@ -156,7 +145,67 @@ def test_the_library_is_the_one_that_was_asked_for() -> None:
     assert load_library() is load_library()
 
 
-# What is declared
+# Threads of OpenMP
+
+
+@pytest.mark.parametrize(
+    ("settings", "loading"),
+    [({}, "1000"), ({"GOMP_SPINCOUNT": "77"}, "77"), ({"OMP_WAIT_POLICY": "active"}, None)],
+)
+def test_openmp_threads_spin_for_a_short_time_unless_the_user_sets_it(
+    settings: dict[str, str], loading: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str | None] = []
+
+    def load(*_: object) -> None:
+        seen.append(os.environ.get("GOMP_SPINCOUNT"))
+        raise OSError("no such library")
+
+    monkeypatch.setattr("ctypes.CDLL", load)
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(MissingExtra):
+        Library("libdnnl.so")
+    assert seen == [loading]
+    assert os.environ.get("GOMP_SPINCOUNT") == settings.get("GOMP_SPINCOUNT")
+
+
+USE = """
+from inlay import primitives as p
+from inlay.descriptor import MemoryDesc
+from inlay.memory import Memory
+descs = [MemoryDesc(dims, "f32", "any") for dims in ((1, 16, 32, 32), (16, 16, 3, 3))]
+conv = p.Convolution(*descs, padding_l=1, engine="onednn")
+conv(**{name: Memory(conv.desc(name)) for name in conv.arguments})
+print(conv.engine.num_threads)
+"""
+
+
+@needs_library
+@pytest.mark.parametrize("asked", ["40000", "100000", "99999999999"])
+def test_too_many_openmp_threads_are_limited_with_a_warning(asked: str) -> None:
+    if load_library().runtime != "omp":
+        pytest.skip("the threads of this library are not OpenMP's")
+    done = run_python("-c", USE, OMP_NUM_THREADS=asked)
+    most = MOST_PER_PROCESSOR * (os.cpu_count() or 1)
+    assert done.stdout == f"{most}\n"
+    assert "PerformanceWarning: OpenMP is set to " in done.stderr
+    assert f"oneDNN uses {most}; set OMP_NUM_THREADS to the number of processors, or unset it" in done.stderr
+
+
+def test_the_warning_about_too_many_threads() -> None:
+    assert limit_openmp_threads(16 * 4, 4) == 64
+    with pytest.warns(PerformanceWarning) as caught:
+        assert limit_openmp_threads(65, 4) == 64
+    assert [str(one.message) for one in caught] == [
+        "OpenMP is set to 65 threads, and this machine has 4 processors: oneDNN uses 64; set OMP_NUM_THREADS to the "
+        "number of processors, or unset it"
+    ]
+
+
+# Declared functions
 
 
 def test_every_primitive_has_its_creators() -> None:
@@ -182,292 +231,43 @@ def test_missing_functions_are_known() -> None:
         assert "dnnl_convolution_forward_primitive_desc_create" not in lacking
 
 
-def headers() -> str | None:
-    """The text of oneDNN's own headers, without comments, where PyTorch brought them."""
-    found = importlib.util.find_spec("torch")
-    folders = [Path(path) / "include/oneapi/dnnl" for path in (found.submodule_search_locations or ())] if found else []
-    for folder in folders:
-        if folder.exists():
-            text = "".join((folder / name).read_text() for name in ("dnnl.h", "dnnl_common.h", "dnnl_types.h"))
-            return re.sub(r"\s+", " ", re.sub(r"//.*", "", re.sub(r"/\*.*?\*/", "", text, flags=re.S)))
-    return None
+def headers() -> str:
+    """The text of oneDNN's own headers, without comments, if PyTorch is installed with them; else empty."""
+    spec = importlib.util.find_spec("torch")
+    folders = (spec and spec.submodule_search_locations) or ()
+    files = [file for folder in folders for file in sorted(Path(folder).glob("include/oneapi/dnnl/dnnl*.h"))]
+    text = "".join(file.read_text() for file in files if file.stem in ("dnnl", "dnnl_common", "dnnl_types"))
+    return re.sub(r"\s+", " ", re.sub(r"//.*|/\*(.|\n)*?\*/", "", text))
 
 
 _LETTERS = {ctypes.c_int: "i", ctypes.c_uint: "u", ctypes.c_int64: "d", ctypes.c_size_t: "z", ctypes.c_float: "f"}
+_PATTERNS = {
+    r"char": "s",
+    r"\*|dnnl_dims_t": "p",
+    r"\bfloat\b": "f",
+    r"\bdnnl_dim_t\b": "d",
+    r"\bsize_t\b": "z",
+    r"\bunsigned\b": "u",
+    r"\bint(32_t)?\b|_kind_t|data_type_t|direction_t|format_tag_t|mode_t|query_t": "i",
+    r"": "p",
+}
 
 
 def letter(argument: str) -> str:
-    """How an argument of a prototype is passed."""
-    if "char" in argument:
-        return "s"
-    if "*" in argument or "dnnl_dims_t" in argument:
-        return "p"
-    for pattern, found in (
-        (r"\bfloat\b", "f"),
-        (r"\bdnnl_dim_t\b", "d"),
-        (r"\bsize_t\b", "z"),
-        (r"\bunsigned\b", "u"),
-        (r"\bint(32_t)?\b|_kind_t|data_type_t|direction_t|format_tag_t|mode_t|query_t", "i"),
-    ):
-        if re.search(pattern, argument):
-            return found
-    return "p"
+    """How an argument of a prototype is passed: the letter of the first pattern that is found."""
+    return next(found for pattern, found in _PATTERNS.items() if re.search(pattern, argument))
 
 
-@pytest.mark.skipif(headers() is None, reason="no headers of oneDNN here")
+@pytest.mark.skipif(not headers(), reason="no headers of oneDNN here")
 def test_declarations_are_those_of_the_headers() -> None:
-    text = headers() or ""
-    count = 0
+    text, unknown = headers(), []
     for name, (types, _) in FUNCTIONS.items():
         prototype = re.search(rf"\b{name}\(([^;]*)\);", text)
         if prototype is None:
-            assert name == "dnnl_memory_desc_create_with_string_tag"  # exported, and in no header
+            unknown.append(name)
             continue
         said = prototype[1].strip()
         theirs = [letter(argument) for argument in said.split(",")] if said not in ("", "void") else []
-        ours = ["s" if kind is ctypes.c_char_p else _LETTERS.get(kind, "p") for kind in types]
-        assert ours == theirs, name
-        count += 1
-    assert count > 90
-
-
-# Nothing is kept
-
-
-def resident() -> int:
-    """Bytes of this process in memory."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def measure_growth(work: Callable[[int], None], warm: int, count: int, limit: int) -> int:
-    """Bytes that `work` adds when it is done `count` times, after it was done `warm` times.
-
-    Threads of libraries take memory when they like, but a leak is in each of three attempts: the first that stays
-    under the limit ends them.
-    """
-    for i in range(warm):
-        work(i)
-    added = limit
-    for _ in range(3):
-        gc.collect()
-        before = resident()
-        for i in range(count):
-            work(i)
-        gc.collect()
-        added = resident() - before
-        if added < limit:
-            break
-    return added
-
-
-needs_proc = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux says what a process takes")
-
-
-def cycles(engine: OnednnEngine) -> Mapping[str, Callable[[int], None]]:
-    """What makes and drops each kind of handle."""
-    relu = forward("eltwise", "forward_inference")
-    softmax = engine.create(forward("softmax", "forward_inference"))
-    memories = {name: Memory(desc) for name, desc in softmax.descs.items()}
-    hint = engine.create(forward("convolution"))
-
-    def execute(i: int) -> None:
-        softmax.bind(memories)()
-
-    def bind_several(i: int) -> None:
-        kept = [softmax.bind(memories) for _ in range(7)]
-        assert len(kept) == 7
-
-    def describe(i: int) -> None:
-        engine.descriptors.handle(MemoryDesc((2, 17, 5, 4), "f32", "nChw8c"))
-
-    def create(i: int) -> None:
-        engine.create(relu)
-
-    def go_back(i: int) -> None:
-        engine.create(backward(hint, "backward_data"))
-
-    return {
-        "memory": execute,
-        "more memory than is kept": bind_several,
-        "memory_desc": describe,
-        "primitive_desc": create,
-        "backward": go_back,
-    }
-
-
-LIMIT = 1 << 20
-
-
-@needs_library
-@needs_proc
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [
-        ("memory", 20_000),
-        ("more memory than is kept", 3_000),
-        ("memory_desc", 20_000),
-        ("primitive_desc", 10_000),
-        ("backward", 2_000),
-    ],
-)
-def test_a_hundred_thousand_handles_leave_nothing(name: str, count: int) -> None:
-    # One leaked memory_desc of 3.2 in each cycle would be over 600 bytes: 1.2 MB at the least.
-    work = cycles(make_engine())[name]
-    assert measure_growth(work, max(500, count // 4), count, LIMIT) < LIMIT
-
-
-@pytest.fixture
-def no_primitive_cache() -> Iterator[None]:
-    """The library remembers primitives of engines that are gone, 1024 of them."""
-    set_capacity = load_library().cdll.dnnl_set_primitive_cache_capacity
-    set_capacity(0)
-    yield
-    set_capacity(1024)
-
-
-@needs_library
-@needs_proc
-@pytest.mark.usefixtures("no_primitive_cache")
-def test_engines_and_primitives_leave_nothing() -> None:
-    if load_library().runtime == "sycl":
-        pytest.skip("SYCL keeps 20 kB of each stream that executed")
-
-    def work(i: int) -> None:
-        engine = make_engine()
-        implementation = engine.create(forward("eltwise", "forward_inference"))
-        implementation.bind({name: Memory(desc) for name, desc in implementation.descs.items()})()
-
-    assert measure_growth(work, 50, 300, LIMIT) < LIMIT
-
-
-@needs_library
-@needs_proc
-@pytest.mark.heavy
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [("more memory than is kept", 150_000), ("memory_desc", 1_000_000), ("primitive_desc", 1_000_000)],
-)
-def test_a_million_handles_leave_nothing(name: str, count: int) -> None:
-    work = cycles(make_engine())[name]
-    assert measure_growth(work, 20_000, count, 4 * LIMIT) < 4 * LIMIT
-
-
-@needs_library
-@needs_proc
-@pytest.mark.heavy
-def test_every_kind_leaves_nothing() -> None:
-    engine = make_engine()
-    kinds = [kind for kind in KINDS if kind not in ("group_normalization", "augru", "lbr_augru")]
-
-    def work(i: int) -> None:
-        kind = kinds[i % len(kinds)]
-        implementation = engine.create(forward(kind))
-        implementation.bind({name: Memory(desc) for name, desc in implementation.descs.items()})()
-        for direction in directions(kind):
-            engine.create(backward(implementation, direction))
-
-    assert measure_growth(work, 20 * len(kinds), 200 * len(kinds), 8 * LIMIT) < 8 * LIMIT
-
-
-# Another opinion of the processor: the library reads it when it is loaded, so in a process of its own
-
-OPAQUE = """
-import json, sys
-import numpy as np
-from tests.support.onednn_cases import DIMS, PARAMETERS
-from inlay.descriptor import MemoryDesc
-from inlay.engines import reference
-from inlay.engines.onednn import make_engine
-from inlay.errors import InlayError
-from inlay.memory import Memory, pack
-from inlay.primitives.attributes import PrimitiveAttributes, RecurrentScales
-from inlay.primitives.engine import Operation
-
-engine = make_engine()
-types = {"weights_layer": "s8", "weights_iter": "s8", "bias": "f32", "src_iter_c": "f32", "dst_iter_c": "f32"}
-quantized = {n: MemoryDesc(d, types.get(n, "u8"), "any") for n, d in DIMS["lstm"].items()}
-attributes = PrimitiveAttributes(recurrent=RecurrentScales(scale=100.0, shift=128.0, weights=(100.0,)))
-parameters = {"direction": "left2right", "flags": frozenset()}
-implementation = engine.create(Operation("lstm", "forward_inference", quantized, parameters, attributes))
-again = engine.create(Operation("lstm", "forward_inference", quantized, parameters, attributes))
-
-rng, real, memories = np.random.default_rng(0), {}, {}
-for name, desc in implementation.descs.items():
-    real[name] = rng.uniform(-1, 1, desc.dims).astype(np.float32)
-    kind = str(desc.data_type)
-    if kind == "s8":
-        plain = MemoryDesc(desc.dims, "f32")
-        move = engine.create(Operation("reorder", "forward_inference", {"src": plain, "dst": desc}, {}, attributes))
-        memories[name] = Memory(desc)
-        move.bind({"src": pack(real[name], plain), "dst": memories[name]})()
-    elif kind == "u8":
-        memories[name] = pack(np.clip(np.rint(real[name] * 100 + 128), 0, 255).astype(np.uint8), desc)
-    else:
-        memories[name] = pack(real[name], desc)
-implementation.bind(memories)()
-got = (memories["dst_layer"].unpack().astype(float) - 128) / 100
-
-plain = {n: MemoryDesc(d, "f32") for n, d in DIMS["lstm"].items()}
-known = reference.make_engine().create(Operation("lstm", "forward_inference", plain, parameters))
-others = {n: pack(real[n], d) if n in real else Memory(d) for n, d in known.descs.items()}
-known.bind(others)()
-try:
-    make_engine().descriptors.handle(implementation.descs["weights_layer"])
-    refused = ""
-except InlayError as error:
-    refused = str(error)
-json.dump({
-    "kind": implementation.descs["weights_layer"].kind,
-    "same": again.descs["weights_layer"] is implementation.descs["weights_layer"],
-    "name": getattr(implementation.descs["weights_layer"].layout, "name", ""),
-    "error": float(np.abs(got - others["dst_layer"].unpack()).max()),
-    "refused": refused,
-}, sys.stdout)
-"""
-
-
-@needs_library
-def test_opaque_weights_are_packed_by_the_engine_and_known_by_name() -> None:
-    """Before AVX2 an int8 LSTM packs its weights in a format that no query tells."""
-    found = json.loads(run_python("-c", OPAQUE, ONEDNN_MAX_CPU_ISA="AVX").stdout)
-    version = ".".join(map(str, load_library().version))
-    assert (found["kind"], found["same"], found["name"]) == ("opaque", True, f"onednn-{version}-1")
-    assert found["error"] < 0.06
-    assert found["refused"].startswith(
-        f"the opaque format onednn-{version}-1 of dims (2, 1, 5, 4, 5) was not created by this"
-    )
-
-
-@needs_library
-def test_packed_weights_with_compensation_are_written_by_the_engine_too() -> None:
-    found = json.loads(run_python("-c", OPAQUE, ONEDNN_MAX_CPU_ISA="DEFAULT").stdout)
-    assert found["error"] < 0.06
-
-
-def spins_while_loading(path: str, monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
-    """What the environment says of idle threads of OpenMP while a library is loaded, and afterwards."""
-    seen: list[str | None] = []
-
-    def load(*_: object) -> None:
-        seen.append(os.environ.get("GOMP_SPINCOUNT"))
-        raise OSError("no such library")
-
-    monkeypatch.setattr("ctypes.CDLL", load)
-    with pytest.raises(MissingExtra):
-        library.Library(path)
-    return [*seen, os.environ.get("GOMP_SPINCOUNT")]
-
-
-def test_openmp_threads_spin_for_a_short_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
-        monkeypatch.delenv(name, raising=False)
-    assert spins_while_loading("libdnnl.so", monkeypatch) == ["1000", None]
-
-
-def test_spin_settings_of_the_user_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    monkeypatch.setenv("GOMP_SPINCOUNT", "77")
-    assert spins_while_loading("libdnnl.so", monkeypatch) == ["77", "77"]
-    monkeypatch.delenv("GOMP_SPINCOUNT")
-    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
-    assert spins_while_loading("libdnnl.so", monkeypatch) == [None, None]
+        assert ["s" if kind is ctypes.c_char_p else _LETTERS.get(kind, "p") for kind in types] == theirs, name
+    assert unknown == ["dnnl_memory_desc_create_with_string_tag"]  # exported, and in no header
+    assert len(FUNCTIONS) > 91
