@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inlay import cli, load, plan
+from inlay import load, plan
 from inlay.cli.application import MeasurementProgress
 from inlay.engines import onednn
 from inlay.engines.onednn.library import install_command, load_library
@@ -18,7 +18,7 @@ from inlay.errors import MissingExtra
 from inlay.graph.costs import CostSources, analytic, measured
 from inlay.graph.plan import _effective_tier
 from inlay.primitives import engine, set_engine
-from tests.cli.test_networks import IMAGE, complaint, succeed, write_classifier
+from tests.support.command_line import IMAGE, complaint, outputs, succeed, write_classifier
 
 NO_ENGINE = f"no oneDNN is installed: {install_command()}"
 ALL = re.compile(r"measured [0-9]+ kernels and reorders in [0-9.]+ s; they are remembered\n")
@@ -28,12 +28,10 @@ pytestmark = pytest.mark.usefixtures("quiet_machine")
 
 
 @pytest.fixture(autouse=True)
-def _model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _model(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A directory with a model and its input; an empty cache; and nobody chose an engine yet."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
-    for name in ("INLAY_DEBUG", "INLAY_ENGINE"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("INLAY_CACHE_DIR", str(directory / "cache"))
+    monkeypatch.delenv("INLAY_ENGINE", raising=False)
     write_classifier(batch=2)
     np.save("x.npy", IMAGE)
     set_engine(None)
@@ -53,11 +51,9 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def needs_engine() -> None:
-    try:
-        load_library()
-    except MissingExtra as reason:
-        pytest.skip(str(reason))
+def needs_engine(has_engine: bool) -> None:
+    if not has_engine:
+        pytest.skip("no oneDNN")
 
 
 @pytest.fixture
@@ -67,12 +63,6 @@ def wrong_path(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.delitem(engine._engines, "onednn", raising=False)
     monkeypatch.setenv("INLAY_ONEDNN", "/nowhere/lib")
     return "INLAY_ONEDNN is '/nowhere/lib', which does not exist: give a libdnnl.so of version 3, or unset INLAY_ONEDNN"
-
-
-def outputs(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[str, str]:
-    """Return the text on both streams of a successful command."""
-    assert cli.main(args) == 0
-    return capsys.readouterr()
 
 
 # Without an engine
@@ -150,46 +140,6 @@ def test_the_option_goes_before_the_environment(
     monkeypatch.setenv("INLAY_ENGINE", "reference")
     out = succeed(capsys, "run", "net.onnx", "-i", "x.npy", "--engine", "onednn", "--costs", "probed")
     assert " ms with onednn " in out
-
-
-@pytest.mark.parametrize(
-    ("command", "text"),
-    [
-        (
-            ["plan", "net.onnx", "--engine", "mkl"],
-            "there is no engine 'mkl': give one of 'onednn', 'inlay', 'reference'",
-        ),
-        (
-            ["bench", "net.onnx", "--engine", "mkl"],
-            "there is no engine 'mkl': give one of 'onednn', 'inlay', 'reference'",
-        ),
-        (
-            ["run", "net.onnx", "-i", "x.npy", "--engine", "mkl"],
-            "there is no engine 'mkl': give one of 'onednn', 'inlay', 'reference'",
-        ),
-        (
-            ["plan", "net.onnx", "--engine", "reference", "--isa", "avx2"],
-            "--engine reference computes on this machine, and --isa plans for another one: leave one of them out",
-        ),
-        (
-            ["plan", "net.onnx", "--engine", "reference", "--threads", "2"],
-            "--engine reference computes on this machine, and --threads plans for another one: leave one of them out",
-        ),
-        (
-            ["bench", "ab", "ba", "8x8", "--engine", "reference"],
-            "--engine is for a network, and a reorder is given: leave it out",
-        ),
-        (
-            ["bench", "net.onnx", "--engine", "reference", "--seconds", "1"],
-            "--seconds is for measuring, and costs are analytic here: leave it out",
-        ),
-        (["bench", "net.onnx", "--costs", "guessed"], "--costs is 'guessed': give measured, probed, analytic"),
-    ],
-)
-def test_an_engine_that_makes_no_sense_is_refused(
-    capsys: pytest.CaptureFixture[str], command: list[str], text: str
-) -> None:
-    assert complaint(capsys, *command) == text
 
 
 def test_a_plan_is_compiled_for_the_engine_that_it_was_made_for() -> None:
