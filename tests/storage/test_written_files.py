@@ -25,13 +25,6 @@ IMAGE = np.random.default_rng(0).standard_normal((2, 3, 4, 4)).astype(np.float32
 HOSTILE = "n\x1b]0;title\x07\n\x00\ufffe\u202e<b>&\"'"
 
 
-@pytest.fixture(autouse=True)
-def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("INLAY_DEBUG", raising=False)
-    return tmp_path
-
-
 def memory() -> Memory:
     return pack(numbered((3, 5)), "ab")
 
