@@ -21,7 +21,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from inlay.cli import main
-from tests.support.command_line import IMAGE, INLAY, run_process, write_classifier, write_two
+from tests.support.command_line import IMAGE, INLAY, Capture, run_process, write_classifier, write_two
 from tests.support.paths import DATA
 
 
@@ -126,9 +126,7 @@ def test_each_of_the_mistakes_is_another() -> None:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
-def test_a_mistake_gives_one_clear_error_and_leaves_every_file(
-    files: Path, capsys: pytest.CaptureFixture[str], mistake: Mistake
-) -> None:
+def test_a_mistake_gives_one_clear_error_and_leaves_every_file(files: Path, capsys: Capture, mistake: Mistake) -> None:
     before = state(files)
     assert main(mistake.arguments) == 2
     assert capsys.readouterr() == ("", f"{mistake.text}\n")
@@ -175,7 +173,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, small_disk: Path) -> No
     assert {p.name: p.read_text() for p in small_disk.iterdir()} == {"b.safetensors": "old"}
 
 
-def test_a_directory_that_may_not_be_written_stays_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_that_may_not_be_written_stays_as_it_is(capsys: Capture) -> None:
     user = os.geteuid()
     with tempfile.TemporaryDirectory() as directory:
         source, target = Path(directory, "a.npy"), Path(directory, "locked", "b.safetensors")

@@ -1,36 +1,34 @@
 """The command line: output, exit codes, and files."""
 
 import os
-import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from inlay import __version__, cli, storage
+from inlay import __version__
 from inlay.descriptor import MemoryDesc
 from inlay.memory import pack
 from inlay.notation.format_tag import ALIASES, ENUMERATED
 from inlay.render import show
-from inlay.storage import ConversionPlan, convert, open_memories
-from tests.support.command_line import INLAY, run_process, succeed
+from inlay.storage import open_memories
+from tests.support.command_line import INLAY, Capture, run_process, succeed
 
 
-def test_show_prints_the_picture_of_the_library(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_the_picture_of_the_library(capsys: Capture) -> None:
     out = succeed(capsys, "show", "nChw4c", "1x3x2x3", "--offsets", "--dtype", "bf16")
     assert out == f"{show(MemoryDesc((1, 3, 2, 3), 'bf16', 'nChw4c'), offsets=True)}\n"
     assert out.startswith("nChw4c (aBcd4b), 1 x 3 x 2 x 3 of bf16\n")
 
 
-def test_show_writes_an_svg_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_writes_an_svg_file(capsys: Capture) -> None:
     assert succeed(capsys, "show", "ab", "2,3", "--svg", "a.svg") == "wrote a.svg\n"
     assert Path("a.svg").read_text().startswith("<svg ")
 
 
-def test_offset_explains_the_digits(capsys: pytest.CaptureFixture[str]) -> None:
+def test_offset_explains_the_digits(capsys: Capture) -> None:
     assert succeed(capsys, "offset", "OIhw4i16o4i", "33x17x3x3", "20,13,1,2", "--dtype", "s8") == (
         "s8:p:blocked:ABcd4b16a4b::f0, 33x17x3x3 padded to 48x32x3x3\n"
         "  o = 20 = 1,4      1 * 4608 + 4 * 4             4624\n"
@@ -41,18 +39,18 @@ def test_offset_explains_the_digits(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def test_names_lists_every_enumerated_tag_and_alias(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_lists_every_enumerated_tag_and_alias(capsys: Capture) -> None:
     words = set(succeed(capsys, "names").split())
     assert set(ENUMERATED) <= words
     assert set(ALIASES) <= words
 
 
-def test_names_takes_a_pattern_and_lists_types(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_takes_a_pattern_and_lists_types(capsys: Capture) -> None:
     assert succeed(capsys, "names", "nChw16c") == "aBcd16b              nChw16c gOiw16o\n"
     assert succeed(capsys, "names", "--types", "bf*") == "bf16     16 bits  float     bfloat16\n"
 
 
-def test_convert_there_and_back_is_the_original(capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_there_and_back_is_the_original(capsys: Capture) -> None:
     tensors = {"conv1.weight": np.arange(33 * 17 * 9, dtype=np.float32).reshape(33, 17, 3, 3), "bias": np.ones(3, "f4")}
     save_file(tensors, "w.safetensors", {"format": "pt"})
     out = succeed(capsys, "convert", "w.safetensors", "-o", "p.safetensors", "--to", "conv*.weight=OIhw16i16o")
@@ -63,7 +61,7 @@ def test_convert_there_and_back_is_the_original(capsys: pytest.CaptureFixture[st
     assert not tensors
 
 
-def test_convert_takes_from_dims_and_dtype(capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_takes_from_dims_and_dtype(capsys: Capture) -> None:
     array = np.arange(2 * 17 * 3 * 5, dtype=np.float32).reshape(2, 17, 3, 5)
     np.save("m.npy", pack(array, "nChw16c").buffer.view(np.float32))
     arguments = ("--from", "nChw16c", "--dims", "2x17x3x5", "--to", "plain", "--dtype", "s32")
@@ -71,7 +69,7 @@ def test_convert_takes_from_dims_and_dtype(capsys: pytest.CaptureFixture[str]) -
     assert np.array_equal(np.load("a.npy"), array.astype(np.int32))
 
 
-def test_a_dry_run_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_writes_nothing(capsys: Capture) -> None:
     np.save("a.npy", np.zeros((2, 17, 5, 4), np.float32))
     out = succeed(capsys, "convert", "a.npy", "-o", "p.safetensors", "--to", "nChw16c", "--dry-run")
     assert out == "a: 2x17x5x4, f32::blocked:abcd::f0 -> f32:p:blocked:aBcd16b::f0, 2720 -> 5120 bytes\n"
@@ -79,36 +77,14 @@ def test_a_dry_run_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("words", [["--help"], ["show", "-h"], ["offset", "-h"], ["convert", "-h"], ["names", "-h"]])
-def test_help_names_every_argument_and_has_an_example(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+def test_help_names_every_argument_and_has_an_example(capsys: Capture, words: list[str]) -> None:
     out = succeed(capsys, *words)
     assert out.startswith("Usage: inlay ")
     assert words == ["--help"] or f"inlay {words[0]} " in out.split("\n", 1)[1]
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version(capsys: Capture) -> None:
     assert succeed(capsys, "--version") == f"inlay {__version__}\n"
-
-
-def test_an_interrupt_ends_with_130_and_nothing_half_written(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(plan: ConversionPlan, _: object, **options: Any) -> None:
-        def stop(written: int) -> None:
-            assert written > 0
-            os.kill(os.getpid(), signal.SIGINT)
-
-        convert(plan, stop, **options)
-
-    monkeypatch.setattr(storage, "convert", interrupted)
-    np.save("a.npy", np.zeros((2, 17, 5, 4), np.float32))
-    # A shell starts what it puts in the background with interrupts ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        assert cli.main(["convert", "a.npy", "-o", "p.safetensors", "--to", "nChw16c"]) == 130
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert [p.name for p in Path().iterdir()] == ["a.npy"]
-    assert capsys.readouterr() == ("", "")
 
 
 def test_a_reader_that_stops_early_ends_the_command_without_a_word() -> None:

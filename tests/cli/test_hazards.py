@@ -20,7 +20,7 @@ from inlay.errors import FileError, printable, printable_lines
 from inlay.files import atomic_write, find_abandoned
 from inlay.layout import Axis, Digit, Layout
 from inlay.storage import open_memories
-from tests.support.command_line import complaint, outputs, run_process, succeed, write_activations
+from tests.support.command_line import Capture, complaint, outputs, run_process, succeed, write_activations
 from tests.support.refusals import raises_exactly
 
 HOSTILE = "n\x1b]0;title\x07\r\nwrote x\x00\ufffe\u202e\x9b31m\ud800"
@@ -55,9 +55,11 @@ WHILE_CONVERTING = """
 
 
 @unix
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
-def test_a_request_to_end_leaves_nothing_half_written(directory: Path, name: str) -> None:
-    assert run_program(WHILE_CONVERTING, "SIG_DFL", name, *CONVERT) == (128 + getattr(signal, name), "", "")
+@pytest.mark.parametrize(
+    ("name", "action"), [("SIGTERM", "SIG_DFL"), ("SIGHUP", "SIG_DFL"), ("SIGINT", "default_int_handler")]
+)
+def test_a_request_to_end_leaves_nothing_half_written(directory: Path, name: str, action: str) -> None:
+    assert run_program(WHILE_CONVERTING, action, name, *CONVERT) == (128 + getattr(signal, name), "", "")
     assert [path.name for path in directory.iterdir()] == ["a.npy"]
 
 
@@ -105,9 +107,7 @@ def test_a_library_leaves_signals_alone() -> None:
 
 
 @unix
-def test_ctrl_c_that_turns_into_a_failed_import_ends_with_130(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_that_turns_into_a_failed_import_ends_with_130(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     def loading(*_: object) -> None:
         try:
             os.kill(os.getpid(), signal.SIGINT)
@@ -142,9 +142,7 @@ KILLED = """
 
 
 @unix
-def test_what_a_killed_run_left_is_named_and_removed_on_request(
-    directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_killed_run_left_is_named_and_removed_on_request(directory: Path, capsys: Capture) -> None:
     pytest.importorskip("fcntl")
     for target in ("p.safetensors", "other.safetensors"):
         assert run_program(KILLED, target, "die")[0] == -signal.SIGKILL
@@ -161,7 +159,7 @@ def test_what_a_killed_run_left_is_named_and_removed_on_request(
 
 
 @unix
-def test_what_a_living_process_writes_is_left_alone(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_living_process_writes_is_left_alone(directory: Path, capsys: Capture) -> None:
     pytest.importorskip("fcntl")
     call = [sys.executable, "-c", textwrap.dedent(KILLED), "p.safetensors", "live"]
     with subprocess.Popen(call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
@@ -207,17 +205,13 @@ def _make_two_links_to_each_other(path: Path) -> None:
         ),
     ],
 )
-def test_a_target_that_cannot_be_written_is_told_apart(
-    capsys: pytest.CaptureFixture[str], make: Any, message: str
-) -> None:
+def test_a_target_that_cannot_be_written_is_told_apart(capsys: Capture, make: Any, message: str) -> None:
     make(Path("p.safetensors"))
     assert complaint(capsys, *CONVERT) == f"cannot write p.safetensors: {message}"
 
 
 @unix
-def test_a_target_without_permission_to_write_is_not_replaced(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_target_without_permission_to_write_is_not_replaced(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("p.safetensors").write_text("kept")
     Path("p.safetensors").chmod(0o400)
     access = os.access
@@ -263,9 +257,7 @@ def test_a_name_is_one_line_without_control_codes() -> None:
         "plan broken.onnx --costs analytic",
     ],
 )
-def test_names_in_files_print_as_one_line_without_control_codes(
-    capsys: pytest.CaptureFixture[str], command: str
-) -> None:
+def test_names_in_files_print_as_one_line_without_control_codes(capsys: Capture, command: str) -> None:
     name = HOSTILE.removesuffix("\ud800").replace("\0", "")
     save_file({name: np.full((4, 4), 0.01, np.float32)}, "w.safetensors")
     np.save("wrong.npy", np.zeros(3, np.float32))
@@ -282,9 +274,7 @@ def test_names_in_files_print_as_one_line_without_control_codes(
 
 
 @pytest.mark.parametrize("args", [("offset", HOSTILE, "2x3", "0,0"), ("convert", HOSTILE, "-o", "b.npy"), (HOSTILE,)])
-def test_arguments_in_errors_print_without_control_codes(
-    capsys: pytest.CaptureFixture[str], args: tuple[str, ...]
-) -> None:
+def test_arguments_in_errors_print_without_control_codes(capsys: Capture, args: tuple[str, ...]) -> None:
     assert is_safe(complaint(capsys, *args))
 
 
@@ -355,7 +345,7 @@ def test_a_picture_is_drawn_in_a_process_without_an_output(monkeypatch: pytest.M
     ],
 )
 def test_what_the_system_refuses_is_not_told_as_a_failed_write(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
 ) -> None:
     def refuse(*_: object) -> None:
         raise error
@@ -365,7 +355,7 @@ def test_what_the_system_refuses_is_not_told_as_a_failed_write(
 
 
 def test_each_command_has_a_remedy_of_its_own_for_too_little_memory(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import inlay.graph.onnx.reading as reading
 

@@ -20,6 +20,7 @@ from inlay.render.network import PlanPicture
 from tests.support.command_line import (
     IMAGE,
     WEIGHTS,
+    Capture,
     outputs,
     run_process,
     succeed,
@@ -40,19 +41,19 @@ def expected() -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 @pytest.mark.usefixtures("quiet_machine")  # how many threads a plan is for depends on what else runs
-def test_plan_prints_what_the_library_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_prints_what_the_library_says(capsys: Capture) -> None:
     write_classifier()
     found = plan(load("net.onnx", batch=4), costs="probed")
     assert succeed(capsys, "plan", "net.onnx", "--batch", "4", "--costs", "probed") == f"{explain_plan(found)}\n"
 
 
-def test_plan_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_prints_json(capsys: Capture) -> None:
     write_classifier()
     out = succeed(capsys, "plan", "net.onnx", "--dim", "n=4", "--costs", "analytic", "--json")
     assert json.loads(out) == json.loads(json.dumps(figures(plan(load("net.onnx", batch=4), costs="analytic"))))
 
 
-def test_a_plan_for_another_processor_needs_no_word_on_costs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_for_another_processor_needs_no_word_on_costs(capsys: Capture) -> None:
     write_classifier(batch=2)
     for options in (["--isa", "avx2"], ["--isa", "SSE41", "--threads", "7"], ["--threads", "3", "--costs", "analytic"]):
         figures = json.loads(succeed(capsys, "plan", "net.onnx", "--json", *options))
@@ -64,7 +65,7 @@ def test_a_plan_for_another_processor_needs_no_word_on_costs(capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("name", ["net.svg", "net.html"])
-def test_plan_draws_a_picture(capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_plan_draws_a_picture(capsys: Capture, name: str) -> None:
     write_classifier(batch=2)
     out = succeed(capsys, "plan", "net.onnx", "--costs", "analytic", "--picture", name)
     found = plan(load("net.onnx"), costs="analytic")
@@ -72,7 +73,7 @@ def test_plan_draws_a_picture(capsys: pytest.CaptureFixture[str], name: str) -> 
     assert PlanPicture(found).svg() in Path(name).read_text()
 
 
-def test_beside_json_the_picture_is_named_on_the_error_stream(capsys: pytest.CaptureFixture[str]) -> None:
+def test_beside_json_the_picture_is_named_on_the_error_stream(capsys: Capture) -> None:
     write_classifier(batch=2)
     out, err = outputs(capsys, "plan", "net.onnx", "--costs", "analytic", "--json", "--picture", "a.svg")
     assert json.loads(out)["network"] == "tiny"
@@ -80,7 +81,7 @@ def test_beside_json_the_picture_is_named_on_the_error_stream(capsys: pytest.Cap
 
 
 @pytest.mark.usefixtures("quiet_machine")
-def test_plan_measures_once_and_says_how_long_that_took(capsys: pytest.CaptureFixture[str], has_engine: bool) -> None:
+def test_plan_measures_once_and_says_how_long_that_took(capsys: Capture, has_engine: bool) -> None:
     if not has_engine:
         pytest.skip("no oneDNN")
     write_classifier(batch=2)
@@ -91,7 +92,7 @@ def test_plan_measures_once_and_says_how_long_that_took(capsys: pytest.CaptureFi
 
 
 def test_plan_and_run_say_in_one_line_that_the_machine_is_busy(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("inlay.engines.onednn")
     from inlay.graph import plan
@@ -115,7 +116,7 @@ def test_plan_and_run_say_in_one_line_that_the_machine_is_busy(
 
 
 def test_what_was_measured_before_an_interrupt_is_kept(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has_engine: bool
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has_engine: bool
 ) -> None:
     if not has_engine:
         pytest.skip("no oneDNN")
@@ -154,7 +155,7 @@ def test_what_was_measured_before_an_interrupt_is_kept(
 # run
 
 
-def test_run_prints_ranges_and_the_greatest_scores(capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_prints_ranges_and_the_greatest_scores(capsys: Capture) -> None:
     write_classifier()
     np.save("x.npy", IMAGE)
     lines = succeed(capsys, "run", "net.onnx", "--input", "x.npy", "--costs", "analytic").splitlines()
@@ -169,7 +170,7 @@ def test_run_prints_ranges_and_the_greatest_scores(capsys: pytest.CaptureFixture
     assert len(lines) == 4
 
 
-def test_run_writes_every_output_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_writes_every_output_by_name(capsys: Capture) -> None:
     write_two()
     a, b = np.random.default_rng(2).standard_normal((2, 2, 5)).astype(np.float32)
     np.save("a.npy", a)
@@ -184,7 +185,7 @@ def test_run_writes_every_output_by_name(capsys: pytest.CaptureFixture[str]) -> 
     assert sorted(path.name for path in Path().iterdir()) == ["a.npy", "b.npy", "out.npz", "two.onnx"]
 
 
-def test_run_writes_one_output_as_npy_for_any_batch(capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_writes_one_output_as_npy_for_any_batch(capsys: Capture) -> None:
     write_classifier()
     np.save("x.npy", IMAGE)
     for batch in ([], ["--batch", "2"]):
@@ -193,7 +194,7 @@ def test_run_writes_one_output_as_npy_for_any_batch(capsys: pytest.CaptureFixtur
         Path("y.npy").unlink()
 
 
-def test_a_file_whose_name_has_an_equals_sign_is_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_whose_name_has_an_equals_sign_is_a_file(capsys: Capture) -> None:
     write_classifier()
     np.save("x=1.npy", IMAGE)
     assert succeed(capsys, "run", "net.onnx", "-i", "x=1.npy", "--costs", "analytic").startswith("y (2, 12)")
@@ -207,7 +208,7 @@ def test_without_onnx_the_error_names_the_command_that_installs_it() -> None:
 
 
 @pytest.mark.parametrize("command", ["plan", "run"])
-def test_help_has_examples(capsys: pytest.CaptureFixture[str], command: str) -> None:
+def test_help_has_examples(capsys: Capture, command: str) -> None:
     out = succeed(capsys, command, "--help")
     assert out.startswith(f"Usage: inlay {command} [OPTIONS] ")
     assert out.count(f"\n    inlay {command} ") >= 2

@@ -14,7 +14,7 @@ from inlay.errors import InvalidArguments
 from inlay.memory import Memory, pack, reorder
 from inlay.storage import convert, plan_conversion, save_memories
 from inlay.storage.loss import LossScan, can_lose, count_loss
-from tests.support.command_line import complaint, outputs
+from tests.support.command_line import Capture, complaint, outputs
 from tests.support.refusals import raises_exactly
 from tests.support.tensor_files import Array, numbered, run
 
@@ -38,7 +38,7 @@ def test_weights_that_would_all_become_zero_are_refused_before_the_target_is_tou
     assert Path("q.npy").read_text() == "the old content"
 
 
-def test_the_command_refuses_and_allows(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_refuses_and_allows(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     save_file({"fine": np.arange(-100, 100, dtype=np.float32), "small": WEIGHTS}, "w.safetensors")
     command = ["convert", "w.safetensors", "-o", "q.safetensors", "--to", "plain", "--dtype", "s8"]
     assert complaint(capsys, *command) == refusal("small", "100", 4096, "0", "s8")

@@ -17,7 +17,7 @@ from inlay.errors import InlayError, InvalidArguments
 from inlay.files import require_file
 from inlay.memory import Memory, pack
 from inlay.storage import open_memories, plan_conversion, safetensors_file, save_memories
-from tests.support.command_line import complaint, succeed, write_activations
+from tests.support.command_line import Capture, complaint, succeed, write_activations
 from tests.support.refusals import raises_exactly
 from tests.support.tensor_files import numbered
 
@@ -98,9 +98,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", ["plain", HOSTILE.replace("\0", "")])
-def test_every_written_file_opens_in_its_own_reader(
-    directory: Path, capsys: pytest.CaptureFixture[str], command: str, name: str
-) -> None:
+def test_every_written_file_opens_in_its_own_reader(directory: Path, capsys: Capture, command: str, name: str) -> None:
     """Whatever the names in the files that are read."""
     np.save("image.npy", IMAGE)
     save_memories("packed.safetensors", {name: pack(IMAGE, "nChw16c")}, {name: name})
@@ -113,7 +111,7 @@ def test_every_written_file_opens_in_its_own_reader(
     )
 
 
-def test_json_is_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_json(capsys: Capture) -> None:
     for name in ("plain", HOSTILE):
         write_activations(IMAGE.shape, name)
         found = json.loads(succeed(capsys, "plan", "net.onnx", "--costs", "analytic", "--json"))
@@ -197,7 +195,7 @@ def test_the_longest_header_is_the_librarys() -> None:
     ],
 )
 def test_a_file_whose_name_cannot_name_a_tensor_is_refused(
-    directory: Path, capsys: pytest.CaptureFixture[str], file: str, message: str
+    directory: Path, capsys: Capture, file: str, message: str
 ) -> None:
     try:
         np.save(file, IMAGE)
@@ -225,9 +223,7 @@ def test_a_path_with_a_nul_is_refused(act: Callable[[Any], object], suffix: str)
     )
 
 
-def test_an_output_whose_name_a_npz_file_would_cut_is_refused_before_it_runs(
-    directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_output_whose_name_a_npz_file_would_cut_is_refused_before_it_runs(directory: Path, capsys: Capture) -> None:
     np.save("image.npy", IMAGE)
     write_activations(IMAGE.shape, out="y\0b")
     command = ("run", "net.onnx", "--input", "image.npy", "--engine", "reference", "-o", "out.npz")

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 from inlay import cli
 from tests.support.network_runs import model_of, node
 
+Capture = pytest.CaptureFixture[str]
 INLAY = [sys.executable, "-m", "inlay"]
 IMAGE = np.random.default_rng(0).standard_normal((2, 3, 8, 8)).astype(np.float32)
 """An input of the classifier."""
@@ -19,20 +20,20 @@ WEIGHTS = np.random.default_rng(1).standard_normal((12, 3, 3, 3)).astype(np.floa
 """The weights of the classifier's convolution."""
 
 
-def outputs(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[str, str]:
+def outputs(capsys: Capture, *args: str) -> tuple[str, str]:
     """Return the text on both streams of a successful command."""
     assert cli.main(args) == 0
     return capsys.readouterr()
 
 
-def succeed(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+def succeed(capsys: Capture, *args: str) -> str:
     """Return the output of a successful command that prints no note."""
     out, err = outputs(capsys, *args)
     assert err == ""
     return out
 
 
-def complaint(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+def complaint(capsys: Capture, *args: str) -> str:
     """Return the error of a command that fails."""
     assert cli.main(args) == 2
     out, err = capsys.readouterr()
