@@ -25,7 +25,8 @@ pytestmark = [
 
 IMAGE = np.arange(2 * 17 * 5 * 4, dtype=np.float32).reshape(2, 17, 5, 4)
 MATRIX = np.array([[0, 0, 5, 0], [0, 0, 0, 0], [7, 0, 0, 0]], np.float32)
-UNSORTED = Memory(MemoryDesc.csr((3, 4), "f32", 2), [np.ones(2, np.float32), np.int32([3, 1]), np.int32([0, 0, 2, 2])])
+INDICES, POINTERS = np.array([3, 1], np.int32), np.array([0, 0, 2, 2], np.int32)
+UNSORTED = Memory(MemoryDesc.csr((3, 4), "f32", 2), [np.ones(2, np.float32), INDICES, POINTERS])
 each_type_of_whole_bytes = pytest.mark.parametrize(
     "data_type", [t for t in DATA_TYPES.values() if not t.is_sub_byte], ids=str
 )

@@ -39,6 +39,8 @@ def scattered(memory: Memory) -> npt.NDArray[Any]:
     values = memory.buffers[0][: desc.size].view(desc.data_type.dtype)
     dense = np.zeros(desc.dims, f"u{desc.data_type.itemsize}").view(desc.data_type.dtype)
     held = index_arrays(desc, memory.buffers)
+    if not desc.nnz:
+        return dense
     if desc.sparse_encoding == "csr":
         held = [np.repeat(np.arange(desc.dims[0]), np.diff(held[1])), held[0]]
     dense[tuple(held)] = values
@@ -210,7 +212,11 @@ def test_memory_is_writable_if_every_buffer_is() -> None:
 
 def test_values_of_4_bits_lie_one_in_a_byte() -> None:
     desc = MemoryDesc.coo((4,), "s4", 2)
-    for values in (np.array([-1, 3], ml_dtypes.int4), np.uint8([0xFF, 0x03]), np.uint8([0x0F, 0x03])):
+    for values in (
+        np.array([-1, 3], ml_dtypes.int4),
+        np.array([0xFF, 0x03], np.uint8),
+        np.array([0x0F, 0x03], np.uint8),
+    ):
         memory = Memory(desc, [values, np.array([1, 3], np.int32)])
         assert memory.unpack().astype(int).tolist() == [0, -1, 0, 3]
         assert to_dense(memory).buffer.tolist() == [0xF0, 0x30]

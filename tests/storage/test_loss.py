@@ -196,7 +196,9 @@ def test_little_memory_is_held_beside_the_tensor() -> None:
 @pytest.mark.parametrize("data_type", ["f32", "f16", "bf16"])
 def test_a_signaling_nan_is_counted_without_a_warning(tag: str, data_type: str) -> None:
     desc = MemoryDesc((2, 17), data_type, tag)
-    pattern = {"f32": np.uint32(0x7F800001), "f16": np.uint16(0x7C01), "bf16": np.uint16(0x7F81)}[data_type]
+    pattern = np.array(
+        {"f32": 0x7F800001, "f16": 0x7C01, "bf16": 0x7F81}[data_type], "u4" if data_type == "f32" else "u2"
+    )
     memory = Memory(desc, np.full(desc.size // pattern.itemsize, pattern).view(np.uint8))
     loss = count_loss("t", memory, DATA_TYPES["s8"])
     assert (loss.nonzero, loss.zeroed, loss.saturated) == (34, 34, 0)
