@@ -5,9 +5,9 @@ import resource
 import stat
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -48,6 +48,11 @@ def refusal() -> str:
     return str(caught.value)
 
 
+def others_may_write(directory: Path, above: Path) -> str:
+    text = f"the cache directory {directory} is in {above}, to which other users may write"
+    return f"{text}: chmod go-w {above}, or {REMEDY}"
+
+
 # Directories
 
 
@@ -64,10 +69,7 @@ def test_a_directory_that_others_could_exchange_is_not_used(
     monkeypatch.setattr(private_directory, "_is_private_group", lambda group: False)
     forget_memory(monkeypatch)
     assert cache.read_object(kept.stem) is None
-    assert refusal() == (
-        f"the cache directory {directory} is in {open_to_others}, to which other users may write: "
-        f"chmod go-w {open_to_others}, or {REMEDY}"
-    )
+    assert refusal() == others_may_write(directory, open_to_others)
     assert reorder_is_right()
     open_to_others.chmod(before)
     assert cache.read_object(kept.stem) is not None
@@ -87,7 +89,7 @@ def test_the_sticky_bit_and_a_group_of_one_protect_what_is_in_a_directory(
 def test_a_group_of_one_has_the_name_of_the_user_and_no_other_member(monkeypatch: pytest.MonkeyPatch) -> None:
     grp, pwd = pytest.importorskip("grp"), pytest.importorskip("pwd")
     user = pwd.getpwuid(os.geteuid())
-    for name, members, number, is_his in [
+    for name, members, number, is_private in [
         (user.pw_name, [], user.pw_gid, True),
         (user.pw_name, [user.pw_name], user.pw_gid, True),
         (user.pw_name, [user.pw_name, "eve"], user.pw_gid, False),
@@ -96,46 +98,37 @@ def test_a_group_of_one_has_the_name_of_the_user_and_no_other_member(monkeypatch
     ]:
         entry = grp.struct_group((name, "x", number, members))
         monkeypatch.setattr(grp, "getgrgid", lambda _, entry=entry: entry)
-        assert private_directory._is_private_group(number) is is_his
-
-    def unknown(_: int) -> None:
-        raise KeyError
-
-    monkeypatch.setattr(grp, "getgrgid", unknown)
+        assert private_directory._is_private_group(number) is is_private
+    monkeypatch.setattr(grp, "getgrgid", Mock(side_effect=KeyError))
     assert not private_directory._is_private_group(user.pw_gid)
 
 
 @needs_root
-def test_a_directory_in_one_of_another_user_is_not_used(directory: Path) -> None:
+@pytest.mark.parametrize(
+    ("is_parent", "text"),
+    [
+        (True, f"is in {{parent}}, which belongs to another user: {REMEDY}"),
+        (False, "belongs to another user, whose machine code is not run"),
+    ],
+)
+def test_a_directory_of_another_user_is_not_used(directory: Path, is_parent: bool, text: str) -> None:
     cache.write_object(KEY, b"code")
-    os.chown(directory.parent, OTHER, OTHER)
+    os.chown(directory.parent if is_parent else directory, OTHER, OTHER)
     assert cache.read_object(KEY) is None
-    assert refusal() == (
-        f"the cache directory {directory} is in {directory.parent}, which belongs to another user: {REMEDY}"
-    )
-
-
-@needs_root
-def test_a_directory_of_another_user_is_not_used(directory: Path) -> None:
-    cache.write_object(KEY, b"code")
-    os.chown(directory, OTHER, OTHER)
-    assert cache.read_object(KEY) is None
-    assert refusal() == f"the cache directory {directory} belongs to another user, whose machine code is not run"
+    assert refusal() == f"the cache directory {directory} {text.format(parent=directory.parent)}"
 
 
 def test_what_a_link_leads_to_is_checked(tmp_path: Path, directory: Path) -> None:
-    (tmp_path / "open").mkdir()
-    (tmp_path / "open").chmod(0o777)
-    (tmp_path / "open" / "real").mkdir(mode=0o700)
-    directory.symlink_to(tmp_path / "open" / "real")
-    assert refusal() == (
-        f"the cache directory {directory} is in {tmp_path / 'open'}, to which other users may write: "
-        f"chmod go-w {tmp_path / 'open'}, or {REMEDY}"
-    )
-    (tmp_path / "open").chmod(0o700)
+    above, real = tmp_path / "open", tmp_path / "open" / "real"
+    above.mkdir()
+    above.chmod(0o777)
+    real.mkdir(mode=0o700)
+    directory.symlink_to(real)
+    assert refusal() == others_may_write(directory, above)
+    above.chmod(0o700)
     cache.write_object(KEY, b"code")
     assert cache.read_object(KEY) == b"code"
-    assert (tmp_path / "open" / "real" / f"{KEY}.o").exists()
+    assert (real / f"{KEY}.o").exists()
 
 
 def test_directories_that_are_made_on_the_way_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +138,7 @@ def test_directories_that_are_made_on_the_way_are_private(tmp_path: Path, monkey
         cache.write_object(KEY, b"code")
     finally:
         os.umask(before)
-    made = [tmp_path / "one", tmp_path / "one" / "two", tmp_path / "one" / "two" / "three"]
+    made = [tmp_path / path for path in ("one", "one/two", "one/two/three")]
     assert [stat.S_IMODE(path.stat().st_mode) for path in made] == [0o700] * 3
     assert cache.read_object(KEY) == b"code"
 
@@ -187,67 +180,56 @@ def test_whoever_exchanges_the_directory_meanwhile_changes_nothing(tmp_path: Pat
 # Files
 
 
-def _fifo(path: Path) -> None:
-    os.mkfifo(path, 0o600)
-
-
-def _endless(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-def _writable_by_others(path: Path) -> None:
+def _write_sealed(path: Path, mode: int = 0o600) -> None:
     path.write_bytes(cache._digest(KEY, b"code") + b"code")
-    path.chmod(0o666)
+    path.chmod(mode)
 
 
-def _huge(path: Path) -> None:
-    with path.open("wb") as file:
-        file.truncate(1 << 40)
-
-
-def _directory(path: Path) -> None:
-    path.mkdir()
+def _make_huge(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 1 << 40)
 
 
 def _link_to_a_sound_one(path: Path) -> None:
     elsewhere = path.parents[2] / "elsewhere"
-    elsewhere.write_bytes(cache._digest(KEY, b"code") + b"code")
-    elsewhere.chmod(0o600)
+    _write_sealed(elsewhere)
     path.symlink_to(elsewhere)
 
 
-def _of_another_user(path: Path) -> None:
-    path.write_bytes(cache._digest(KEY, b"code") + b"code")
-    path.chmod(0o600)
+def _write_for_another_user(path: Path) -> None:
+    _write_sealed(path)
     os.chown(path, OTHER, OTHER)
 
 
-UNSOUND = [
-    _fifo,
-    _endless,
-    _writable_by_others,
-    _huge,
-    _directory,
-    _link_to_a_sound_one,
-    pytest.param(_of_another_user, marks=needs_root),
-]
+each_unsound_file = pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda path: os.mkfifo(path, 0o600), id="fifo"),
+        pytest.param(lambda path: path.symlink_to("/dev/zero"), id="endless"),
+        pytest.param(lambda path: _write_sealed(path, 0o666), id="writable by others"),
+        pytest.param(_make_huge, id="huge"),
+        pytest.param(Path.mkdir, id="directory"),
+        pytest.param(_link_to_a_sound_one, id="link to a sound one"),
+        pytest.param(_write_for_another_user, id="of another user", marks=needs_root),
+    ],
+)
 
 
-@pytest.mark.parametrize("make", UNSOUND)
+@each_unsound_file
 def test_a_file_that_is_not_ours_alone_is_as_good_as_none(directory: Path, make: Callable[[Path], None]) -> None:
     directory.mkdir(mode=0o700)
     path = directory / f"{KEY}.o"
     make(path)
     assert cache.read_object(KEY) is None
     cache.write_object(KEY, b"ours")
-    if make is _directory:
+    if path.is_dir():
         assert [entry.name for entry in directory.iterdir()] == [path.name]
         return
     assert cache.read_object(KEY) == b"ours"
     assert stat.S_IMODE(path.lstat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("make", UNSOUND)
+@each_unsound_file
 def test_every_reader_survives_such_a_file(
     directory: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
 ) -> None:
@@ -319,12 +301,10 @@ def test_a_sealed_object_that_llvm_cannot_load_is_compiled_again(
 PLAN = """
 import os, sys, resource, signal
 import inlay
-from onnx import TensorProto, helper
+from tests.support.network_runs import model_of, node
 
 def plan_graph(width):
-    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 8, width, 6]) for n in "xy"]
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], "relu")], "small", ends[:1], ends[1:])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = model_of([node("Relu", "x", "y")], {{"x": (1, 8, width, 6)}}, ["y"])
     return inlay.plan(inlay.load(model.SerializeToString()), costs="measured")
 
 plan_graph(6)  # so that everything is loaded: another user may not read this Python
@@ -373,10 +353,7 @@ def test_a_plan_is_made_without_a_directory_that_can_be_written(public_directory
 
 @pytest.mark.heavy
 def test_a_plan_is_made_where_no_file_may_be_written(public_directory: Path) -> None:
-    limit = textwrap.dedent("""
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    """)
+    limit = "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nresource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))"
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[1] != 0
     unsaved = plan_graph(public_directory, limit)
     assert unsaved == "" or unsaved.startswith(f"cannot write to the cache directory {public_directory}: ")

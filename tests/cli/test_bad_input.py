@@ -1,5 +1,6 @@
 """Wrong input: each prints one error, with its whole text, has exit code 2, and leaves all files unchanged."""
 
+import contextlib
 import json
 import os
 import pickle
@@ -10,7 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,9 +20,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-import inlay
-from inlay import MemoryDesc
 from inlay.cli import main
+from tests.support.command_line import IMAGE, INLAY, Capture, run_process, write_classifier, write_two
 from tests.support.paths import DATA
 
 
@@ -57,6 +57,22 @@ def make_files() -> None:
     Path("directory.npy").mkdir()
     Path("link.npy").symlink_to("a.npy")
     os.mkfifo("pipe.npy")
+    for name in ("b.npy", "b.safetensors"):
+        Path(name).write_text("an old output")
+    make_networks()
+
+
+def make_networks() -> None:
+    write_classifier()
+    write_classifier("fixed.onnx", 2)
+    write_two()
+    np.save("x.npy", IMAGE)
+    np.save("double.npy", IMAGE.astype(np.float64))
+    np.save("wide.npy", np.zeros((2, 5), np.float32))
+    Path("hard.npy").hardlink_to("x.npy")
+    Path("model.npy").symlink_to("net.onnx")
+    shutil.copy("net.onnx", "net.svg")
+    Path("link.svg").symlink_to("net.svg")
 
 
 def make_safetensors() -> None:
@@ -76,13 +92,18 @@ def make_safetensors() -> None:
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def made_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("files")
-    before = Path.cwd()
-    os.chdir(directory)
-    make_files()
-    yield directory
-    os.chdir(before)
+    with contextlib.chdir(directory):
+        make_files()
+    return directory
+
+
+@pytest.fixture
+def files(made_files: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory, which has the files that the mistakes name."""
+    monkeypatch.chdir(made_files)
+    return made_files
 
 
 def state(directory: Path) -> dict[str, tuple[int, int, int]]:
@@ -100,140 +121,16 @@ def read_mistakes() -> list[Mistake]:
 MISTAKES = read_mistakes()
 
 
-def test_there_are_more_than_forty_mistakes_and_each_is_another() -> None:
+def test_each_of_the_mistakes_is_another() -> None:
     assert len({tuple(m.arguments) for m in MISTAKES}) == len(MISTAKES) == len({m.name for m in MISTAKES}) > 40
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
-def test_a_mistake_gives_one_clear_error(
-    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, mistake: Mistake
-) -> None:
-    monkeypatch.delenv("INLAY_DEBUG", raising=False)
+def test_a_mistake_gives_one_clear_error_and_leaves_every_file(files: Path, capsys: Capture, mistake: Mistake) -> None:
     before = state(files)
     assert main(mistake.arguments) == 2
     assert capsys.readouterr() == ("", f"{mistake.text}\n")
     assert state(files) == before
-
-
-class ApiMistake(NamedTuple):
-    """A call that is refused."""
-
-    name: str
-    """Name of the mistake, used as the test's id."""
-    call: Callable[[], object]
-    """The call."""
-    error: type[inlay.InlayError]
-    """Its class."""
-    text: str
-    """Its whole text."""
-
-
-SQUARE = MemoryDesc((4, 4), "f32", "ab")
-TURNED = MemoryDesc((4, 4), "f32", "ba")
-
-API_MISTAKES = [
-    ApiMistake(
-        "overlapping strides",
-        lambda: MemoryDesc((4, 4), "f32", strides=(3, 1)),
-        inlay.InvalidArguments,
-        "stride 3 of axis 0 (a) is too small: axis 1 (b) inside it reaches 4, so 4 is the least",
-    ),
-    ApiMistake(
-        "float dim",
-        lambda: MemoryDesc((2.5, 3), "f32", "ab"),  # type: ignore[arg-type]
-        inlay.InvalidArguments,
-        "dims[0] is 2.5: entries are integers",
-    ),
-    ApiMistake(
-        "float stride",
-        lambda: MemoryDesc((2, 3), "f32", strides=(3.0, 1)),  # type: ignore[arg-type]
-        inlay.InvalidArguments,
-        "strides[0] is 3.0: entries are integers",
-    ),
-    ApiMistake(
-        "missing data type",
-        lambda: MemoryDesc((2, 3)),
-        inlay.InvalidArguments,
-        "data_type is missing: give one such as 'f32'",
-    ),
-    ApiMistake(
-        "too few strides",
-        lambda: MemoryDesc((2, 3), "f32", strides=(1,)),
-        inlay.InvalidArguments,
-        "2 dims need as many strides, not 1: (1,)",
-    ),
-    ApiMistake(
-        "buffer too small",
-        lambda: inlay.Memory(SQUARE, np.zeros(15, np.float32)),
-        inlay.InvalidArguments,
-        "buffer of 60 bytes is too small: MemoryDesc((4, 4), 'f32', 'ab') reaches 64 bytes",
-    ),
-    ApiMistake(
-        "buffer of another type",
-        lambda: inlay.Memory(SQUARE, np.zeros(16, np.int32)),
-        inlay.InvalidArguments,
-        "buffer holds int32, the descriptor f32 (float32): convert values with astype, "
-        "or pass the bits as they are with view('u1')",
-    ),
-    ApiMistake(
-        "buffer with gaps",
-        lambda: inlay.Memory(SQUARE, np.zeros(64, np.float32)[::2]),
-        inlay.InvalidArguments,
-        (
-            "buffer of shape (32,) and byte strides (8,) is not contiguous: wrap the array it is a view of, or "
-            "move its elements with inlay.pack"
-        ),
-    ),
-    ApiMistake(
-        "no buffer",
-        lambda: inlay.Memory(SQUARE, 7),
-        inlay.InvalidArguments,
-        (
-            "buffer of type int cannot be wrapped (it has neither the buffer protocol, nor __array_interface__, "
-            "nor DLPack): pass a NumPy array or bytes"
-        ),
-    ),
-    ApiMistake(
-        "read-only destination",
-        lambda: inlay.reorder(inlay.Memory(SQUARE), TURNED, out=inlay.Memory(TURNED, bytes(64))),
-        inlay.InvalidArguments,
-        "the destination is read-only: give a writable buffer, or none to have one allocated",
-    ),
-    ApiMistake(
-        "other dims",
-        lambda: inlay.reorder(inlay.Memory(SQUARE), MemoryDesc((4, 5), "f32", "ba")),
-        inlay.InvalidArguments,
-        "a reorder keeps the dims: source (4, 4), destination (4, 5)",
-    ),
-    ApiMistake(
-        "wrong number of letters in pack",
-        lambda: inlay.pack(np.zeros((2, 3), np.float32), "nchw"),
-        inlay.InvalidArguments,
-        "format nchw (abcd) places 4 axes, but dims (2, 3) are 2: give 4 dims, or a format of 2 letters such as ab",
-    ),
-    ApiMistake(
-        "scalar in pack",
-        lambda: inlay.pack(np.float32(3), "a"),
-        inlay.InvalidArguments,
-        "array is a scalar, which has no axes to place: give it one with reshape(1)",
-    ),
-]
-
-
-@pytest.mark.parametrize("mistake", API_MISTAKES, ids=lambda mistake: mistake.name)
-def test_a_mistake_in_a_call_gives_one_clear_error(mistake: ApiMistake) -> None:
-    with pytest.raises(mistake.error) as caught:
-        mistake.call()
-    assert str(caught.value) == mistake.text
-
-
-def in_process(
-    directory: Path, arguments: list[str], prepare: Callable[[], None] | None = None
-) -> tuple[int, str, str]:
-    """Exit code, output and errors of the command in a process of its own."""
-    call = [sys.executable, "-m", "inlay", *arguments]
-    done = subprocess.run(call, capture_output=True, text=True, check=False, cwd=directory, preexec_fn=prepare)
-    return done.returncode, done.stdout, done.stderr
 
 
 def test_a_file_beyond_the_size_limit_leaves_nothing(tmp_path: Path) -> None:
@@ -243,7 +140,7 @@ def test_a_file_beyond_the_size_limit_leaves_nothing(tmp_path: Path) -> None:
 
     np.save(tmp_path / "a.npy", np.zeros((64, 17, 16, 16), np.float32))
     arguments = ["convert", "a.npy", "-o", "b.safetensors", "--to", "nChw16c"]
-    assert in_process(tmp_path, arguments, limit_size) == (
+    assert run_process([*INLAY, *arguments], preexec_fn=limit_size) == (
         2,
         "",
         "error: cannot write b.safetensors: it passes the size limit of this process or file system; "
@@ -268,7 +165,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, small_disk: Path) -> No
     np.save(tmp_path / "a.npy", np.zeros((64, 17, 16, 16), np.float32))
     (small_disk / "b.safetensors").write_text("old")
     arguments = ["convert", "a.npy", "-o", "disk/b.safetensors", "--to", "nChw16c"]
-    assert in_process(tmp_path, arguments) == (
+    assert run_process([*INLAY, *arguments]) == (
         2,
         "",
         "error: cannot write disk/b.safetensors: the disk is full; free space or write elsewhere\n",
@@ -276,7 +173,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, small_disk: Path) -> No
     assert {p.name: p.read_text() for p in small_disk.iterdir()} == {"b.safetensors": "old"}
 
 
-def test_a_directory_that_may_not_be_written_stays_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_that_may_not_be_written_stays_as_it_is(capsys: Capture) -> None:
     user = os.geteuid()
     with tempfile.TemporaryDirectory() as directory:
         source, target = Path(directory, "a.npy"), Path(directory, "locked", "b.safetensors")
@@ -293,35 +190,23 @@ def test_a_directory_that_may_not_be_written_stays_as_it_is(capsys: pytest.Captu
         finally:
             os.seteuid(user)
         assert list(target.parent.iterdir()) == []
-    assert code == 2
-    assert capsys.readouterr() == (
+    assert (code, *capsys.readouterr()) == (
+        2,
         "",
         f"error: cannot write {target}: permission denied; check who may use it\n",
     )
 
 
-def test_a_full_device_under_the_output_is_an_error_in_words() -> None:
-    call = [sys.executable, "-m", "inlay", "names"]
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full device")
+@pytest.mark.parametrize("options", [[], ["-u"]])
+def test_a_full_device_under_the_output_is_an_error_in_words(options: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(call, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr) == (
-        2,
-        "error: cannot write the output: the disk is full; free space or write elsewhere\n",
-    )
+        code, _, err = run_process([sys.executable, *options, "-m", "inlay", "names"], stdout=full)
+    assert (code, err) == (2, "error: cannot write the output: the disk is full; free space or write elsewhere\n")
 
 
-def test_no_mistake_shows_a_traceback_in_a_process_of_its_own(files: Path) -> None:
+@pytest.mark.usefixtures("files")
+def test_no_mistake_shows_a_traceback_in_a_process_of_its_own() -> None:
     for name in ("wrong number of letters", "truncated safetensors", "output is the input", "missing --to"):
         mistake = next(m for m in MISTAKES if m.name == name)
-        assert in_process(files, mistake.arguments) == (2, "", f"{mistake.text}\n")
-
-
-def test_an_old_output_survives_every_mistake(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for target in ("b.npy", "b.safetensors"):
-        (files / target).write_text("old")
-    for mistake in MISTAKES:
-        main(mistake.arguments)
-    capsys.readouterr()
-    for target in ("b.npy", "b.safetensors"):
-        assert (files / target).read_text() == "old"
-        (files / target).unlink()
+        assert run_process([*INLAY, *mistake.arguments]) == (2, "", f"{mistake.text}\n")

@@ -1,59 +1,35 @@
 """The command line: output, exit codes, and files."""
 
 import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from inlay import __version__, cli, storage
+from inlay import __version__
+from inlay.descriptor import MemoryDesc
+from inlay.memory import pack
 from inlay.notation.format_tag import ALIASES, ENUMERATED
 from inlay.render import show
-from inlay.storage import ConversionPlan, convert, open_memories
-
-INLAY = [sys.executable, "-m", "inlay"]
-
-
-@pytest.fixture(autouse=True)
-def _in_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("INLAY_DEBUG", raising=False)
+from inlay.storage import open_memories
+from tests.support.command_line import INLAY, Capture, run_process, succeed
 
 
-def run(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    """Return the output of a successful command."""
-    assert cli.main(args) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    return out
-
-
-def command(*args: str, **options: str) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own."""
-    env = os.environ | options
-    return subprocess.run([*INLAY, *args], capture_output=True, text=True, env=env, check=False)
-
-
-def test_show_prints_the_picture_of_the_library(capsys: pytest.CaptureFixture[str]) -> None:
-    from inlay.descriptor import MemoryDesc
-
-    out = run(capsys, "show", "nChw4c", "1x3x2x3", "--offsets", "--dtype", "bf16")
+def test_show_prints_the_picture_of_the_library(capsys: Capture) -> None:
+    out = succeed(capsys, "show", "nChw4c", "1x3x2x3", "--offsets", "--dtype", "bf16")
     assert out == f"{show(MemoryDesc((1, 3, 2, 3), 'bf16', 'nChw4c'), offsets=True)}\n"
     assert out.startswith("nChw4c (aBcd4b), 1 x 3 x 2 x 3 of bf16\n")
 
 
-def test_show_writes_an_svg_file(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "show", "ab", "2,3", "--svg", "a.svg") == "wrote a.svg\n"
+def test_show_writes_an_svg_file(capsys: Capture) -> None:
+    assert succeed(capsys, "show", "ab", "2,3", "--svg", "a.svg") == "wrote a.svg\n"
     assert Path("a.svg").read_text().startswith("<svg ")
 
 
-def test_offset_explains_the_digits(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "offset", "OIhw4i16o4i", "33x17x3x3", "20,13,1,2", "--dtype", "s8") == (
+def test_offset_explains_the_digits(capsys: Capture) -> None:
+    assert succeed(capsys, "offset", "OIhw4i16o4i", "33x17x3x3", "20,13,1,2", "--dtype", "s8") == (
         "s8:p:blocked:ABcd4b16a4b::f0, 33x17x3x3 padded to 48x32x3x3\n"
         "  o = 20 = 1,4      1 * 4608 + 4 * 4             4624\n"
         "  i = 13 = 0,3,1    0 * 2304 + 3 * 64 + 1 * 1     193\n"
@@ -63,112 +39,59 @@ def test_offset_explains_the_digits(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def test_names_lists_every_enumerated_tag_and_alias(capsys: pytest.CaptureFixture[str]) -> None:
-    words = set(run(capsys, "names").split())
+def test_names_lists_every_enumerated_tag_and_alias(capsys: Capture) -> None:
+    words = set(succeed(capsys, "names").split())
     assert set(ENUMERATED) <= words
     assert set(ALIASES) <= words
 
 
-def test_names_takes_a_pattern_and_lists_types(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "names", "nChw16c") == "aBcd16b              nChw16c gOiw16o\n"
-    assert run(capsys, "names", "--types", "bf*") == "bf16     16 bits  float     bfloat16\n"
+def test_names_takes_a_pattern_and_lists_types(capsys: Capture) -> None:
+    assert succeed(capsys, "names", "nChw16c") == "aBcd16b              nChw16c gOiw16o\n"
+    assert succeed(capsys, "names", "--types", "bf*") == "bf16     16 bits  float     bfloat16\n"
 
 
-def test_convert_there_and_back_is_the_original(capsys: pytest.CaptureFixture[str]) -> None:
-    tensors = {"conv1.weight": np.arange(33 * 17 * 9, dtype=np.float32).reshape(33, 17, 3, 3), "bias": np.ones(3, "f4")}
-    save_file(tensors, "w.safetensors", {"format": "pt"})
-    out = run(capsys, "convert", "w.safetensors", "-o", "p.safetensors", "--to", "conv*.weight=OIhw16i16o")
+def test_convert_reports_what_it_wrote(capsys: Capture) -> None:
+    save_file({"conv1.weight": np.zeros((33, 17, 3, 3), np.float32), "bias": np.ones(3, np.float32)}, "w.safetensors")
+    out = succeed(capsys, "convert", "w.safetensors", "-o", "p.safetensors", "--to", "conv*.weight=OIhw16i16o")
     assert out.startswith("wrote p.safetensors: 1 of 2 tensors converted, 55.3 kB in ")
-    run(capsys, "convert", "p.safetensors", "-o", "b.safetensors", "--to", "plain")
-    back = open_memories("b.safetensors")
-    assert {name: memory.unpack().tobytes() for name, memory in back.items()} == {
-        name: array.tobytes() for name, array in tensors.items()
-    }
+    assert open_memories("p.safetensors")["conv1.weight"].desc.tag == "ABcd16b16a"
 
 
-def test_convert_takes_from_dims_and_dtype(capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_takes_from_dims_and_dtype(capsys: Capture) -> None:
     array = np.arange(2 * 17 * 3 * 5, dtype=np.float32).reshape(2, 17, 3, 5)
-    memory = np.zeros((2, 2, 3, 5, 16), np.float32)
-    for c in range(17):
-        memory[:, c // 16, :, :, c % 16] = array[:, c]
-    np.save("m.npy", memory.reshape(-1))
+    np.save("m.npy", pack(array, "nChw16c").buffer.view(np.float32))
     arguments = ("--from", "nChw16c", "--dims", "2x17x3x5", "--to", "plain", "--dtype", "s32")
-    run(capsys, "convert", "m.npy", "-o", "a.npy", *arguments)
+    succeed(capsys, "convert", "m.npy", "-o", "a.npy", *arguments)
     assert np.array_equal(np.load("a.npy"), array.astype(np.int32))
 
 
-def test_a_dry_run_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_writes_nothing(capsys: Capture) -> None:
     np.save("a.npy", np.zeros((2, 17, 5, 4), np.float32))
-    out = run(capsys, "convert", "a.npy", "-o", "p.safetensors", "--to", "nChw16c", "--dry-run")
+    out = succeed(capsys, "convert", "a.npy", "-o", "p.safetensors", "--to", "nChw16c", "--dry-run")
     assert out == "a: 2x17x5x4, f32::blocked:abcd::f0 -> f32:p:blocked:aBcd16b::f0, 2720 -> 5120 bytes\n"
     assert [p.name for p in Path().iterdir()] == ["a.npy"]
 
 
-def test_an_existing_output_is_replaced(capsys: pytest.CaptureFixture[str]) -> None:
-    np.save("a.npy", np.arange(6, dtype=np.int32).reshape(2, 3))
-    Path("b.safetensors").write_text("old")
-    run(capsys, "convert", "a.npy", "-o", "b.safetensors", "--to", "ba")
-    assert np.array_equal(open_memories("b.safetensors")["a"].unpack(), np.load("a.npy"))
-
-
 @pytest.mark.parametrize("words", [["--help"], ["show", "-h"], ["offset", "-h"], ["convert", "-h"], ["names", "-h"]])
-def test_help_names_every_argument_and_has_an_example(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
-    out = run(capsys, *words)
+def test_help_names_every_argument_and_has_an_example(capsys: Capture, words: list[str]) -> None:
+    out = succeed(capsys, *words)
     assert out.startswith("Usage: inlay ")
     assert words == ["--help"] or f"inlay {words[0]} " in out.split("\n", 1)[1]
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "--version") == f"inlay {__version__}\n"
-
-
-def test_an_interrupt_ends_with_130_and_nothing_half_written(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(plan: ConversionPlan, _: object, **options: Any) -> None:
-        def stop(written: int) -> None:
-            assert written > 0
-            os.kill(os.getpid(), signal.SIGINT)
-
-        convert(plan, stop, **options)
-
-    monkeypatch.setattr(storage, "convert", interrupted)
-    np.save("a.npy", np.zeros((2, 17, 5, 4), np.float32))
-    # A shell starts what it puts in the background with interrupts ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        assert cli.main(["convert", "a.npy", "-o", "p.safetensors", "--to", "nChw16c"]) == 130
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert [p.name for p in Path().iterdir()] == ["a.npy"]
-    assert capsys.readouterr() == ("", "")
-
-
-def test_sigterm_leaves_nothing_half_written() -> None:
-    np.save("a.npy", np.zeros((2, 17, 5, 4), np.float32))
-    code = (
-        "import os, signal, sys\n"
-        "from inlay import cli, storage\n"
-        "convert = storage.convert\n"
-        "storage.convert = lambda plan, _, **options: convert(plan, lambda n: os.kill(os.getpid(), signal.SIGTERM))\n"
-        "sys.exit(cli.main())\n"
-    )
-    arguments = ["convert", "a.npy", "-o", "p.safetensors", "--to", "nChw16c"]
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGTERM, "", "")
-    assert [p.name for p in Path().iterdir()] == ["a.npy"]
+def test_version(capsys: Capture) -> None:
+    assert succeed(capsys, "--version") == f"inlay {__version__}\n"
 
 
 def test_a_reader_that_stops_early_ends_the_command_without_a_word() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
-    call = [*INLAY, "names"]
-    done = subprocess.run(call, stdout=write_end, stderr=subprocess.PIPE, text=True, check=False)
+    code, _, err = run_process([*INLAY, "names"], stdout=write_end)
     os.close(write_end)
-    assert (done.returncode, done.stderr) == (1, "")
+    assert (code, err) == (1, "")
 
 
-def test_a_defect_is_reported_in_words_and_with_a_traceback_only_on_request() -> None:
+def test_a_defect_is_reported_in_words_and_with_a_traceback_only_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
         "import sys\n"
         "from inlay import cli, storage\n"
@@ -177,17 +100,18 @@ def test_a_defect_is_reported_in_words_and_with_a_traceback_only_on_request() ->
         "sys.exit(cli.main())\n"
     )
     call = [sys.executable, "-c", code, "convert", "a.npy", "-o", "b.npy", "--to", "plain"]
-    quiet = subprocess.run(call, capture_output=True, text=True, check=False)
-    loud = subprocess.run(call, capture_output=True, text=True, check=False, env=os.environ | {"INLAY_DEBUG": "1"})
-    assert quiet.returncode == 1
-    assert quiet.stderr == (
+    assert run_process(call) == (
+        1,
+        "",
         "internal error: AssertionError: impossible\n"
-        "this is a defect of Inlay, please report it; INLAY_DEBUG=1 shows where it happened\n"
+        "this is a defect of Inlay, please report it; INLAY_DEBUG=1 shows where it happened\n",
     )
-    assert loud.stderr.startswith("Traceback ")
+    monkeypatch.setenv("INLAY_DEBUG", "1")
+    assert run_process(call)[2].startswith("Traceback ")
 
 
-def test_debug_keeps_the_traceback_of_an_error() -> None:
-    done = command("show", "nchw", "2x3", INLAY_DEBUG="1")
-    assert done.stderr.startswith("Traceback ")
-    assert done.stderr.splitlines()[-1].startswith("inlay.errors.InvalidArguments: ")
+def test_debug_keeps_the_traceback_of_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INLAY_DEBUG", "1")
+    err = run_process([*INLAY, "show", "nchw", "2x3"])[2]
+    assert err.startswith("Traceback ")
+    assert err.splitlines()[-1].startswith("inlay.errors.InvalidArguments: ")

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inlay import cli, load, plan
+from inlay import load, plan
 from inlay.cli.application import MeasurementProgress
 from inlay.engines import onednn
 from inlay.engines.onednn.library import install_command, load_library
@@ -18,22 +18,19 @@ from inlay.errors import MissingExtra
 from inlay.graph.costs import CostSources, analytic, measured
 from inlay.graph.plan import _effective_tier
 from inlay.primitives import engine, set_engine
-from tests.cli.test_networks import IMAGE, complaint, succeed, write_classifier
+from tests.support.command_line import IMAGE, Capture, complaint, outputs, succeed, write_classifier
 
 NO_ENGINE = f"no oneDNN is installed: {install_command()}"
-ALL = re.compile(r"measured [0-9]+ kernels and reorders in [0-9.]+ s; they are remembered\n")
 
 
 pytestmark = pytest.mark.usefixtures("quiet_machine")
 
 
 @pytest.fixture(autouse=True)
-def _model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _model(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A directory with a model and its input; an empty cache; and nobody chose an engine yet."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
-    for name in ("INLAY_DEBUG", "INLAY_ENGINE"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("INLAY_CACHE_DIR", str(directory / "cache"))
+    monkeypatch.delenv("INLAY_ENGINE", raising=False)
     write_classifier(batch=2)
     np.save("x.npy", IMAGE)
     set_engine(None)
@@ -42,47 +39,55 @@ def _model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No library of oneDNN is found."""
+def no_engine(monkeypatch: pytest.MonkeyPatch) -> str:
+    """No library of oneDNN is found; return the reason."""
 
     def refuse() -> None:
         raise MissingExtra(NO_ENGINE)
 
     monkeypatch.setattr(onednn, "load_library", refuse)
     monkeypatch.delitem(engine._engines, "onednn", raising=False)
+    return NO_ENGINE
 
 
 @pytest.fixture
-def needs_engine() -> None:
-    try:
-        load_library()
-    except MissingExtra as reason:
-        pytest.skip(str(reason))
+def needs_engine(has_engine: bool) -> None:
+    if not has_engine:
+        pytest.skip("no oneDNN")
 
 
 @pytest.fixture
 def wrong_path(monkeypatch: pytest.MonkeyPatch) -> str:
-    """INLAY_ONEDNN names what does not exist; what is wrong with that."""
+    """INLAY_ONEDNN names what does not exist; return the reason."""
     monkeypatch.setattr(onednn, "load_library", load_library.__wrapped__)
     monkeypatch.delitem(engine._engines, "onednn", raising=False)
     monkeypatch.setenv("INLAY_ONEDNN", "/nowhere/lib")
     return "INLAY_ONEDNN is '/nowhere/lib', which does not exist: give a libdnnl.so of version 3, or unset INLAY_ONEDNN"
 
 
-def outputs(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[str, str]:
-    """Return the text on both streams of a successful command."""
-    assert cli.main(args) == 0
-    return capsys.readouterr()
+@pytest.fixture
+def chosen_reference(monkeypatch: pytest.MonkeyPatch) -> str:
+    """INLAY_ENGINE chooses the reference engine; return the reason."""
+    monkeypatch.setenv("INLAY_ENGINE", "reference")
+    return "INLAY_ENGINE is 'reference'"
 
 
 # Without an engine
 
 
+@pytest.mark.parametrize("fixture", ["no_engine", "wrong_path", "chosen_reference"])
+def test_a_line_says_why_onednn_does_not_compute(capsys: Capture, request: pytest.FixtureRequest, fixture: str) -> None:
+    why = request.getfixturevalue(fixture)
+    assert outputs(capsys, "plan", "net.onnx")[1] == f"note: costs are analytic, since {why}\n"
+    out, err = outputs(capsys, "run", "net.onnx", "-i", "x.npy")
+    assert re.search(r"\nran in [0-9.]+ ms with reference, .* by analytic costs\n$", out)
+    assert err == f"note: NumPy computes, far slower than oneDNN, since {why}\n"
+
+
 @pytest.mark.usefixtures("no_engine")
-def test_without_onednn_a_plan_has_analytic_costs_and_a_line_says_why(capsys: pytest.CaptureFixture[str]) -> None:
-    out, err = outputs(capsys, "plan", "net.onnx", "--json")
+def test_without_onednn_a_plan_has_analytic_costs_and_a_line_says_why(capsys: Capture) -> None:
+    out, _ = outputs(capsys, "plan", "net.onnx", "--json")
     assert (json.loads(out)["costs"], json.loads(out)["sources"]) == ("analytic", None)
-    assert err == f"note: costs are analytic, since {NO_ENGINE}\n"
     out, err = outputs(capsys, "plan", "net.onnx", "--json", "--costs", "probed")
     assert json.loads(out)["costs"] == "probed"
     assert err == f"note: costs are those of NumPy, since {NO_ENGINE}\n"
@@ -91,31 +96,8 @@ def test_without_onednn_a_plan_has_analytic_costs_and_a_line_says_why(capsys: py
 
 
 @pytest.mark.usefixtures("no_engine")
-def test_without_onednn_numpy_runs_the_network_and_a_line_says_why(capsys: pytest.CaptureFixture[str]) -> None:
-    out, err = outputs(capsys, "run", "net.onnx", "-i", "x.npy")
-    assert re.search(r"\nran in [0-9.]+ ms with reference, .* by analytic costs\n$", out)
-    assert err == f"note: NumPy computes, far slower than oneDNN, since {NO_ENGINE}\n"
-
-
-def test_a_wrong_path_in_the_environment_is_named(capsys: pytest.CaptureFixture[str], wrong_path: str) -> None:
-    assert outputs(capsys, "plan", "net.onnx")[1] == f"note: costs are analytic, since {wrong_path}\n"
-    _, err = outputs(capsys, "run", "net.onnx", "-i", "x.npy")
-    assert err == f"note: NumPy computes, far slower than oneDNN, since {wrong_path}\n"
-    assert complaint(capsys, "plan", "net.onnx", "--engine", "onednn") == wrong_path
-
-
-def test_the_reference_engine_of_the_environment_is_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("INLAY_ENGINE", "reference")
-    assert outputs(capsys, "plan", "net.onnx")[1] == "note: costs are analytic, since INLAY_ENGINE is 'reference'\n"
-    _, err = outputs(capsys, "run", "net.onnx", "-i", "x.npy")
-    assert err == "note: NumPy computes, far slower than oneDNN, since INLAY_ENGINE is 'reference'\n"
-
-
-@pytest.mark.usefixtures("no_engine")
 def test_without_onednn_nothing_is_timed_unless_numpy_is_chosen(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert complaint(capsys, "bench", "net.onnx") == (
         f"{NO_ENGINE}\n(in its place NumPy would be timed, far slower: choose the engine 'reference' to see that)"
@@ -127,16 +109,17 @@ def test_without_onednn_nothing_is_timed_unless_numpy_is_chosen(
     assert "analytic costs, the reference engine" in succeed(capsys, *command)
 
 
-def test_a_wrong_path_in_the_environment_is_no_missing_engine(
-    capsys: pytest.CaptureFixture[str], wrong_path: str
+def test_a_wrong_path_in_the_environment_is_refused_where_onednn_has_to_compute(
+    capsys: Capture, wrong_path: str
 ) -> None:
+    assert complaint(capsys, "plan", "net.onnx", "--engine", "onednn") == wrong_path
     assert complaint(capsys, "bench", "net.onnx").splitlines()[0] == wrong_path
 
 
 # The option
 
 
-def test_the_engine_that_is_named_computes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_engine_that_is_named_computes(capsys: Capture) -> None:
     out = succeed(capsys, "run", "net.onnx", "-i", "x.npy", "--engine", "reference")
     assert " ms with reference, " in out
     found = json.loads(succeed(capsys, "plan", "net.onnx", "--engine", "reference", "--costs", "probed", "--json"))
@@ -144,52 +127,10 @@ def test_the_engine_that_is_named_computes(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.usefixtures("needs_engine")
-def test_the_option_goes_before_the_environment(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_option_goes_before_the_environment(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INLAY_ENGINE", "reference")
     out = succeed(capsys, "run", "net.onnx", "-i", "x.npy", "--engine", "onednn", "--costs", "probed")
     assert " ms with onednn " in out
-
-
-@pytest.mark.parametrize(
-    ("command", "text"),
-    [
-        (
-            ["plan", "net.onnx", "--engine", "mkl"],
-            "there is no engine 'mkl': give one of 'onednn', 'inlay', 'reference'",
-        ),
-        (
-            ["bench", "net.onnx", "--engine", "mkl"],
-            "there is no engine 'mkl': give one of 'onednn', 'inlay', 'reference'",
-        ),
-        (
-            ["run", "net.onnx", "-i", "x.npy", "--engine", "mkl"],
-            "there is no engine 'mkl': give one of 'onednn', 'inlay', 'reference'",
-        ),
-        (
-            ["plan", "net.onnx", "--engine", "reference", "--isa", "avx2"],
-            "--engine reference computes on this machine, and --isa plans for another one: leave one of them out",
-        ),
-        (
-            ["plan", "net.onnx", "--engine", "reference", "--threads", "2"],
-            "--engine reference computes on this machine, and --threads plans for another one: leave one of them out",
-        ),
-        (
-            ["bench", "ab", "ba", "8x8", "--engine", "reference"],
-            "--engine is for a network, and a reorder is given: leave it out",
-        ),
-        (
-            ["bench", "net.onnx", "--engine", "reference", "--seconds", "1"],
-            "--seconds is for measuring, and costs are analytic here: leave it out",
-        ),
-        (["bench", "net.onnx", "--costs", "guessed"], "--costs is 'guessed': give measured, probed, analytic"),
-    ],
-)
-def test_an_engine_that_makes_no_sense_is_refused(
-    capsys: pytest.CaptureFixture[str], command: list[str], text: str
-) -> None:
-    assert complaint(capsys, *command) == text
 
 
 def test_a_plan_is_compiled_for_the_engine_that_it_was_made_for() -> None:
@@ -223,7 +164,7 @@ def test_a_plan_is_called_measured_if_the_time_of_one_of_its_steps_is() -> None:
 
 @pytest.mark.usefixtures("needs_engine")
 @pytest.mark.parametrize("command", [["plan"], ["run", "-i", "x.npy"]])
-def test_without_time_nothing_is_called_measured(capsys: pytest.CaptureFixture[str], command: list[str]) -> None:
+def test_without_time_nothing_is_called_measured(capsys: Capture, command: list[str]) -> None:
     out, err = outputs(capsys, *command, "net.onnx", "--seconds", "0")
     match = re.fullmatch(
         r"estimated ([0-9]+) of \1 kernels and reorders by a model: no time was left to measure them \(--seconds\)\n",
@@ -253,7 +194,7 @@ def _fill_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.usefixtures("needs_engine")
 @pytest.mark.parametrize("spoil", [_make_a_file, _fill_the_disk])
 def test_a_cache_that_cannot_be_written_stops_no_plan(
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capture,
     monkeypatch: pytest.MonkeyPatch,
     spoil: Callable[[Path, pytest.MonkeyPatch], str],
 ) -> None:
@@ -269,11 +210,10 @@ def test_a_cache_that_cannot_be_written_stops_no_plan(
 
 
 @pytest.mark.usefixtures("needs_engine")
-def test_bench_tells_how_much_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    command = ("bench", "net.onnx", "--rounds", "1", "--peers", "", "--json")
-    out, err = outputs(capsys, *command)
+def test_bench_tells_how_much_was_measured(capsys: Capture) -> None:
+    out, err = outputs(capsys, "bench", "net.onnx", "--rounds", "1", "--peers", "", "--json")
     first = json.loads(out)["sources"]
-    assert ALL.fullmatch(err)
+    assert re.fullmatch(r"measured [0-9]+ kernels and reorders in [0-9.]+ s; they are remembered\n", err)
     assert (first["measured"] > 0, first["remembered"], first["unsaved"]) == (True, 0, None)
 
 
@@ -290,6 +230,6 @@ def test_bench_tells_how_much_was_measured(capsys: pytest.CaptureFixture[str]) -
         ),
     ],
 )
-def test_lines_on_what_was_measured(capsys: pytest.CaptureFixture[str], sources: CostSources | None, text: str) -> None:
+def test_lines_on_what_was_measured(capsys: Capture, sources: CostSources | None, text: str) -> None:
     MeasurementProgress().report(sources)
     assert capsys.readouterr() == ("", text)

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 from safetensors.numpy import load_file, save_file
 
 import inlay
@@ -21,6 +20,8 @@ from inlay.errors import FileError, printable, printable_lines
 from inlay.files import atomic_write, find_abandoned
 from inlay.layout import Axis, Digit, Layout
 from inlay.storage import open_memories
+from tests.support.command_line import Capture, complaint, outputs, run_process, succeed, write_activations
+from tests.support.refusals import raises_exactly
 
 HOSTILE = "n\x1b]0;title\x07\r\nwrote x\x00\ufffe\u202e\x9b31m\ud800"
 IMAGE = np.arange(2 * 17 * 5 * 4, dtype=np.float32).reshape(2, 17, 5, 4)
@@ -29,54 +30,44 @@ unix = pytest.mark.skipif(os.name != "posix", reason="signals and descriptors ar
 
 
 @pytest.fixture(autouse=True)
-def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("INLAY_DEBUG", raising=False)
+def directory(directory: Path) -> Path:
+    """The current directory, which has an image."""
     np.save("a.npy", IMAGE)
-    return tmp_path
+    return directory
 
 
-def program(code: str, *args: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """A program of its own, with these arguments."""
-    call = [sys.executable, "-c", textwrap.dedent(code), *args]
-    return subprocess.run(call, capture_output=True, text=True, check=False, timeout=120, **options)
-
-
-def complaint(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    """The error of a command that fails."""
-    assert cli.main(args) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    return str(err)
+def run_program(code: str, *args: str) -> tuple[int, str | None, str]:
+    """Return exit code, output and errors of Python code with these arguments."""
+    return run_process([sys.executable, "-c", textwrap.dedent(code), *args])
 
 
 # Signals
 
 WHILE_CONVERTING = """
     import os, signal, sys
+    action, number = (getattr(signal, sys.argv.pop(1)) for _ in range(2))
+    signal.signal(number, action)
     from inlay import cli, storage
     convert = storage.convert
-    number = getattr(signal, sys.argv.pop(1))
     storage.convert = lambda plan, _, **options: convert(plan, lambda n: os.kill(os.getpid(), number), **options)
     sys.exit(cli.main())
 """
 
 
 @unix
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
-def test_a_request_to_end_leaves_nothing_half_written(directory: Path, name: str) -> None:
-    code = f"import signal\nsignal.signal(signal.{name}, signal.SIG_DFL)\n" + textwrap.dedent(WHILE_CONVERTING)
-    done = program(code, name, *CONVERT)
-    assert (done.returncode, done.stdout, done.stderr) == (128 + getattr(signal, name), "", "")
+@pytest.mark.parametrize(
+    ("name", "action"), [("SIGTERM", "SIG_DFL"), ("SIGHUP", "SIG_DFL"), ("SIGINT", "default_int_handler")]
+)
+def test_a_request_to_end_leaves_nothing_half_written(directory: Path, name: str, action: str) -> None:
+    assert run_program(WHILE_CONVERTING, action, name, *CONVERT) == (128 + getattr(signal, name), "", "")
     assert [path.name for path in directory.iterdir()] == ["a.npy"]
 
 
 @unix
 def test_a_terminal_that_closes_is_ignored_where_it_was_before() -> None:
     """`nohup` ignores it."""
-    code = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n" + textwrap.dedent(WHILE_CONVERTING)
-    done = program(code, "SIGHUP", *CONVERT)
-    assert (done.returncode, done.stderr) == (0, "")
+    code, _, err = run_program(WHILE_CONVERTING, "SIG_IGN", "SIGHUP", *CONVERT)
+    assert (code, err) == (0, "")
     assert list(open_memories("p.safetensors")) == ["a"]
 
 
@@ -100,21 +91,23 @@ LOADING = """
     "module", ["numpy", "numpy._core.umath", "ml_dtypes", "inlay.cli", "typer", "inlay.storage", "llvmlite"]
 )
 def test_ctrl_c_while_modules_are_loaded_ends_without_a_word(directory: Path, module: str) -> None:
-    done = program(LOADING, module, *CONVERT)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    assert run_program(LOADING, module, *CONVERT) == (130, "", "")
     assert [path.name for path in directory.iterdir()] == ["a.npy"]
 
 
 @unix
 def test_a_library_leaves_signals_alone() -> None:
-    code = "import signal, inlay; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
-    assert program(f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {code}").returncode == 0
+    code = """
+        import signal
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        import inlay
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    """
+    assert run_program(code) == (0, "", "")
 
 
 @unix
-def test_ctrl_c_that_turns_into_a_failed_import_ends_with_130(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_that_turns_into_a_failed_import_ends_with_130(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     def loading(*_: object) -> None:
         try:
             os.kill(os.getpid(), signal.SIGINT)
@@ -149,28 +142,24 @@ KILLED = """
 
 
 @unix
-def test_what_a_killed_run_left_is_named_and_removed_on_request(
-    directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_killed_run_left_is_named_and_removed_on_request(directory: Path, capsys: Capture) -> None:
     pytest.importorskip("fcntl")
     for target in ("p.safetensors", "other.safetensors"):
-        assert program(KILLED, target, "die").returncode == -signal.SIGKILL
+        assert run_program(KILLED, target, "die")[0] == -signal.SIGKILL
     (directory / ".p.safetensors.0123.tmp").write_bytes(b"of another program")
     (left,) = find_abandoned(Path("p.safetensors"))
-    assert cli.main(CONVERT) == 0
-    assert capsys.readouterr().err == f"note: {left} (2.0 MB) is left from a run that was killed: --clean removes it\n"
+    note = f"note: {left} (2.0 MB) is left from a run that was killed: --clean removes it\n"
+    assert outputs(capsys, *CONVERT)[1] == note
     assert left.exists()
-    assert cli.main([*CONVERT, "--clean"]) == 0
-    assert capsys.readouterr().err == f"removed {left}\n"
+    assert outputs(capsys, *CONVERT, "--clean")[1] == f"removed {left}\n"
     assert not left.exists()
     assert len(find_abandoned(Path("other.safetensors"))) == 1
     assert (directory / ".p.safetensors.0123.tmp").exists()
-    assert cli.main(CONVERT) == 0
-    assert capsys.readouterr().err == ""
+    succeed(capsys, *CONVERT)
 
 
 @unix
-def test_what_a_living_process_writes_is_left_alone(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_living_process_writes_is_left_alone(directory: Path, capsys: Capture) -> None:
     pytest.importorskip("fcntl")
     call = [sys.executable, "-c", textwrap.dedent(KILLED), "p.safetensors", "live"]
     with subprocess.Popen(call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
@@ -178,8 +167,7 @@ def test_what_a_living_process_writes_is_left_alone(directory: Path, capsys: pyt
         assert writer.stdout is not None
         assert writer.stdout.readline() == "writing\n"
         assert find_abandoned(Path("p.safetensors")) == []
-        assert cli.main([*CONVERT, "--clean"]) == 0
-        assert capsys.readouterr().err == ""
+        succeed(capsys, *CONVERT, "--clean")
         writer.stdin.write("\n")
         writer.stdin.flush()
         assert writer.wait(60) == 0
@@ -208,40 +196,28 @@ def _make_two_links_to_each_other(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (
-            _make_two_links_to_each_other,
-            "cannot write p.safetensors: its links form a cycle; remove one of them",
-        ),
-        (
-            lambda path: path.symlink_to(path.resolve()),
-            "cannot write p.safetensors: its links form a cycle; remove one of them",
-        ),
+        (_make_two_links_to_each_other, "its links form a cycle; remove one of them"),
+        (lambda path: path.symlink_to(path.resolve()), "its links form a cycle; remove one of them"),
         (
             lambda path: path.symlink_to("/nowhere/else/p.safetensors"),
-            "cannot write p.safetensors: it is a link to /nowhere/else/p.safetensors, and the directory /nowhere/else "
-            "does not exist; create it first",
+            "it is a link to /nowhere/else/p.safetensors, and the directory /nowhere/else does not exist; create it "
+            "first",
         ),
-        (lambda path: path.mkdir(), "cannot write p.safetensors: it is a directory; name a file"),
     ],
 )
-def test_a_target_that_cannot_be_written_is_told_apart(
-    capsys: pytest.CaptureFixture[str], make: Any, message: str
-) -> None:
+def test_a_target_that_cannot_be_written_is_told_apart(capsys: Capture, make: Any, message: str) -> None:
     make(Path("p.safetensors"))
-    assert complaint(capsys, *CONVERT) == f"error: {message}\n"
+    assert complaint(capsys, *CONVERT) == f"cannot write p.safetensors: {message}"
 
 
 @unix
-def test_a_target_without_permission_to_write_is_not_replaced(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_target_without_permission_to_write_is_not_replaced(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("p.safetensors").write_text("kept")
     Path("p.safetensors").chmod(0o400)
     access = os.access
     # Root may write everywhere.
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and access(path, mode))
-    expected = "error: cannot write p.safetensors: permission denied; check who may use it\n"
-    assert complaint(capsys, *CONVERT) == expected
+    assert complaint(capsys, *CONVERT) == "cannot write p.safetensors: permission denied; check who may use it"
     assert Path("p.safetensors").read_text() == "kept"
 
 
@@ -263,14 +239,6 @@ def test_a_name_is_one_line_without_control_codes() -> None:
         assert shown == c if c.isprintable() else shown.isascii()
 
 
-def write_model(name: str) -> None:
-    ends = [helper.make_tensor_value_info(f"{end}{name}", TensorProto.FLOAT, [2, 17, 5, 4]) for end in "xy"]
-    nodes = [helper.make_node("Relu", [ends[0].name], [ends[1].name], name)]
-    graph = helper.make_graph(nodes, name, ends[:1], ends[1:])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    Path("net.onnx").write_bytes(model.SerializeToString())
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -289,13 +257,11 @@ def write_model(name: str) -> None:
         "plan broken.onnx --costs analytic",
     ],
 )
-def test_names_in_files_print_as_one_line_without_control_codes(
-    capsys: pytest.CaptureFixture[str], command: str
-) -> None:
+def test_names_in_files_print_as_one_line_without_control_codes(capsys: Capture, command: str) -> None:
     name = HOSTILE.removesuffix("\ud800").replace("\0", "")
     save_file({name: np.full((4, 4), 0.01, np.float32)}, "w.safetensors")
     np.save("wrong.npy", np.zeros(3, np.float32))
-    write_model(name)
+    write_activations(IMAGE.shape, name, f"y{name}")
     model = Path("net.onnx").read_bytes()
     Path("broken.onnx").write_bytes(model.replace(b"Relu", b"Re\x1bu"))
     cli.main(command.split())
@@ -308,9 +274,7 @@ def test_names_in_files_print_as_one_line_without_control_codes(
 
 
 @pytest.mark.parametrize("args", [("offset", HOSTILE, "2x3", "0,0"), ("convert", HOSTILE, "-o", "b.npy"), (HOSTILE,)])
-def test_arguments_in_errors_print_without_control_codes(
-    capsys: pytest.CaptureFixture[str], args: tuple[str, ...]
-) -> None:
+def test_arguments_in_errors_print_without_control_codes(capsys: Capture, args: tuple[str, ...]) -> None:
     assert is_safe(complaint(capsys, *args))
 
 
@@ -331,10 +295,8 @@ def test_commands_print_by_one_function() -> None:
 def test_closed_streams_are_no_matter(directory: Path, closed: tuple[int, ...], command: list[str]) -> None:
     words = " ".join(f"{number}{'<' if number == 0 else '>'}&-" for number in closed)
     call = ["sh", "-c", f'exec "$@" {words}', "sh", sys.executable, "-m", "inlay", *command]
-    done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0
-    assert done.stderr == ""
-    assert bool(done.stdout) == (1 not in closed)
+    code, out, err = run_process(call)
+    assert (code, bool(out), err) == (0, 1 not in closed, "")
     if command is CONVERT:
         assert np.array_equal(open_memories("p.safetensors")["a"].unpack(), IMAGE)
 
@@ -357,7 +319,7 @@ def test_nothing_that_is_printed_lands_in_a_file_that_took_the_number_of_a_close
         sys.exit(cli.main())
     """
     call = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", sys.executable, "-c", textwrap.dedent(code), *CONVERT]
-    assert subprocess.run(call, check=False, timeout=120).returncode == 0
+    assert run_process(call)[0] == 0
     assert np.array_equal(open_memories("p.safetensors")["a"].unpack(), IMAGE)
     assert b"from a library" not in Path("p.safetensors").read_bytes()
 
@@ -365,15 +327,6 @@ def test_nothing_that_is_printed_lands_in_a_file_that_took_the_number_of_a_close
 def test_a_picture_is_drawn_in_a_process_without_an_output(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
     assert str(inlay.show(inlay.MemoryDesc((2, 3), "f32", "ab"))).startswith("ab, 2 x 3 of f32")
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full device")
-def test_an_output_that_is_full_is_told_so() -> None:
-    with Path("/dev/full").open("w") as full:
-        call = [sys.executable, "-u", "-m", "inlay", "names"]
-        done = subprocess.run(call, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=120)
-    assert done.returncode == 2
-    assert done.stderr == "error: cannot write the output: the disk is full; free space or write elsewhere\n"
 
 
 @pytest.mark.parametrize(
@@ -392,17 +345,17 @@ def test_an_output_that_is_full_is_told_so() -> None:
     ],
 )
 def test_what_the_system_refuses_is_not_told_as_a_failed_write(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
 ) -> None:
     def refuse(*_: object) -> None:
         raise error
 
     monkeypatch.setattr(storage, "plan_conversion", refuse)
-    assert complaint(capsys, *CONVERT) == f"error: {message}\n"
+    assert complaint(capsys, *CONVERT) == message
 
 
 def test_each_command_has_a_remedy_of_its_own_for_too_little_memory(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import inlay.graph.onnx.reading as reading
 
@@ -411,7 +364,7 @@ def test_each_command_has_a_remedy_of_its_own_for_too_little_memory(
 
     monkeypatch.setattr(reading, "load_for", refuse)
     assert complaint(capsys, "run", "net.onnx", "--input", "a.npy") == (
-        "error: the memory of this machine does not suffice: give arrays of a smaller batch, or free memory\n"
+        "the memory of this machine does not suffice: give arrays of a smaller batch, or free memory"
     )
 
 
@@ -430,10 +383,10 @@ def test_any_number_of_digits_is_read_or_refused_in_words() -> None:
             assert cli.main(["convert", "w.safetensors", "-o", "v.safetensors", "--to", "plain"]) == 0
             assert load_file("v.safetensors")["w"].tolist() == [0, 0]
             continue
-        with pytest.raises(FileError) as caught:
-            open_memories("w.safetensors")
         length = len(json.dumps(described))
-        assert str(caught.value) == (
+        text = (
             "cannot read w.safetensors: its layout text is damaged, tensor w: its descriptor has "
             f"{length} characters of JSON: at most 1048576 are read; convert the original again"
         )
+        with raises_exactly(FileError, text):
+            open_memories("w.safetensors")

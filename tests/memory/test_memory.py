@@ -6,74 +6,46 @@ import ctypes
 import gc
 import mmap
 import pickle
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.layout import Axis, Digit, Layout
 from inlay.memory import Memory, Reorder, pack, reorder
 from inlay.memory.buffers import allocate
 from inlay.testing import descriptors, reorder_problems
+from tests.support.bit_patterns import random_bits, same_bits
+from tests.support.refusals import raises_exactly
 
-SOME = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SOME = settings(max_examples=100)
 ROWS = MemoryDesc((2, 3), "f32", "ab")
 COLUMNS = MemoryDesc((2, 3), "f32", "ba")
-
-
-def noise(dims: tuple[int, ...], name: str, seed: int = 0) -> npt.NDArray[Any]:
-    """A logical array of all bit patterns of a type."""
-    kind = DATA_TYPES[name]
-    size = int(np.prod(dims))
-    if kind.is_sub_byte:
-        codes = np.random.default_rng(seed).integers(0, 16, dims)
-        if kind.kind == "signed":
-            return (codes - 8).astype(np.int8).astype(kind.dtype)
-        return codes.astype(np.uint8).view(kind.dtype)
-    raw = np.random.default_rng(seed).integers(0, 256, size * kind.itemsize, np.uint8)
-    return raw.view(kind.dtype).reshape(dims)
-
-
-def bits(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """The bytes of an array: equal exactly when every bit is, NaNs included."""
-    return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-
-
-def same(one: npt.NDArray[Any], two: npt.NDArray[Any]) -> bool:
-    return (one.shape, one.dtype) == (two.shape, two.dtype) and bits(one).tobytes() == bits(two).tobytes()
 
 
 class TestPack:
     @SOME
     @given(descriptors(), st.integers(0, 9))
-    def test_unpack_undoes_pack_bit_for_bit(self, desc: MemoryDesc, seed: int) -> None:
+    def test_pack_stores_each_element_at_its_offset_and_unpack_undoes_it(self, desc: MemoryDesc, seed: int) -> None:
         assert desc.data_type is not None
-        values = noise(desc.dims, desc.data_type.name, seed)
-        assert same(pack(values, desc).unpack(), values)
-
-    @SOME
-    @given(descriptors(), st.integers(0, 9))
-    def test_every_element_lies_at_its_offset_and_all_else_is_zero(self, desc: MemoryDesc, seed: int) -> None:
-        assert desc.data_type is not None
+        values = random_bits(desc.dims, desc.data_type, seed)
+        memory = pack(values, desc)
+        assert same_bits(memory.unpack(), values)
         if desc.data_type.is_sub_byte or 0 in desc.dims:
             return
-        values = noise(desc.dims, desc.data_type.name, seed)
-        memory = pack(values, desc)
         width = desc.data_type.itemsize
         held = memory.buffer[: memory.buffer.size // width * width].view(f"u{width}").copy()
-        points = np.indices(desc.dims).reshape(desc.ndims, -1).T
-        offsets = desc.offset(points)
-        assert held[offsets].tolist() == bits(values).view(f"u{width}").tolist()
+        offsets = desc.offset(np.indices(desc.dims).reshape(desc.ndims, -1).T)
+        assert held[offsets].tobytes() == values.tobytes()
         held[offsets] = 0
         assert not held.any()
 
@@ -93,14 +65,10 @@ class TestPack:
         ],
     )
     def test_any_view_of_numpy_is_packed(self, view: Callable[[Any], Any], format: str) -> None:
-        values = view(noise((2, 17, 3, 5), "f32"))
+        values = view(random_bits((2, 17, 3, 5), "f32"))
         kept = values.copy()
-        assert same(pack(values, format).unpack(), kept)
-        assert same(values.copy(), kept)
-
-    def test_a_window_whose_elements_overlap_is_packed(self) -> None:
-        window = np.lib.stride_tricks.sliding_window_view(np.arange(10, dtype=np.float32), 3)
-        assert same(pack(window, "ba").unpack(), window.copy())
+        assert same_bits(pack(values, format).unpack(), kept)
+        assert same_bits(values.copy(), kept)
 
     def test_a_field_of_records_is_packed(self) -> None:
         records = np.zeros(5, dtype=[("x", "u1"), ("y", "<f4")])
@@ -119,30 +87,23 @@ class TestPack:
         assert memory.unpack().dtype == np.dtype(kind)
         assert memory.unpack().astype(int).tolist() == [1, 2, 3]
 
-    def test_negative_integers_of_4_bits(self) -> None:
-        values = np.arange(-8, 8).astype(np.int8).astype(ml_dtypes.int4)
-        assert pack(values, "a").unpack().astype(int).tolist() == list(range(-8, 8))
-
-    def test_floats_of_4_bits(self) -> None:
-        values = np.array([0.5, -6, 3, -0.0], np.float32).astype(ml_dtypes.float4_e2m1fn)
-        assert pack(values, "a").unpack().astype(np.float32).tolist() == [0.5, -6, 3, -0.0]
-
 
 class TestWrap:
     @pytest.mark.parametrize(
-        "buffer",
+        "wrap",
         [
-            np.arange(6, dtype=np.float32),
-            np.arange(6, dtype=np.float32).reshape(3, 2).T,
-            np.arange(6, dtype=np.float32).view(np.uint8),
-            array.array("f", range(6)),
-            bytearray(np.arange(6, dtype=np.float32).tobytes()),
-            memoryview(bytearray(np.arange(6, dtype=np.float32).tobytes())),
-            (ctypes.c_float * 6)(*range(6)),
+            lambda a: a,
+            lambda a: a.reshape(3, 2).T,
+            lambda a: a.view(np.uint8),
+            lambda a: array.array("f", a),
+            bytearray,
+            lambda a: memoryview(bytearray(a)),
+            lambda a: (ctypes.c_float * 6)(*a),
         ],
         ids=["array", "fortran", "raw", "array.array", "bytearray", "memoryview", "ctypes"],
     )
-    def test_a_buffer_is_seen_not_copied(self, buffer: Any) -> None:
+    def test_a_buffer_is_seen_not_copied(self, wrap: Callable[[Any], Any]) -> None:
+        buffer = wrap(np.arange(6, dtype=np.float32))
         memory = Memory(ROWS, buffer)
         assert memory.unpack().tolist() == [[0, 1, 2], [3, 4, 5]]
         reorder(pack(np.full((2, 3), 7, np.float32), "ab"), ROWS, out=memory)
@@ -153,17 +114,12 @@ class TestWrap:
     def test_array_interface_and_dlpack_are_seen_not_copied(self) -> None:
         held = np.arange(6, dtype=np.float32)
 
-        class Interface:
-            __array_interface__ = held.__array_interface__
+        interface = SimpleNamespace(__array_interface__=held.__array_interface__)
 
         class Exchange:
-            def __dlpack__(self, **options: Any) -> Any:
-                return held.__dlpack__(**options)
+            __dlpack__, __dlpack_device__ = held.__dlpack__, held.__dlpack_device__
 
-            def __dlpack_device__(self) -> Any:
-                return held.__dlpack_device__()
-
-        for owner in (Interface(), Exchange()):
+        for owner in (interface, Exchange()):
             memory = Memory(ROWS, owner)
             held[1] = 40
             assert memory.unpack().tolist() == [[0, 40, 2], [3, 4, 5]]
@@ -172,9 +128,9 @@ class TestWrap:
 
     @pytest.mark.parametrize("name", ["bf16", "f8_e5m2", "f8_e4m3", "e8m0"])
     def test_ml_dtypes_are_seen_not_copied(self, name: str) -> None:
-        values = noise((6,), name)
+        values = random_bits((6,), name)
         memory = Memory(MemoryDesc((2, 3), name, "ab"), values)
-        assert same(memory.unpack(), values.reshape(2, 3))
+        assert same_bits(memory.unpack(), values.reshape(2, 3))
         assert memory.address == values.__array_interface__["data"][0]
 
     def test_a_memory_map_is_wrapped(self, tmp_path: Path) -> None:
@@ -251,14 +207,14 @@ class TestReorder:
         src, dst = pair
         memory = Memory(src)
         memory.buffer[:] = np.random.default_rng(5).integers(0, 256, memory.buffer.size, np.uint8)
-        assert same(reorder(memory, dst).unpack(), memory.unpack())
+        assert same_bits(reorder(memory, dst).unpack(), memory.unpack())
 
     def test_a_tag_keeps_the_type(self) -> None:
         memory = reorder(pack(np.ones((2, 17, 3, 3), ml_dtypes.bfloat16), "nchw"), "nChw16c")
         assert repr(memory.desc) == "MemoryDesc((2, 17, 3, 3), 'bf16', 'nChw16c')"
 
     def test_any_takes_the_format_of_the_source(self) -> None:
-        blocked = pack(noise((2, 17, 3, 3), "f32"), "nChw16c")
+        blocked = pack(random_bits((2, 17, 3, 3), "f32"), "nChw16c")
         assert reorder(blocked, "any").desc == blocked.desc
         assert reorder(blocked, MemoryDesc((2, 17, 3, 3), "bf16", "any")).desc.tag == "aBcd16b"
         broadcast = Memory(MemoryDesc((2, 3), "f32", strides=(0, 1)))
@@ -285,21 +241,18 @@ class TestReorder:
     def test_one_reorder_serves_many_calls_and_threads(self) -> None:
         src, dst = MemoryDesc((70, 130), "f32", "ab"), MemoryDesc((70, 130), "f32", "BA16a16b")
         run = Reorder(src, dst)
-        values = [noise((70, 130), "f32", seed) for seed in range(4)]
+        values = [random_bits((70, 130), "f32", seed) for seed in range(4)]
         results = [Memory(dst) for _ in values]
 
         def work(i: int) -> None:
             for _ in range(20):
                 run(Memory(src, values[i]), results[i])
 
-        workers = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        assert all(same(result.unpack(), value) for result, value in zip(results, values, strict=True))
+        with ThreadPoolExecutor(4) as workers:
+            list(workers.map(work, range(4)))
+        assert all(same_bits(result.unpack(), value) for result, value in zip(results, values, strict=True))
 
-    def test_equal_descriptors_serve_as_well_as_the_same(self) -> None:
+    def test_equal_descriptors_serve_as_well_as_the_same_bits(self) -> None:
         run = Reorder(ROWS, COLUMNS)
         src = Memory(MemoryDesc((2, 3), "f32"), np.arange(6, dtype=np.float32))
         out = Memory(MemoryDesc((2, 3), "f32", strides=(1, 2)))
@@ -316,10 +269,12 @@ class TestReorder:
         assert repr(Memory(ROWS)) == "<Memory of MemoryDesc((2, 3), 'f32', 'ab'), 24 bytes>"
 
 
-COPIES: list[Callable[[Any], Any]] = [lambda value: pickle.loads(pickle.dumps(value)), copy.deepcopy]
+each_copy = pytest.mark.parametrize(
+    "copied", [lambda value: pickle.loads(pickle.dumps(value)), copy.deepcopy], ids=["pickle", "deepcopy"]
+)
 
 
-@pytest.mark.parametrize("copied", COPIES, ids=["pickle", "deepcopy"])
+@each_copy
 @pytest.mark.parametrize(
     "desc", [MemoryDesc((2, 3), "f32", "ba"), MemoryDesc((5, 3), "f32").submemory((2, 3), (1, 0))], ids=repr
 )
@@ -333,7 +288,7 @@ def test_a_copy_has_memory_of_its_own(copied: Callable[[Memory], Memory], desc: 
     assert np.array_equal(original.unpack(), np.arange(6).reshape(2, 3))
 
 
-@pytest.mark.parametrize("copied", COPIES, ids=["pickle", "deepcopy"])
+@each_copy
 def test_a_copy_of_sparse_memory_has_every_buffer(copied: Callable[[Memory], Memory]) -> None:
     dense = np.array([[0, 1, 0], [2, 0, 3]], np.float32)
     original = pack(dense, MemoryDesc.csr((2, 3), "f32", 3))
@@ -347,8 +302,8 @@ def test_a_shallow_copy_is_another_view_of_the_same_memory() -> None:
     assert copy.copy(original).address == original.address
 
 
-@pytest.mark.parametrize("copied", COPIES, ids=["pickle", "deepcopy"])
-def test_a_copy_of_a_reorder_moves_the_same(copied: Callable[[Reorder], Reorder]) -> None:
+@each_copy
+def test_a_copy_of_a_reorder_moves_the_same_bits(copied: Callable[[Reorder], Reorder]) -> None:
     src, dst = MemoryDesc((2, 3), "f32", "ab"), MemoryDesc((2, 3), "bf16", "ba")
     one, two = pack(np.arange(6, dtype=np.float32).reshape(2, 3), src), Memory(dst)
     copied(Reorder(src, dst))(one, two)
@@ -371,6 +326,30 @@ class TestAsArray:
 
     def test_without_a_copy_there_is_no_logical_array(self) -> None:
         memory = pack(np.zeros((2, 2), np.float32), "ab")
-        with pytest.raises(InvalidArguments) as caught:
+        text = "the logical array of a memory is a copy: the bytes themselves are memory.buffer"
+        with raises_exactly(InvalidArguments, text):
             np.array(memory, copy=False)
-        assert str(caught.value) == "the logical array of a memory is a copy: the bytes themselves are memory.buffer"
+
+
+OPAQUE = MemoryDesc.opaque((4, 6), "f32", "wino", 1000)
+
+
+class TestOpaque:
+    """Memory of a format whose bytes only its engine can read and write."""
+
+    def test_it_has_as_many_bytes_as_its_engine_needs(self) -> None:
+        memory = Memory(OPAQUE)
+        assert (memory.buffer.size, memory.end - memory.begin, memory.address % 64) == (1000, 1000, 0)
+
+    @each_copy
+    def test_bytes_are_wrapped_without_a_copy(self, copied: Callable[[Memory], Memory]) -> None:
+        data = np.arange(1200, dtype=np.uint16).view(np.uint8)
+        memory = Memory(OPAQUE, data)
+        assert np.shares_memory(memory.buffer, data)
+        assert copied(memory).desc == OPAQUE
+        assert np.array_equal(copied(memory).buffer, data)
+
+    def test_its_elements_are_neither_read_nor_written(self) -> None:
+        for src, dst in ((Memory(OPAQUE), "ab"), (pack(np.zeros((4, 6), np.float32), "ab"), OPAQUE)):
+            with pytest.raises(InvalidArguments, match="of a reorder is of kind opaque: give it a layout with addr"):
+                reorder(src, dst)

@@ -1,22 +1,52 @@
-"""Wrong uses of memory and reorders, each with the whole text of its error."""
+"""Errors of memory, reorders, padding, arrays and orders of axes: golden/mistakes/memory.txt has calls and texts."""
 
 import copy
 import pickle
+import sys
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
+import ml_dtypes  # noqa: F401  calls of the file name it and what follows
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InlayError, InvalidArguments, OutOfMemory, Unimplemented
-from inlay.layout import RUNTIME, Axis, Digit, Layout
-from inlay.memory import Memory, Reorder, pack, reorder
+from inlay.errors import InvalidArguments, MissingExtra, NotationError
+from inlay.layout import RUNTIME, Axis, Digit, Layout  # noqa: F401
+from inlay.memory import Memory, Reorder, check_padding, map_padded, pack, reorder, sparse, zero_padding  # noqa: F401
+from inlay.memory.axis_orders import (  # noqa: F401
+    AxisOrder,
+    conv_orders,
+    framework_dims,
+    framework_shape,
+    from_logical,
+    to_logical,
+)
+from inlay.memory.frameworks import (  # noqa: F401
+    from_array,
+    from_jax,
+    from_torch,
+    permute_with_reorder,
+    to_jax,
+    to_numpy,
+    to_torch,
+)
+from inlay.memory.padding import find_dirty, preserves_padding  # noqa: F401
+from tests.support.golden_mistakes import assert_mistake, read_mistakes
+from tests.support.refusals import raises_exactly
 
 ROWS = MemoryDesc((2, 3), "f32", "ab")
 COLUMNS = MemoryDesc((2, 3), "f32", "ba")
+NIBBLES = MemoryDesc((2, 4), "s4", "ab")
+REPEATED = MemoryDesc((2, 4), "s4", strides=(0, 1))
+PADDED = MemoryDesc((3,), "u8", "A4a")
+BROADCAST = MemoryDesc((2, 3), "u8", strides=(0, 1), padded_dims=(3, 4))
+BELOW = MemoryDesc.from_layout(Layout((4, 2), (Axis(-4, (Digit(2, 2),)), Axis(1))), "u8")
+OPAQUE = MemoryDesc.opaque((4, 6), "f32", "wino", 1000)
+GAPS = Memory(MemoryDesc((2, 3), "f32", strides=(5, 1)))
+SHARED = np.zeros(9, np.float32)
+THREE = pack(np.zeros((2, 3), np.float32), "ab")
 
 
 def read_only() -> npt.NDArray[np.float32]:
@@ -30,315 +60,9 @@ def misaligned() -> npt.NDArray[np.uint8]:
     return held[1 - held.ctypes.data % 4 :][:24]
 
 
-SHARED = np.zeros(9, np.float32)
-THREE = pack(np.zeros((2, 3), np.float32), "ab")
-NIBBLES = MemoryDesc((2, 4), "s4", "ab")
-REPEATED = MemoryDesc((2, 4), "s4", strides=(0, 1))
-BELOW = MemoryDesc.from_layout(Layout((4, 2), (Axis(-4, (Digit(2, 2),)), Axis(1))), "u8")
-
-MISTAKES: list[tuple[str, Callable[[], object], type[InlayError], str]] = [
-    (
-        "desc_is_text",
-        lambda: Memory("nchw"),  # type: ignore[arg-type]
-        InvalidArguments,
-        "desc is 'nchw': describe the memory first, as in MemoryDesc((2, 3), 'f32', 'ab')",
-    ),
-    (
-        "kind_any",
-        lambda: Memory(MemoryDesc((2, 3), "f32", "any")),
-        InvalidArguments,
-        "memory needs a layout: MemoryDesc((2, 3), 'f32', 'any') is of kind any; "
-        "give a format tag, or query a primitive for its format",
-    ),
-    (
-        "kind_undef",
-        lambda: Memory(MemoryDesc()),
-        InvalidArguments,
-        "memory needs a layout: MemoryDesc() is of kind undef; it describes nothing",
-    ),
-    (
-        "kind_host_scalar",
-        lambda: Memory(MemoryDesc.host_scalar("f32")),
-        InvalidArguments,
-        "memory needs a layout: MemoryDesc.host_scalar('f32') is of kind host_scalar; "
-        "its value is passed with the call",
-    ),
-    (
-        "runtime",
-        lambda: Memory(MemoryDesc((RUNTIME, 3), "f32", strides=(RUNTIME, 1))),
-        Unimplemented,
-        "memory needs known dims and strides: MemoryDesc((RUNTIME, 3), 'f32', strides=(RUNTIME, 1)) has RUNTIME ones, "
-        "bind them first",
-    ),
-    (
-        "below_the_start",
-        lambda: Memory(BELOW),
-        InvalidArguments,
-        f"{BELOW!r} reaches 4 elements below the start of its buffer: give it a larger offset0",
-    ),
-    (
-        "too_small",
-        lambda: Memory(ROWS, np.zeros(5, np.float32)),
-        InvalidArguments,
-        "buffer of 20 bytes is too small: MemoryDesc((2, 3), 'f32', 'ab') reaches 24 bytes",
-    ),
-    (
-        "too_small_for_offset0",
-        lambda: Memory(MemoryDesc((4, 6), "f32").submemory((2, 3), (2, 3)), np.zeros(23, np.float32)),
-        InvalidArguments,
-        f"buffer of 92 bytes is too small: {MemoryDesc((4, 6), 'f32').submemory((2, 3), (2, 3))!r} reaches 96 bytes",
-    ),
-    (
-        "too_small_for_padding",
-        lambda: Memory(MemoryDesc((1, 17), "u8", "aB8b"), bytes(17)),
-        InvalidArguments,
-        "buffer of 17 bytes is too small: MemoryDesc((1, 17), 'u8', 'aB8b') reaches 24 bytes",
-    ),
-    (
-        "wrong_type",
-        lambda: Memory(ROWS, np.zeros(6)),
-        InvalidArguments,
-        "buffer holds float64, the descriptor f32 (float32): convert values with astype, "
-        "or pass the bits as they are with view('u1')",
-    ),
-    (
-        "wrong_byte_order",
-        lambda: Memory(ROWS, np.zeros(6, ">f4")),
-        InvalidArguments,
-        "buffer holds >f4, the descriptor f32 (float32): convert values with astype, "
-        "or pass the bits as they are with view('u1')",
-    ),
-    (
-        "integers_of_4_bits_in_bytes",
-        lambda: Memory(NIBBLES, np.zeros(8, ml_dtypes.int4)),
-        InvalidArguments,
-        "buffer holds int4, one element in a byte, and s4 memory two: "
-        "pass its bytes as uint8, or make the memory with inlay.pack",
-    ),
-    (
-        "not_contiguous",
-        lambda: Memory(ROWS, np.zeros(12, np.float32)[::2]),
-        InvalidArguments,
-        "buffer of shape (6,) and byte strides (8,) is not contiguous: wrap the array it is a view of, "
-        "or move its elements with inlay.pack",
-    ),
-    (
-        "no_buffer",
-        lambda: Memory(ROWS, [0.0] * 6),
-        InvalidArguments,
-        "buffer of type list cannot be wrapped "
-        "(it has neither the buffer protocol, nor __array_interface__, nor DLPack): "
-        "pass a NumPy array or bytes",
-    ),
-    (
-        "scalar_buffer",
-        lambda: Memory(MemoryDesc((1,), "f32"), np.float32(3)),
-        InvalidArguments,
-        "buffer of type float32 cannot be wrapped (a NumPy scalar has no memory of its own): "
-        "pass a NumPy array or bytes",
-    ),
-    (
-        "misaligned",
-        lambda: Memory(ROWS, misaligned()),
-        InvalidArguments,
-        "buffer starts at an address that is no multiple of the 4 bytes of f32: copy it to an array of its own",
-    ),
-    (
-        "no_room",
-        lambda: Memory(MemoryDesc((2**58,), "u8")),
-        OutOfMemory,
-        "288230376151711744 bytes cannot be allocated: reorder in parts (`submemory`), or give a memory-mapped buffer",
-    ),
-    (
-        "read_only_destination",
-        lambda: reorder(THREE, ROWS, out=Memory(ROWS, read_only())),
-        InvalidArguments,
-        "the destination is read-only: give a writable buffer, or none to have one allocated",
-    ),
-    (
-        "bytes_as_destination",
-        lambda: Reorder(ROWS, ROWS)(THREE, Memory(ROWS, bytes(24))),
-        InvalidArguments,
-        "the destination is read-only: give a writable buffer, or none to have one allocated",
-    ),
-    (
-        "in_place",
-        lambda: reorder(THREE, "ba", out=Memory(COLUMNS, THREE.buffer)),
-        InvalidArguments,
-        "source and destination share 24 bytes of memory: a reorder is not done in place, give another buffer",
-    ),
-    (
-        "partly_in_place",
-        lambda: Reorder(ROWS, COLUMNS)(Memory(ROWS, SHARED[:6]), Memory(COLUMNS, SHARED[3:])),
-        InvalidArguments,
-        "source and destination share 12 bytes of memory: a reorder is not done in place, give another buffer",
-    ),
-    (
-        "overlapping_destination",
-        lambda: reorder(THREE, MemoryDesc((2, 3), "f32", strides=(0, 1))),
-        InvalidArguments,
-        "elements of the destination overlap: give every element an offset of its own",
-    ),
-    (
-        "overlapping_destination_of_4_bits",
-        lambda: reorder(Memory(NIBBLES), REPEATED),
-        InvalidArguments,
-        "elements of the destination overlap: give every element an offset of its own",
-    ),
-    (
-        "other_dims",
-        lambda: reorder(THREE, MemoryDesc((3, 2), "f32")),
-        InvalidArguments,
-        "a reorder keeps the dims: source (2, 3), destination (3, 2)",
-    ),
-    (
-        "other_dims_of_4_bits",
-        lambda: reorder(Memory(NIBBLES), MemoryDesc((4, 2), "s4")),
-        InvalidArguments,
-        "a reorder keeps the dims: source (2, 4), destination (4, 2)",
-    ),
-    (
-        "array_as_source",
-        lambda: reorder(np.zeros(6), "ba"),  # type: ignore[arg-type]
-        InvalidArguments,
-        "src is a ndarray: wrap it as Memory(desc, buffer), or use inlay.pack",
-    ),
-    (
-        "array_as_out",
-        lambda: reorder(THREE, "ba", out=np.zeros(6)),  # type: ignore[arg-type]
-        InvalidArguments,
-        "out is a ndarray: wrap it as Memory(desc, buffer), or use inlay.pack",
-    ),
-    (
-        "array_to_reorder",
-        lambda: Reorder(ROWS, COLUMNS)(np.zeros(6), Memory(COLUMNS)),  # type: ignore[arg-type]
-        InvalidArguments,
-        "src is a ndarray: wrap it as Memory(desc, buffer), or use inlay.pack",
-    ),
-    (
-        "out_of_another_descriptor",
-        lambda: reorder(THREE, "ba", out=Memory(ROWS)),
-        InvalidArguments,
-        "out is MemoryDesc((2, 3), 'f32', 'ab'), but the destination is MemoryDesc((2, 3), 'f32', 'ba'): "
-        "give both the same descriptor",
-    ),
-    (
-        "other_source_than_compiled",
-        lambda: Reorder(ROWS, COLUMNS)(Memory(COLUMNS), Memory(COLUMNS)),
-        InvalidArguments,
-        "the source is MemoryDesc((2, 3), 'f32', 'ba'), but this reorder was compiled for "
-        "MemoryDesc((2, 3), 'f32', 'ab'): make one for it",
-    ),
-    (
-        "other_destination_than_compiled",
-        lambda: Reorder(ROWS, COLUMNS)(Memory(ROWS), Memory(ROWS)),
-        InvalidArguments,
-        "the destination is MemoryDesc((2, 3), 'f32', 'ab'), but this reorder was compiled for "
-        "MemoryDesc((2, 3), 'f32', 'ba'): make one for it",
-    ),
-    (
-        "reorder_of_text",
-        lambda: Reorder("ab", "ba"),  # type: ignore[arg-type]
-        InvalidArguments,
-        "src is 'ab': a Reorder is made from two MemoryDescs; inlay.reorder(memory, 'nhwc') takes a tag",
-    ),
-    (
-        "pack_a_scalar",
-        lambda: pack(np.float32(3), "a"),
-        InvalidArguments,
-        "array is a scalar, which has no axes to place: give it one with reshape(1)",
-    ),
-    (
-        "pack_a_scalar_array",
-        lambda: pack(np.array(3.0), "a"),
-        InvalidArguments,
-        "array is a scalar, which has no axes to place: give it one with reshape(1)",
-    ),
-    (
-        "pack_text",
-        lambda: pack("image.png", "nchw"),
-        InvalidArguments,
-        "array is of type str, which has no data type: give an array, as np.asarray(values, np.float32) is",
-    ),
-    (
-        "pack_lists",
-        lambda: pack([[1, 2], [3, 4]], "ab"),
-        InvalidArguments,
-        "array is of type list, which has no data type: give an array, as np.asarray(values, np.float32) is",
-    ),
-    (
-        "pack_dates",
-        lambda: pack(np.zeros((2, 3), "M8[s]"), "ab"),
-        InvalidArguments,
-        "unknown data type datetime64[s]: use one of f16, bf16, f32, s32, s8, u8, f64, f8_e5m2, f8_e4m3, s4, u4, e8m0, "
-        "f4_e2m1, s64, bool, s16, u16, u32, u64, complex64, complex128, or the NumPy or ml_dtypes type of the same "
-        "meaning",
-    ),
-    (
-        "pack_truth_values_as_numbers",
-        lambda: pack(np.zeros((2, 3), bool), "ab", "u8"),
-        Unimplemented,
-        "no conversion from bool to u8 exists: bool only moves; convert the array with astype first",
-    ),
-    (
-        "scale_what_only_moves",
-        lambda: reorder(pack(np.zeros((2, 3), np.complex64), "ab"), "ba", src_scales=2.0),
-        InvalidArguments,
-        "attributes compute with numbers: the elements of src are complex64, which only move",
-    ),
-    (
-        "pack_another_byte_order",
-        lambda: pack(np.zeros((2, 3), ">f4"), "ab"),
-        InvalidArguments,
-        "data type >f4 is not in this machine's byte order: convert with array.astype('float32')",
-    ),
-    (
-        "pack_without_format",
-        lambda: pack(np.zeros((2, 3), np.float32), (1, 0)),  # type: ignore[arg-type]
-        InvalidArguments,
-        "format is (1, 0): give a format tag such as 'nChw16c', or a MemoryDesc",
-    ),
-    (
-        "reorder_by_number",
-        lambda: reorder(THREE, 16),  # type: ignore[arg-type]
-        InvalidArguments,
-        "dst is 16: give a format tag such as 'nChw16c', or a MemoryDesc",
-    ),
-    (
-        "pack_other_dims",
-        lambda: pack(np.zeros((3, 2), np.float32), ROWS),
-        InvalidArguments,
-        "array has dims (3, 2), but format MemoryDesc((2, 3), 'f32', 'ab') has (2, 3): give equal dims",
-    ),
-    (
-        "pack_two_types",
-        lambda: pack(np.zeros((2, 3), np.float32), ROWS, "bf16"),
-        InvalidArguments,
-        "data_type is bf16, but format MemoryDesc((2, 3), 'f32', 'ab') is f32: leave one out",
-    ),
-    (
-        "pack_any",
-        lambda: pack(np.zeros((2, 3), np.float32), "any"),
-        InvalidArguments,
-        "memory needs a layout: MemoryDesc((2, 3), 'f32', 'any') is of kind any; "
-        "give a format tag, or query a primitive for its format",
-    ),
-    (
-        "masked_array",
-        lambda: pack(np.ma.masked_equal(np.zeros((2, 3), np.float32), 0), "ab"),
-        InvalidArguments,
-        "buffer of type MaskedArray cannot be wrapped (its mask would be lost): pass a NumPy array or bytes",
-    ),
-    (
-        "device_tensor",
-        lambda: Memory(ROWS, OnDevice()),
-        InvalidArguments,
-        "buffer of type OnDevice cannot be wrapped (unsupported device): pass a NumPy array or bytes",
-    ),
-]
-
-
 class OnDevice:
+    """A tensor in the memory of a device."""
+
     def __dlpack__(self, **options: Any) -> Any:
         raise BufferError("unsupported device")
 
@@ -346,25 +70,83 @@ class OnDevice:
         return (2, 0)
 
 
-@pytest.mark.parametrize(("mistake", "error", "text"), [row[1:] for row in MISTAKES], ids=[row[0] for row in MISTAKES])
-def test_a_mistake_is_told_whole(mistake: Callable[[], object], error: type[InlayError], text: str) -> None:
-    with pytest.raises(error) as caught:
-        mistake()
-    assert str(caught.value) == text
-    assert type(caught.value) is error
+@pytest.mark.parametrize(("call", "error"), read_mistakes("memory"))
+def test_a_mistake_raises_this_error(call: str, error: str) -> None:
+    assert_mistake(call, error, globals())
+
+
+ORDERS_OF_ONEDNN = "logical orders are NCHW, OIHW, GOIW, LDNC, LDIO, LDGO, or say logical=..."
+
+
+@pytest.mark.parametrize(
+    ("order", "logical", "text"),
+    [
+        (
+            "nChw8c",
+            None,
+            "an axis order is letters only, one per axis, and '8' is none; blocks are part of a format tag\n"
+            "    nChw8c\n"
+            "    ~~~~^",
+        ),
+        ("NHHC", None, "axis H appears twice\n    NHHC\n    ~~^"),
+        ("NHWO", None, f"no tensor of oneDNN has just the axes N, H, W, O: {ORDERS_OF_ONEDNN}\n    NHWO\n    ^^^^"),
+        ("", None, "an axis order has axes: logical orders are NC, NCW, NCHW, NCDHW, or say logical=...\n    \n    ^"),
+        ("NHWC", "NCXY", "axis H is not in the logical order NCXY\n    NHWC\n    ~^"),
+        ("BSD", "BHSD", "axis H of the logical order BHSD is missing\n    BSD\n    ~~~^"),
+    ],
+)
+def test_a_wrong_letter_of_an_order_is_underlined(order: str, logical: str | None, text: str) -> None:
+    with raises_exactly(NotationError, text):
+        AxisOrder.parse(order, logical)
+
+
+def test_a_wrong_letter_of_a_role_s_order_is_underlined() -> None:
+    text = "an order is letters, two in parentheses for one axis that holds both, and * for spatial axes"
+    with raises_exactly(NotationError, f"{text}\n    HW-IO\n    ~~^"):
+        framework_dims("jax", "weights", (3, 3, 2, 2), order="HW-IO")
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (from_torch, "from_torch needs torch, which is not installed: pip install torch"),
+        (to_torch, "to_torch needs torch, which is not installed: pip install torch"),
+        (from_jax, "from_jax needs jax, which is not installed: pip install jax"),
+        (to_jax, "to_jax needs jax, which is not installed: pip install jax"),
+        (sparse.from_scipy, "SciPy is not installed: pip install 'inlay[sparse]'"),
+        (sparse.to_scipy, "SciPy is not installed: pip install 'inlay[sparse]'"),
+        (sparse.from_torch, "torch is not installed: pip install torch"),
+        (sparse.to_torch, "torch is not installed: pip install torch"),
+    ],
+)
+def test_a_package_that_is_not_installed_is_named_with_the_command(
+    monkeypatch: pytest.MonkeyPatch, function: Callable[[Any], object], text: str
+) -> None:
+    for name in ("torch", "jax", "scipy", "scipy.sparse"):
+        monkeypatch.setitem(sys.modules, name, None)
+    is_conversion = function.__name__.startswith("to_")
+    memory = sparse.to_csr(np.eye(3)) if function.__module__ == sparse.__name__ else THREE
+    with raises_exactly(MissingExtra, text):
+        function(memory if is_conversion else np.zeros((2, 3), np.float32))
+
+
+def test_a_wrong_permutation_is_refused_as_by_permute_axes() -> None:
+    with pytest.raises(InvalidArguments) as rule:
+        GAPS.desc.permute_axes((1, 1))
+    with raises_exactly(type(rule.value), str(rule.value)):
+        permute_with_reorder(GAPS, (1, 1))
 
 
 @pytest.mark.parametrize("name", ["address", "begin", "end", "desc", "buffer", "other"])
 def test_what_machine_code_relies_on_cannot_be_set_or_deleted(name: str) -> None:
     """With `address` at 0, unpack ended the process."""
-    memory = Memory(MemoryDesc((2, 3), "f32", "ba"), np.arange(6, dtype=np.float32))
+    memory = Memory(COLUMNS, np.arange(6, dtype=np.float32))
     before = memory.address, memory.begin, memory.end
-    with pytest.raises(AttributeError) as caught:
+    text = f"{name} of a Memory cannot be set: make a new Memory of a descriptor and a buffer"
+    with raises_exactly(AttributeError, text):
         setattr(memory, name, 0)
-    assert str(caught.value) == (f"{name} of a Memory cannot be set: make a new Memory of a descriptor and a buffer")
-    with pytest.raises(AttributeError) as caught:
+    with raises_exactly(AttributeError, f"{name} of a Memory cannot be deleted: delete the Memory"):
         delattr(memory, name)
-    assert str(caught.value) == f"{name} of a Memory cannot be deleted: delete the Memory"
     assert (memory.address, memory.begin, memory.end) == before
     assert memory.unpack().tolist() == [[0, 2, 4], [1, 3, 5]]
 

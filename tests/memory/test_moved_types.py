@@ -1,11 +1,8 @@
 """Types without conversions (bool, other integers, complex numbers) are copied bit for bit, in formats and files."""
 
-import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,27 +12,23 @@ from inlay import InlayError, InvalidArguments, Memory, MemoryDesc, Unimplemente
 from inlay.cli import main
 from inlay.memory.frameworks import from_array, to_numpy
 from inlay.storage import open_memories, save_memories
+from tests.support.bit_patterns import random_bits, same_bits
+from tests.support.refusals import raises_exactly
 
 DTYPES = ("bool", "int16", "uint16", "uint32", "uint64", "complex64", "complex128")
 TAGS = ("abcd", "nhwc", "nChw8c", "ABcd4b16a4b", "dcba", "aBcd3b")
 
 
-def array_of(dtype: str, shape: tuple[int, ...], seed: int = 0) -> npt.NDArray[Any]:
-    """Any bits that the type can have: NaNs of complex numbers with their payload too."""
-    width = np.dtype(dtype).itemsize
-    bits = np.random.default_rng(seed).integers(0, 256, math.prod(shape) * width, np.uint8)
-    return (bits & 1 if dtype == "bool" else bits).view(dtype).reshape(shape)
-
-
-def same_bits(one: npt.NDArray[Any], two: npt.NDArray[Any]) -> bool:
-    return (one.shape, one.dtype, one.tobytes()) == (two.shape, two.dtype, two.tobytes())
+each_dtype = pytest.mark.parametrize("dtype", DTYPES)
 
 
 @given(st.sampled_from(DTYPES), st.sampled_from(TAGS), st.sampled_from(TAGS), st.integers(0, 99))
 def test_elements_move_bit_for_bit(dtype: str, first: str, second: str, seed: int) -> None:
     dims = tuple(int(n) for n in np.random.default_rng(seed).integers(1, 20, 4))
-    array = array_of(dtype, dims, seed)
+    array = random_bits(dims, dtype, seed)
     packed = inlay.pack(array, first)
+    offsets = packed.desc.offset(np.moveaxis(np.indices(dims), 0, -1))
+    assert same_bits(packed.buffer.view(dtype)[offsets], array)
     assert same_bits(packed.unpack(), array)
     moved = inlay.reorder(packed, second)
     assert same_bits(moved.unpack(), array)
@@ -44,19 +37,9 @@ def test_elements_move_bit_for_bit(dtype: str, first: str, second: str, seed: in
     assert same_bits(inlay.pack(view, second).unpack(), np.ascontiguousarray(view))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_elements_lie_where_the_descriptor_says(dtype: str) -> None:
-    array = array_of(dtype, (3, 17, 2))
-    memory = inlay.pack(array, "aBc8b")
-    points = np.moveaxis(np.indices(array.shape), 0, -1)
-    offsets = memory.desc.offset(points)
-    assert same_bits(memory.buffer.view(dtype)[offsets], array)
-    assert memory.desc.size == memory.buffer.size == 3 * 24 * 2 * array.itemsize
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
+@each_dtype
 def test_padding_is_found_and_zeroed(dtype: str) -> None:
-    memory = inlay.pack(array_of(dtype, (2, 17)), "aB8b")
+    memory = inlay.pack(random_bits((2, 17), dtype), "aB8b")
     data = memory.unpack()
     memory.buffer.view(dtype)[17] = 1
     report = inlay.check_padding(memory)
@@ -67,9 +50,9 @@ def test_padding_is_found_and_zeroed(dtype: str) -> None:
     assert same_bits(memory.unpack(), data)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@each_dtype
 def test_arrays_are_wrapped_without_a_copy(dtype: str) -> None:
-    array = array_of(dtype, (4, 6))
+    array = random_bits((4, 6), dtype)
     memory = from_array(array.T)
     assert same_bits(to_numpy(memory, copy=False), array.T)
     array[0, 0] = 0
@@ -77,9 +60,9 @@ def test_arrays_are_wrapped_without_a_copy(dtype: str) -> None:
     assert same_bits(np.asarray(Memory(memory.desc, array)), np.ascontiguousarray(array.T))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@each_dtype
 def test_files_keep_every_type(dtype: str, tmp_path: Path) -> None:
-    array = array_of(dtype, (5, 7))
+    array = random_bits((5, 7), dtype)
     memory = inlay.pack(array, "aB4b")
     save_memories(tmp_path / "m.safetensors", {"m": memory})
     opened = open_memories(tmp_path / "m.safetensors")["m"]
@@ -92,39 +75,35 @@ def test_files_keep_every_type(dtype: str, tmp_path: Path) -> None:
     assert same_bits(np.load(plain), array)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@each_dtype
 def test_nothing_is_computed(dtype: str) -> None:
     name = inlay.DataType(dtype).name
-    memory = inlay.pack(array_of(dtype, (4, 6)), "ab")
-    with pytest.raises(Unimplemented) as caught:
+    memory = inlay.pack(random_bits((4, 6), dtype), "ab")
+    text = f"no conversion from {name} to f32 exists: {name} only moves; convert the array with astype first"
+    with raises_exactly(Unimplemented, text):
         inlay.reorder(memory, MemoryDesc((4, 6), "f32", "ab"))
-    assert str(caught.value) == (
-        f"no conversion from {name} to f32 exists: {name} only moves; convert the array with astype first"
-    )
-    with pytest.raises(InvalidArguments) as refused:
+    text = f"attributes compute with numbers: the elements of src are {name}, which only move"
+    with raises_exactly(InvalidArguments, text):
         inlay.reorder(memory, "ba", src_scales=2.0)
-    assert str(refused.value) == f"attributes compute with numbers: the elements of src are {name}, which only move"
-    with pytest.raises(InvalidArguments) as computed:
+    text = f"Eltwise: src is {name}, a type without arithmetic: only reorders support it, use inlay.reorder"
+    with raises_exactly(InvalidArguments, text):
         inlay.primitives.Eltwise(memory.desc, algorithm="relu")
-    assert str(computed.value) == (
-        f"Eltwise: src is {name}, a type without arithmetic: only reorders support it, use inlay.reorder"
-    )
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@each_dtype
 def test_sparse_tensors_and_host_scalars_are_numbers(dtype: str) -> None:
     for make in (
         lambda: MemoryDesc.csr((3, 4), dtype, 2),
         lambda: MemoryDesc.coo((3, 4), dtype, 2),
         lambda: MemoryDesc.packed((3, 4), dtype, 2),
         lambda: MemoryDesc.host_scalar(dtype),
-        lambda: inlay.to_csr(array_of(dtype, (3, 4))),
+        lambda: inlay.to_csr(random_bits((3, 4), dtype)),
     ):
         with pytest.raises(InlayError, match=f"{inlay.DataType(dtype).name} only moves"):
             make()
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@each_dtype
 def test_descriptors_come_back_from_every_form(dtype: str) -> None:
     desc = MemoryDesc((2, 17), dtype, "nC8c")
     assert MemoryDesc.from_json(desc.to_json()) == MemoryDesc.from_blob(desc.to_blob()) == desc

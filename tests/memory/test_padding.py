@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import inlay
 from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InlayError, InvalidArguments, Unimplemented
-from inlay.layout import RUNTIME, Axis, Digit, Layout
+from inlay.errors import InvalidArguments
+from inlay.layout import Axis, Digit, Layout
 from inlay.layout.axis import split_range
 from inlay.memory import Memory, check_padding, map_padded, pack, reorder, zero_padding
 from inlay.memory.padding import DirtyLane, PaddingReport, find_dirty, preserves_padding, zero_lanes
@@ -30,7 +29,6 @@ FREE = MemoryDesc((5, 3), "u8", pattern="(m m2 m4) (k k4) -> m k m4 k4 m2")
 BACKWARD = MemoryDesc.from_layout(Layout((8, 2), (Axis(-8, (Digit(4, 2),)), Axis(1))), "s8", dims=(7, 2), offset0=8)
 INSIDE_A_BLOCK = MemoryDesc((2, 16), "f32", "aB16b").submemory((2, 5), (0, 0))
 LAST_PART = MemoryDesc((4, 20), "bf16", "aB16b").submemory((2, 4), (1, 16))
-BROADCAST = MemoryDesc((2, 3), "u8", strides=(0, 1), padded_dims=(3, 4))
 
 
 def lanes_of(desc: MemoryDesc) -> tuple[list[tuple[int, ...]], list[int]]:
@@ -113,15 +111,21 @@ class TestCheck:
         counts = [len(lanes_of(desc)[0]) for desc in (FREE, BACKWARD, INSIDE_A_BLOCK, LAST_PART, NIBBLES)]
         assert counts == [17, 2, 0, 24, 3]
 
-    def test_negative_zero_is_clean_and_the_smallest_number_is_not(self) -> None:
-        desc = MemoryDesc((1,), "f32", "A2a")
-        assert check_padding(Memory(desc, np.array([1, -0.0], np.float32))).is_clean
-        assert not check_padding(Memory(desc, np.array([1, 1e-45], np.float32))).is_clean
-        assert not check_padding(Memory(desc, np.array([1, np.nan], np.float32))).is_clean
-
-    def test_the_sign_bit_of_a_type_without_sign_counts(self) -> None:
-        for name in ("u8", "s8", "e8m0"):
-            assert not check_padding(Memory(MemoryDesc((1,), name, "A2a"), np.array([0, 0x80], np.uint8))).is_clean
+    @pytest.mark.parametrize(
+        ("data_type", "lane", "is_clean"),
+        [
+            *(
+                ("f32", np.float32(value), is_clean)
+                for value, is_clean in ((-0.0, True), (1e-45, False), (np.nan, False))
+            ),
+            *((name, np.uint8(0x80), False) for name in ("u8", "s8", "e8m0")),
+        ],
+    )
+    def test_of_lanes_that_are_not_0_only_negative_zero_is_clean(
+        self, data_type: str, lane: Any, is_clean: bool
+    ) -> None:
+        buffer = np.array([1, lane], lane.dtype)
+        assert check_padding(Memory(MemoryDesc((1,), data_type, "A2a"), buffer.view(np.uint8))).is_clean is is_clean
 
     def test_only_so_many_lanes_are_named_but_all_are_counted(self) -> None:
         buffer = np.full(BLOCKED.size, 0xFF, np.uint8)
@@ -131,11 +135,6 @@ class TestCheck:
 
     def test_read_only_memory_is_checked(self) -> None:
         assert check_padding(Memory(MemoryDesc((3,), "u8", "A4a"), b"\1\2\3\4")).dirty == 1
-
-    def test_nothing_reaches_beyond_the_buffer(self) -> None:
-        with pytest.raises(InvalidArguments) as caught:
-            find_dirty(BLOCKED, np.zeros(383, np.uint8))
-        assert str(caught.value) == "buffer of 383 bytes is too small for 28 lanes from byte 260 on"
 
 
 class TestReport:
@@ -238,19 +237,13 @@ class TestPreserves:
         assert preserves_padding(lambda x: x.copy(), data_type)
         assert not preserves_padding(np.ones_like, data_type)
 
-    def test_a_function_may_write_its_argument(self) -> None:
-        def double(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-            x += x
-            return x
-
-        assert preserves_padding(double)
-
-    def test_a_function_that_writes_ones_into_its_argument_is_seen(self) -> None:
+    @pytest.mark.parametrize(("value", "keeps"), [(0, True), (1, False)])
+    def test_a_function_may_write_its_argument(self, value: int, keeps: bool) -> None:
         def fill(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-            x[...] = 1
+            x[...] = value
             return x
 
-        assert not preserves_padding(fill)
+        assert preserves_padding(fill) is keeps
 
 
 def plus_one(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -322,105 +315,12 @@ class TestMap:
         assert check_padding(memory).dirty == 28
 
 
-def short(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return x[1:]
-
-
-FIRST = pack(np.ones(3, np.float32), "A4a")
-READ_ONLY = Memory(MemoryDesc((3,), "u8", "A4a"), b"\1\2\3\4")
-REPEATED = Memory(BROADCAST)
-
-MISTAKES: list[tuple[str, Callable[[], object], type[InlayError], str]] = [
-    (
-        "check_an_array",
-        lambda: check_padding(np.zeros(3)),  # type: ignore[arg-type]
-        InvalidArguments,
-        "memory is a ndarray: wrap it as Memory(desc, buffer), or use inlay.pack",
-    ),
-    (
-        "check_any",
-        lambda: find_dirty(MemoryDesc((2, 3), "f32", "any"), np.zeros(24, np.uint8)),
-        InvalidArguments,
-        "check_padding needs a layout: MemoryDesc((2, 3), 'f32', 'any') is of kind any",
-    ),
-    (
-        "check_runtime",
-        lambda: find_dirty(MemoryDesc((RUNTIME, 3), "f32"), np.zeros(24, np.uint8)),
-        Unimplemented,
-        "size needs every dim and stride: this layout has RUNTIME ones, bind them first",
-    ),
-    (
-        "zero_read_only",
-        lambda: zero_padding(READ_ONLY),
-        InvalidArguments,
-        "zero_padding writes to a memory that is read-only: give it a writable buffer",
-    ),
-    (
-        "zero_overlap",
-        lambda: zero_padding(REPEATED),
-        InvalidArguments,
-        "elements of MemoryDesc((2, 3), 'u8', strides=(0, 1), padded_dims=(3, 4)) overlap, so its padding may "
-        "share bytes with its data: give every element an offset of its own",
-    ),
-    (
-        "map_read_only",
-        lambda: map_padded(np.negative, READ_ONLY),
-        InvalidArguments,
-        "map_padded writes to a memory that is read-only: give it a writable buffer",
-    ),
-    (
-        "map_overlap",
-        lambda: map_padded(np.negative, REPEATED),
-        InvalidArguments,
-        "elements of MemoryDesc((2, 3), 'u8', strides=(0, 1), padded_dims=(3, 4)) overlap, so f would be applied twice "
-        "to some: reorder to a dense format first",
-    ),
-    (
-        "map_to_another_shape",
-        lambda: map_padded(short, FIRST),
-        InvalidArguments,
-        "f must return an array like its argument, float32 of shape (2,): it returned float32 of shape (1,)",
-    ),
-    (
-        "map_to_another_type",
-        lambda: map_padded(lambda x: x.astype(np.float64), FIRST),
-        InvalidArguments,
-        "f must return an array like its argument, float32 of shape (2,): it returned float64 of shape (2,)",
-    ),
-    (
-        "map_to_a_number",
-        lambda: map_padded(lambda x: x.sum(), FIRST),
-        InvalidArguments,
-        "f must return an array: it returned a float32",
-    ),
-    (
-        "map_of_the_mean",
-        lambda: map_padded(lambda x: x - x.mean(), FIRST),
-        InvalidArguments,
-        "f is not elementwise: it gives 0.0 for 0 beside another 0, and -0.5 beside 1; "
-        "unpack the memory, apply f, and pack the result",
-    ),
-    (
-        "preserves_no_type",
-        lambda: preserves_padding(np.exp, "f31"),
-        InvalidArguments,
-        "unknown data type 'f31': use one of f16, bf16, f32, s32, s8, u8, f64, f8_e5m2, f8_e4m3, s4, u4, e8m0, "
-        "f4_e2m1, s64, bool, s16, u16, u32, u64, complex64, complex128, or the NumPy or ml_dtypes type of the same "
-        "meaning",
-    ),
-]
-
-
-@pytest.mark.parametrize(("call", "kind", "text"), [m[1:] for m in MISTAKES], ids=[m[0] for m in MISTAKES])
-def test_a_mistake_says_rule_value_and_remedy(call: Callable[[], object], kind: type[InlayError], text: str) -> None:
-    with pytest.raises(kind) as caught:
-        call()
-    assert str(caught.value) == text
-
-
-def test_a_refused_function_changes_nothing() -> None:
-    assert FIRST.unpack().tolist() == [1, 1, 1]
-    assert READ_ONLY.unpack().tolist() == [1, 2, 3]
+@pytest.mark.parametrize("f", [lambda x: x[1:], lambda x: x.astype(np.float64), np.sum, lambda x: x - x.mean()])
+def test_a_refused_function_changes_nothing(f: Callable[[Any], Any]) -> None:
+    memory = pack(np.ones(3, np.float32), "A4a")
+    with pytest.raises(InvalidArguments):
+        map_padded(f, memory)
+    assert memory.unpack().tolist() == [1, 1, 1]
 
 
 def test_a_smaller_buffer_is_refused_before_anything_is_written() -> None:
@@ -428,10 +328,3 @@ def test_a_smaller_buffer_is_refused_before_anything_is_written() -> None:
     with pytest.raises(InvalidArguments):
         zero_lanes(BLOCKED, buffer)
     assert buffer.all()
-
-
-def test_the_public_names_are_those_of_the_rooms() -> None:
-    assert inlay.check_padding is check_padding
-    assert inlay.zero_padding is zero_padding
-    assert inlay.map_padded is map_padded
-    assert inlay.preserves_padding is preserves_padding

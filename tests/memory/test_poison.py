@@ -1,10 +1,7 @@
 """Poison: new memory has it if requested, reorders write the same bytes as without it, unwritten bytes stand out."""
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,18 +12,11 @@ from inlay.errors import InvalidArguments
 from inlay.memory import Memory, Reorder, check_padding, pack, reorder
 from inlay.memory.buffers import HUGE_PAGE, allocate
 from inlay.testing import descriptors
+from tests.support.bit_patterns import random_bits
+from tests.support.refusals import raises_exactly
 
 SOME = settings(max_examples=150)
 BLOCKED = MemoryDesc((1, 17, 2, 2), "f32", "nChw8c")
-
-
-def values_of(dims: tuple[int, ...], kind: DataType, seed: int) -> npt.NDArray[Any]:
-    """A logical array of any bit patterns of a type."""
-    random = np.random.default_rng(seed)
-    if kind.name == "s4":
-        return random.integers(-8, 8, dims).astype(np.int8).astype(kind.dtype)
-    codes = random.integers(0, 1 << min(kind.bits, 8), (*dims, kind.itemsize)).astype(np.uint8)
-    return codes.view(kind.dtype)[..., 0]
 
 
 @pytest.fixture
@@ -51,8 +41,7 @@ class TestPoison:
     @SOME
     @given(descriptors(), st.integers(0, 9))
     def test_what_is_packed_has_zero_padding_all_the_same(self, desc: MemoryDesc, seed: int) -> None:
-        assert desc.data_type is not None
-        values = values_of(desc.dims, desc.data_type, seed)
+        values = random_bits(desc.dims, desc.data_type, seed)
         packed = pack(values, desc)
         assert check_padding(packed).is_clean
         assert packed.unpack().tobytes() == values.tobytes()
@@ -92,8 +81,6 @@ def test_without_poison_the_careless_kernel_goes_unnoticed(value: str | None, mo
 
 def test_another_value_of_the_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INLAY_POISON", "yes")
-    with pytest.raises(InvalidArguments) as caught:
+    text = "INLAY_POISON is 'yes': set it to 1 to fill new memory with 0xFF in place of zeros, or to 0"
+    with raises_exactly(InvalidArguments, text):
         Memory(BLOCKED)
-    assert str(caught.value) == (
-        "INLAY_POISON is 'yes': set it to 1 to fill new memory with 0xFF in place of zeros, or to 0"
-    )

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-import inlay
-from inlay import Memory, MemoryDesc, pack, reorder, to_coo, to_csr, to_dense
+from inlay import Memory, MemoryDesc, check_padding, pack, reorder, to_coo, to_csr, to_dense
 from inlay.data_type import DATA_TYPES, DataType
 from inlay.memory import sparse
 from inlay.memory.buffers import index_arrays
@@ -39,13 +38,12 @@ def scattered(memory: Memory) -> npt.NDArray[Any]:
     assert desc.data_type is not None
     values = memory.buffers[0][: desc.size].view(desc.data_type.dtype)
     dense = np.zeros(desc.dims, f"u{desc.data_type.itemsize}").view(desc.data_type.dtype)
-    held = [part.tolist() for part in index_arrays(desc, memory.buffers)]
-    for k in range(desc.nnz):
-        if desc.sparse_encoding == "csr":
-            row = max(i for i in range(desc.dims[0]) if held[1][i] <= k)
-            dense[row, held[0][k]] = values[k]
-        else:
-            dense[tuple(along[k] for along in held)] = values[k]
+    held = index_arrays(desc, memory.buffers)
+    if not desc.nnz:
+        return dense
+    if desc.sparse_encoding == "csr":
+        held = [np.repeat(np.arange(desc.dims[0]), np.diff(held[1])), held[0]]
+    dense[tuple(held)] = values
     return dense
 
 
@@ -106,7 +104,7 @@ def test_any_encoding_becomes_any_other_and_any_layout(memory: Memory, data: st.
         assert same(scattered(other), scattered(memory))
     dense = reorder(memory, data.draw(descriptors(desc.dims, desc.data_type)))
     assert same(dense.unpack(), scattered(memory))
-    assert inlay.check_padding(dense).is_clean
+    assert check_padding(dense).is_clean
 
 
 @few
@@ -188,16 +186,10 @@ def test_indices_are_as_wide_as_the_dims_need() -> None:
 
 
 def test_buffers_are_wrapped_without_a_copy_and_may_be_longer() -> None:
-    values, indices, pointers = (
-        np.arange(9, dtype=np.float32),
-        np.zeros(9, np.int32),
-        np.array([0, 1, 1, 2, 99], np.int32),
-    )
-    indices[1] = 3
+    values, indices = np.arange(9, dtype=np.float32), np.array([0, 3, *[0] * 7], np.int32)
+    pointers = np.array([0, 1, 1, 2, 99], np.int32)
     memory = Memory(MemoryDesc.csr((3, 4), "f32", 2), [values, indices.view(np.uint8), pointers])
-    assert [np.shares_memory(a, b) for a, b in zip(memory.buffers, (values, indices, pointers), strict=True)] == [
-        True
-    ] * 3
+    assert all(map(np.shares_memory, memory.buffers, (values, indices, pointers)))
     values[1] = 42
     assert memory.unpack()[2, 3] == 42
     assert memory.address == values.ctypes.data
@@ -215,8 +207,7 @@ def test_new_buffers_have_the_sizes_of_the_descriptor() -> None:
 
 
 def test_memory_is_writable_if_every_buffer_is() -> None:
-    memory = Memory(MemoryDesc.coo((4,), "u8", 2), [bytearray(2), bytes(8)])
-    assert not memory.is_writable
+    assert not Memory(MemoryDesc.coo((4,), "u8", 2), [bytearray(2), bytes(8)]).is_writable
 
 
 def test_values_of_4_bits_lie_one_in_a_byte() -> None:
@@ -239,17 +230,6 @@ def test_out_is_filled_and_returned() -> None:
     dense = Memory(MemoryDesc((3, 4), "f32", "ba"))
     assert reorder(out, dense.desc, out=dense) is dense
     assert same(dense.unpack(), MATRIX)
-
-
-def test_a_destination_whose_buffers_lie_on_one_another_is_refused() -> None:
-    both = np.zeros(2, np.int32)
-    desc = MemoryDesc.coo((3, 4), "f32", 2)
-    with pytest.raises(inlay.InvalidArguments) as caught:
-        reorder(to_csr(MATRIX), desc, out=Memory(desc, [np.zeros(2, np.float32), both, both]))
-    assert str(caught.value) == "two buffers of the destination share 8 bytes of memory: give each its own"
-    # Sources may share: here the rows are the columns.
-    diagonal = Memory(desc, [np.array([5, 7], np.float32), *[np.array([0, 2], np.int32)] * 2])
-    assert diagonal.unpack()[2, 2] == 7
 
 
 # SciPy
@@ -307,45 +287,6 @@ def test_scipy_gets_indices_it_can_compute_with(narrow: str) -> None:
     assert (array @ np.ones(4)).tolist() == [5, 0, 7]
 
 
-# torch
-
-
-def torch_or_skip() -> Any:
-    return pytest.importorskip("torch")
-
-
-@pytest.mark.heavy
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support", "ignore:Sparse invariant checks")
-@pytest.mark.parametrize("name", ["f32", "f64", "f16", "bf16", "f8_e5m2", "f8_e4m3", "e8m0", "s8", "u8", "s32", "s64"])
-def test_torch_round_trip(name: str) -> None:
-    torch = torch_or_skip()
-
-    @few
-    @given(sparse_memories(None, name))
-    def check(memory: Memory) -> None:
-        tensor = sparse.to_torch(memory)
-        assert tensor.layout == (torch.sparse_csr if memory.desc.sparse_encoding == "csr" else torch.sparse_coo)
-        assert tuple(tensor.shape) == memory.desc.dims
-        assert str(tensor.dtype) == f"torch.{DATA_TYPES[name].dtype.name}"
-        back = sparse.from_torch(tensor)
-        assert same(back.unpack(), memory.unpack())
-        assert back.desc.nnz == memory.desc.nnz
-
-    check()
-
-
-@pytest.mark.heavy
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support", "ignore:Sparse invariant checks")
-def test_torch_computes_with_what_it_is_given() -> None:
-    torch = torch_or_skip()
-    for memory in (to_csr(MATRIX), to_coo(MATRIX), to_csr(MATRIX, index_type="s64")):
-        assert np.array_equal(sparse.to_torch(memory).to_dense().numpy(), MATRIX)
-    assert np.array_equal(sparse.from_torch(torch.from_numpy(MATRIX).to_sparse_csr()).unpack(), MATRIX)
-    loose = torch.sparse_coo_tensor(torch.tensor([[2, 0], [0, 2]]), torch.tensor([7.0, 5.0]), (3, 4))
-    assert not loose.is_coalesced()
-    assert np.array_equal(sparse.from_torch(loose).unpack(), MATRIX)
-
-
 # Laws of the strategies
 
 
@@ -359,6 +300,5 @@ def test_the_strategy_reaches_what_matters() -> None:
     assert any(m.desc.nnz == 0 < prod(m.desc.dims) for m in drawn)
     assert any(0 in m.desc.dims for m in drawn)
     assert any(views(m)[0] != sorted(views(m)[0]) for m in points)
-    ordered = [draw_sparse_memory(Seeded(seed)) for seed in range(100)]
-    for memory in ordered:
-        sparse.check(memory)
+    for seed in range(100):
+        sparse.check(draw_sparse_memory(Seeded(seed)))

@@ -14,38 +14,31 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments
 from inlay.files import atomic_write
 from inlay.memory import Memory, pack
-from inlay.storage import convert, open_memories, parse_rule, plan_conversion, save_memories
+from inlay.storage import conversion, convert, open_memories, parse_rule, plan_conversion, save_memories
 from inlay.storage.safetensors_file import TensorEntry, write_safetensors
+from tests.support.bit_patterns import same_bits
 from tests.support.tensor_files import Array, numbered, run
 
 TYPES = ["float32", "float64", "float16", "int8", "uint8", "int32", "int64"]
 ML_TYPES = [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2]
 
 
-def same_bits(a: Array, b: Array) -> bool:
-    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-
-
-def stored(path: Path) -> dict[str, tuple[str, list[int], bytes]]:
-    """Type, shape and bytes of every tensor: the library checks the file, the bytes are taken by its header."""
-    content = path.read_bytes()
+def read_parts(path: str) -> tuple[dict[str, Any], bytes]:
+    """Return the header of a file and the bytes that follow it."""
+    content = Path(path).read_bytes()
     (length,) = struct.unpack("<Q", content[:8])
-    header, data = json.loads(content[8 : 8 + length]), content[8 + length :]
+    return json.loads(content[8 : 8 + length]), content[8 + length :]
+
+
+def stored(path: str) -> dict[str, tuple[str, list[int], bytes]]:
+    """Type, shape and bytes of every tensor: the library checks the file, the bytes are taken by its header."""
+    header, data = read_parts(path)
     with safe_open(path, framework="numpy") as file:
         slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-        ends = {name: header[name]["data_offsets"] for name in slices}
-        return {n: (s.get_dtype(), s.get_shape(), data[slice(*ends[n])]) for n, s in slices.items()}
-
-
-def data_offsets(path: Path) -> dict[str, int]:
-    """Return the offset of each tensor in the file, in bytes."""
-    content = path.read_bytes()
-    (length,) = struct.unpack("<Q", content[:8])
-    header = json.loads(content[8 : 8 + length])
-    return {name: 8 + length + item["data_offsets"][0] for name, item in header.items() if name != "__metadata__"}
+    ends = {name: slice(*header[name]["data_offsets"]) for name in slices}
+    return {name: (s.get_dtype(), s.get_shape(), data[ends[name]]) for name, s in slices.items()}
 
 
 ROUND_TRIPS = [
@@ -64,17 +57,16 @@ ROUND_TRIPS = [
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(("dims", "tag"), ROUND_TRIPS)
-def test_packed_and_back_is_the_same_npy_file(tmp_path: Path, dims: tuple[int, ...], tag: str, dtype: str) -> None:
-    original, packed, back = tmp_path / "a.npy", tmp_path / "p.safetensors", tmp_path / "b.npy"
-    np.save(original, numbered(dims, dtype))
-    run(original, packed, tag)
-    run(packed, back, "plain")
-    assert back.read_bytes() == original.read_bytes()
+def test_packed_and_back_is_the_same_npy_file(dims: tuple[int, ...], tag: str, dtype: str) -> None:
+    np.save("a.npy", numbered(dims, dtype))
+    run("a.npy", "p.safetensors", tag)
+    run("p.safetensors", "b.npy", "plain")
+    assert Path("b.npy").read_bytes() == Path("a.npy").read_bytes()
 
 
 @pytest.mark.parametrize("dtype", [*TYPES, *ML_TYPES])
-def test_packed_and_back_is_the_same_safetensors_tensor(tmp_path: Path, dtype: Any) -> None:
-    original, packed, back = (tmp_path / f"{name}.safetensors" for name in "apb")
+def test_packed_and_back_is_the_same_safetensors_tensor(dtype: Any) -> None:
+    original, packed, back = (f"{name}.safetensors" for name in "apb")
     save_file({"w": numbered((33, 17, 3, 3), dtype), "b": numbered((7,), dtype)}, original)
     run(original, packed, "w=OIhw16i16o")
     run(packed, back, "plain")
@@ -83,43 +75,43 @@ def test_packed_and_back_is_the_same_safetensors_tensor(tmp_path: Path, dtype: A
     assert stored(packed)["b"] == stored(original)["b"]
 
 
-def test_column_major_arrays_are_read_as_they_lie(tmp_path: Path) -> None:
+def test_column_major_arrays_are_read_as_they_lie() -> None:
     array = np.asfortranarray(numbered((3, 5, 7)))
-    np.save(tmp_path / "f.npy", array)
-    run(tmp_path / "f.npy", tmp_path / "p.safetensors", "aBc4b")
-    run(tmp_path / "p.safetensors", tmp_path / "c.npy", "plain")
-    assert same_bits(np.load(tmp_path / "c.npy"), np.ascontiguousarray(array))
+    np.save("f.npy", array)
+    run("f.npy", "p.safetensors", "aBc4b")
+    run("p.safetensors", "c.npy", "plain")
+    assert same_bits(np.load("c.npy"), np.ascontiguousarray(array))
 
 
-def test_packed_bytes_are_numpys_pad_reshape_transpose(tmp_path: Path) -> None:
+def test_packed_bytes_are_numpys_pad_reshape_transpose() -> None:
     weights = numbered((33, 17, 3, 3))
-    save_file({"conv.weight": weights}, tmp_path / "w.safetensors")
-    run(tmp_path / "w.safetensors", tmp_path / "p.safetensors", "conv*=OIhw16i16o")
+    save_file({"conv.weight": weights}, "w.safetensors")
+    run("w.safetensors", "p.safetensors", "conv*=OIhw16i16o")
     padded = np.pad(weights, ((0, 15), (0, 15), (0, 0), (0, 0))).reshape(3, 16, 2, 16, 3, 3)
     expected = padded.transpose(0, 2, 4, 5, 3, 1).tobytes()
-    assert stored(tmp_path / "p.safetensors")["conv.weight"] == ("U8", [len(expected)], expected)
+    assert stored("p.safetensors")["conv.weight"] == ("U8", [len(expected)], expected)
 
 
-def test_an_order_of_axes_keeps_its_type_and_the_shape_as_it_lies(tmp_path: Path) -> None:
+def test_an_order_of_axes_keeps_its_type_and_the_shape_as_it_lies() -> None:
     array = numbered((2, 3, 5, 4))
-    np.save(tmp_path / "a.npy", array)
-    run(tmp_path / "a.npy", tmp_path / "p.safetensors", "nhwc")
+    np.save("a.npy", array)
+    run("a.npy", "p.safetensors", "nhwc")
     expected = np.ascontiguousarray(array.transpose(0, 2, 3, 1))
-    assert stored(tmp_path / "p.safetensors")["a"] == ("F32", [2, 5, 4, 3], expected.tobytes())
-    assert open_memories(tmp_path / "p.safetensors")["a"].desc == MemoryDesc((2, 3, 5, 4), "f32", "nhwc")
+    assert stored("p.safetensors")["a"] == ("F32", [2, 5, 4, 3], expected.tobytes())
+    assert open_memories("p.safetensors")["a"].desc == MemoryDesc((2, 3, 5, 4), "f32", "nhwc")
 
 
-def test_elements_are_converted_to_the_type_asked_for(tmp_path: Path) -> None:
+def test_elements_are_converted_to_the_type_asked_for() -> None:
     array = np.linspace(-3, 3, 2 * 5 * 3, dtype=np.float32).reshape(2, 5, 3)
-    save_file({"a": array, "b": array}, tmp_path / "a.safetensors")
-    run(tmp_path / "a.safetensors", tmp_path / "p.safetensors", "a=plain", data_type="bf16")
-    assert stored(tmp_path / "p.safetensors") == {
+    save_file({"a": array, "b": array}, "a.safetensors")
+    run("a.safetensors", "p.safetensors", "a=plain", data_type="bf16")
+    assert stored("p.safetensors") == {
         "a": ("BF16", [2, 5, 3], array.astype(ml_dtypes.bfloat16).tobytes()),
         "b": ("F32", [2, 5, 3], array.tobytes()),
     }
 
 
-def test_tensors_that_no_rule_matches_and_other_texts_are_kept(tmp_path: Path) -> None:
+def test_tensors_that_no_rule_matches_and_other_texts_are_kept() -> None:
     tensors = {
         "mask": np.array([True, False, True]),
         "ids": np.arange(5, dtype=np.uint16),
@@ -128,58 +120,60 @@ def test_tensors_that_no_rule_matches_and_other_texts_are_kept(tmp_path: Path) -
         "w": numbered((3, 17, 2, 2)),
     }
     texts = {"format": "pt", "note": 'ünïcode\n"quoted"'}
-    save_file(tensors, tmp_path / "a.safetensors", texts)
-    run(tmp_path / "a.safetensors", tmp_path / "p.safetensors", "w=nChw16c")
-    run(tmp_path / "p.safetensors", tmp_path / "b.safetensors", "plain")
-    packed, original = stored(tmp_path / "p.safetensors"), stored(tmp_path / "a.safetensors")
+    save_file(tensors, "a.safetensors", texts)
+    run("a.safetensors", "p.safetensors", "w=nChw16c")
+    run("p.safetensors", "b.safetensors", "plain")
+    packed, original = stored("p.safetensors"), stored("a.safetensors")
     assert {n: t for n, t in packed.items() if n != "w"} == {n: t for n, t in original.items() if n != "w"}
-    assert stored(tmp_path / "b.safetensors") == original
-    with safe_open(tmp_path / "p.safetensors", framework="numpy") as file:
+    assert stored("b.safetensors") == original
+    with safe_open("p.safetensors", framework="numpy") as file:
         assert file.metadata().keys() == {"format", "note", "inlay"}
         assert json.loads(file.metadata()["inlay"]) == {
             "version": 2,
             "tensors": {"w": json.loads(MemoryDesc((3, 17, 2, 2), "f32", "nChw16c").to_json())},
         }
-    with safe_open(tmp_path / "b.safetensors", framework="numpy") as file:
+    with safe_open("b.safetensors", framework="numpy") as file:
         assert file.metadata() == texts
 
 
-def test_a_packed_tensor_that_no_rule_matches_keeps_its_descriptor(tmp_path: Path) -> None:
-    save_file({"a": numbered((3, 17, 2, 2)), "b": numbered((3, 17, 2, 2))}, tmp_path / "a.safetensors")
-    run(tmp_path / "a.safetensors", tmp_path / "p.safetensors", "nChw16c")
-    run(tmp_path / "p.safetensors", tmp_path / "q.safetensors", "b=nhwc")
-    descs = {name: m.desc.tag for name, m in open_memories(tmp_path / "q.safetensors").items()}
+def test_a_packed_tensor_that_no_rule_matches_keeps_its_descriptor() -> None:
+    save_file({"a": numbered((3, 17, 2, 2)), "b": numbered((3, 17, 2, 2))}, "a.safetensors")
+    run("a.safetensors", "p.safetensors", "nChw16c")
+    run("p.safetensors", "q.safetensors", "b=nhwc")
+    descs = {name: m.desc.tag for name, m in open_memories("q.safetensors").items()}
     assert descs == {"a": "aBcd16b", "b": "acdb"}
-    assert stored(tmp_path / "q.safetensors")["a"] == stored(tmp_path / "p.safetensors")["a"]
+    assert stored("q.safetensors")["a"] == stored("p.safetensors")["a"]
 
 
-def test_the_first_rule_that_matches_holds(tmp_path: Path) -> None:
-    save_file({"a": numbered((3, 17, 2, 2)), "b": numbered((3, 17, 2, 2))}, tmp_path / "a.safetensors")
-    run(tmp_path / "a.safetensors", tmp_path / "p.safetensors", "a=nhwc", "nChw8c", "b=nChw16c")
-    assert {n: m.desc.tag for n, m in open_memories(tmp_path / "p.safetensors").items()} == {"a": "acdb", "b": "aBcd8b"}
+def test_the_first_rule_that_matches_holds() -> None:
+    save_file({"a": numbered((3, 17, 2, 2)), "b": numbered((3, 17, 2, 2))}, "a.safetensors")
+    run("a.safetensors", "p.safetensors", "a=nhwc", "nChw8c", "b=nChw16c")
+    assert {n: m.desc.tag for n, m in open_memories("p.safetensors").items()} == {"a": "acdb", "b": "aBcd8b"}
 
 
-def test_packed_tensors_lie_on_64_byte_boundaries(tmp_path: Path) -> None:
+def test_packed_tensors_lie_on_64_byte_boundaries() -> None:
     tensors = {f"t{i}": numbered((i + 1, 17, 3), "uint8") for i in range(5)}
     tensors |= {f"x{i}": numbered((2 * i + 1,), "float16") for i in range(3)}
-    save_file(tensors, tmp_path / "a.safetensors")
-    run(tmp_path / "a.safetensors", tmp_path / "p.safetensors", "t*=aBc8b")
-    assert all(begin % 64 == 0 for n, begin in data_offsets(tmp_path / "p.safetensors").items() if n[0] == "t")
-    assert all(begin % 2 == 0 for begin in data_offsets(tmp_path / "p.safetensors").values())
+    save_file(tensors, "a.safetensors")
+    run("a.safetensors", "p.safetensors", "t*=aBc8b")
+    header, data = read_parts("p.safetensors")
+    start = Path("p.safetensors").stat().st_size - len(data)
+    begins = {name: start + header[name]["data_offsets"][0] for name in tensors}
+    assert all(begin % (64 if name[0] == "t" else 2) == 0 for name, begin in begins.items())
 
 
-def test_equal_inputs_give_equal_files(tmp_path: Path) -> None:
+def test_equal_inputs_give_equal_files() -> None:
     tensors = {name: numbered((3, 17, 2, 2), "uint8") for name in ("b", "a", "c")}
-    save_file(tensors, tmp_path / "a.safetensors", {"k": "v"})
+    save_file(tensors, "a.safetensors", {"k": "v"})
     for target in ("p", "q"):
-        run(tmp_path / "a.safetensors", tmp_path / f"{target}.safetensors", "nChw16c")
-    assert (tmp_path / "p.safetensors").read_bytes() == (tmp_path / "q.safetensors").read_bytes()
+        run("a.safetensors", f"{target}.safetensors", "nChw16c")
+    assert Path("p.safetensors").read_bytes() == Path("q.safetensors").read_bytes()
 
 
-def test_opened_memories_are_mapped_and_read_only(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", numbered((2, 17, 5, 4)))
-    run(tmp_path / "a.npy", tmp_path / "p.safetensors", "nChw16c")
-    buffer = np.asarray(open_memories(tmp_path / "p.safetensors")["a"].buffer)
+def test_opened_memories_are_mapped_and_read_only() -> None:
+    np.save("a.npy", numbered((2, 17, 5, 4)))
+    run("a.npy", "p.safetensors", "nChw16c")
+    buffer = np.asarray(open_memories("p.safetensors")["a"].buffer)
     owner: Any = buffer
     while not isinstance(owner, np.memmap) and owner.base is not None:
         owner = owner.base
@@ -201,16 +195,16 @@ def test_opened_memories_are_mapped_and_read_only(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_saved_memories_open_with_equal_descriptors_and_bytes(tmp_path: Path, desc: MemoryDesc) -> None:
+def test_saved_memories_open_with_equal_descriptors_and_bytes(desc: MemoryDesc) -> None:
     assert desc.data_type is not None
     layout, data_type = desc.require_layout("test")
     nbytes = max(desc.size, -(-(desc.offset0 + layout.span[1]) * data_type.bits // 8))
     buffer = numbered((nbytes,), "uint8")
-    save_memories(tmp_path / "m.safetensors", {"m": Memory(desc, buffer)}, {"note": "kept"})
-    opened = open_memories(tmp_path / "m.safetensors")["m"]
+    save_memories("m.safetensors", {"m": Memory(desc, buffer)}, {"note": "kept"})
+    opened = open_memories("m.safetensors")["m"]
     assert opened.desc == desc
     assert np.asarray(opened.buffer).reshape(-1).view(np.uint8)[:nbytes].tobytes() == buffer.tobytes()
-    with safe_open(tmp_path / "m.safetensors", framework="numpy") as file:
+    with safe_open("m.safetensors", framework="numpy") as file:
         assert file.metadata()["note"] == "kept"
 
 
@@ -224,39 +218,37 @@ MEMORY_FORMATS = [
 
 @pytest.mark.parametrize(("shape", "tag", "dims", "logical"), MEMORY_FORMATS)
 def test_memory_that_the_file_does_not_describe_is_read_by_from(
-    tmp_path: Path, shape: tuple[int, ...], tag: str, dims: tuple[int, ...] | None, logical: tuple[int, ...]
+    shape: tuple[int, ...], tag: str, dims: tuple[int, ...] | None, logical: tuple[int, ...]
 ) -> None:
     memory = numbered(shape)
-    np.save(tmp_path / "m.npy", memory)
-    run(tmp_path / "m.npy", tmp_path / "a.npy", "plain", from_=[tag], dims=dims)
-    if tag == "nhwc":
-        expected = memory.transpose(0, 3, 1, 2)
-    else:
-        expected = memory.reshape(2, 2, 5, 4, 16).transpose(0, 1, 4, 2, 3).reshape(2, 32, 5, 4)[:, : logical[1]]
-    assert same_bits(np.load(tmp_path / "a.npy"), np.ascontiguousarray(expected))
+    np.save("m.npy", memory)
+    run("m.npy", "a.npy", "plain", from_=[tag], dims=dims)
+    blocks = memory.reshape(2, -1, 5, 4, 17 if tag == "nhwc" else 16)
+    expected = blocks.transpose(0, 1, 4, 2, 3).reshape(2, -1, 5, 4)[:, : logical[1]]
+    assert same_bits(np.load("a.npy"), np.ascontiguousarray(expected))
 
 
-def test_a_plan_is_made_from_headers_and_prints_one_line_per_tensor(tmp_path: Path) -> None:
-    save_file({"w": numbered((3, 17, 2, 2)), "b": numbered((3,))}, tmp_path / "a.safetensors")
-    plan = plan_conversion(tmp_path / "a.safetensors", tmp_path / "p.safetensors", ["w=nChw16c"])
+def test_a_plan_is_made_from_headers_and_prints_one_line_per_tensor() -> None:
+    save_file({"w": numbered((3, 17, 2, 2)), "b": numbered((3,))}, "a.safetensors")
+    plan = plan_conversion("a.safetensors", "p.safetensors", ["w=nChw16c"])
     assert str(plan).splitlines() == [
         "b: F32 3, copied, 12 bytes",
         "w: 3x17x2x2, f32::blocked:abcd::f0 -> f32:p:blocked:aBcd16b::f0, 816 -> 1536 bytes",
     ]
     assert (plan.converted, plan.nbytes) == (1, 1548)
-    assert not (tmp_path / "p.safetensors").exists()
+    assert not Path("p.safetensors").exists()
 
 
-def test_progress_hears_of_every_byte(tmp_path: Path) -> None:
-    save_file({"w": numbered((300, 17, 64, 8)), "b": numbered((3,))}, tmp_path / "a.safetensors")
-    plan = plan_conversion(tmp_path / "a.safetensors", tmp_path / "p.safetensors", ["w=nhwc"])
+def test_progress_hears_of_every_byte() -> None:
+    save_file({"w": numbered((300, 17, 64, 8)), "b": numbered((3,))}, "a.safetensors")
+    plan = plan_conversion("a.safetensors", "p.safetensors", ["w=nhwc"])
     heard: list[int] = []
     convert(plan, heard.append)
     assert sum(heard) == plan.nbytes
     assert len(heard) > 2
 
 
-def test_the_writer_holds_one_piece_at_a_time(tmp_path: Path) -> None:
+def test_the_writer_holds_one_piece_at_a_time() -> None:
     held: list[weakref.ref[Array]] = []
 
     def data(entry: TensorEntry) -> Iterator[Array]:
@@ -268,25 +260,25 @@ def test_the_writer_holds_one_piece_at_a_time(tmp_path: Path) -> None:
             del array
 
     entries = [TensorEntry(f"t{i}", "U8", (1 << 24,), 1 << 24) for i in range(3)]
-    write_safetensors(tmp_path / "a.safetensors", entries, {}, data)
+    write_safetensors(Path("a.safetensors"), entries, {}, data)
     assert len(held) == 6
 
 
-def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_interrupt_leaves_nothing_behind() -> None:
     def interrupt(_: int) -> None:
         raise KeyboardInterrupt
 
-    np.save(tmp_path / "a.npy", numbered((2, 17, 5, 4)))
-    (tmp_path / "p.safetensors").write_text("the old content")
-    plan = plan_conversion(tmp_path / "a.npy", tmp_path / "p.safetensors", ["nChw16c"])
+    np.save("a.npy", numbered((2, 17, 5, 4)))
+    Path("p.safetensors").write_text("the old content")
+    plan = plan_conversion("a.npy", "p.safetensors", ["nChw16c"])
     with pytest.raises(KeyboardInterrupt):
         convert(plan, interrupt)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.npy", "p.safetensors"]
-    assert (tmp_path / "p.safetensors").read_text() == "the old content"
+    assert sorted(p.name for p in Path().iterdir()) == ["a.npy", "p.safetensors"]
+    assert Path("p.safetensors").read_text() == "the old content"
 
 
-def test_a_replaced_file_keeps_its_permissions_and_its_links(tmp_path: Path) -> None:
-    target, link = tmp_path / "target", tmp_path / "link"
+def test_a_replaced_file_keeps_its_permissions_and_its_links() -> None:
+    target, link = Path("target"), Path("link")
     target.write_text("old")
     target.chmod(0o640)
     link.symlink_to(target)
@@ -297,19 +289,15 @@ def test_a_replaced_file_keeps_its_permissions_and_its_links(tmp_path: Path) -> 
     assert target.stat().st_mode & 0o777 == 0o640
 
 
-def test_a_tensor_on_an_odd_byte_is_read(tmp_path: Path) -> None:
+def test_a_tensor_on_an_odd_byte_is_read() -> None:
     array = numbered((5, 3))
-    header = json.dumps(
-        {
-            "u": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
-            "w": {"dtype": "F32", "shape": [5, 3], "data_offsets": [1, 61]},
-        }
-    ).encode()
-    path = tmp_path / "odd.safetensors"
-    path.write_bytes(struct.pack("<Q", len(header)) + header + b"\7" + array.tobytes())
-    assert same_bits(load_file(path)["w"], array)
-    run(path, tmp_path / "p.safetensors", "w=ba")
-    assert stored(tmp_path / "p.safetensors")["w"] == ("F32", [3, 5], array.T.tobytes())
+    header = (
+        b'{"u":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"w":{"dtype":"F32","shape":[5,3],"data_offsets":[1,61]}}'
+    )
+    Path("odd.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + b"\7" + array.tobytes())
+    assert same_bits(load_file("odd.safetensors")["w"], array)
+    run("odd.safetensors", "p.safetensors", "w=ba")
+    assert stored("p.safetensors")["w"] == ("F32", [3, 5], array.T.tobytes())
 
 
 @pytest.mark.parametrize("text", ["nChw16c", "*=plain", "a=b=nchw", "[ab]*.weight=OIhw16i16o"])
@@ -320,19 +308,45 @@ def test_a_rule_is_read_at_its_last_equals_sign(text: str) -> None:
     assert (rule.tag is None) == (tag == "plain")
 
 
-def test_an_empty_name_pattern_is_refused() -> None:
-    with pytest.raises(InvalidArguments) as caught:
-        parse_rule("=nchw")
-    assert str(caught.value) == (
-        "the name pattern before '=' in '=nchw' is empty: write *=nchw for every tensor, or the tag alone"
-    )
-
-
-def test_types_of_4_bits_are_kept_as_bytes_with_their_descriptor(tmp_path: Path) -> None:
+def test_types_of_4_bits_are_kept_as_bytes_with_their_descriptor() -> None:
     values = (np.arange(9 * 6) % 16 - 8).reshape(9, 6).astype(ml_dtypes.int4)
-    save_memories(tmp_path / "a.safetensors", {"q": pack(values, "Ab8a")})
-    run(tmp_path / "a.safetensors", tmp_path / "p.safetensors", "plain")
+    save_memories("a.safetensors", {"q": pack(values, "Ab8a")})
+    run("a.safetensors", "p.safetensors", "plain")
     codes = (values.astype(np.int8).view(np.uint8) & 15).reshape(-1)
     expected = (codes[0::2] | codes[1::2] << 4).tobytes()
-    assert stored(tmp_path / "p.safetensors")["q"] == ("U8", [64], expected.ljust(64, b"\0"))
-    assert open_memories(tmp_path / "p.safetensors")["q"].desc == MemoryDesc((9, 6), "s4", "ab")
+    assert stored("p.safetensors")["q"] == ("U8", [64], expected.ljust(64, b"\0"))
+    assert open_memories("p.safetensors")["q"].desc == MemoryDesc((9, 6), "s4", "ab")
+
+
+SLABS = [
+    ((999, 7), "ab", "ba", "bf16"),
+    ((999, 7), "ba", "ab", "f32"),
+    ((2, 999, 5), "bca", "aBc16b", "f16"),
+    ((77, 33, 4), "ABc16b4a", "bAc8a", "f32"),
+    ((50, 33), "aB16b", "aB8b", "f64"),
+    ((1, 300, 3), "abc", "abc", "bf16"),
+    ((4099,), "a", "A64a", "f16"),
+]
+
+
+@pytest.mark.parametrize(("dims", "src", "dst", "data_type"), SLABS)
+def test_slabs_are_the_whole(
+    dims: tuple[int, ...], src: str, dst: str, data_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = np.random.default_rng(3).standard_normal(dims).astype(np.float32)
+    save_memories("a.safetensors", {"t": pack(values, src)})
+    monkeypatch.setattr(conversion, "_SLAB", 1000)
+    descs = MemoryDesc(dims, "f32", src), MemoryDesc(dims, data_type, dst)
+    assert len(conversion.cut_into_slabs(*descs)) > 2
+    convert(plan_conversion("a.safetensors", "b.safetensors", [dst], data_type=data_type))
+    expected = pack(values.astype(descs[1].data_type.dtype), dst)  # type: ignore[union-attr]
+    result = open_memories("b.safetensors")["t"]
+    assert result.desc == descs[1]
+    assert result.buffer[: expected.desc.size].tobytes() == expected.buffer[: expected.desc.size].tobytes()
+
+
+def test_formats_without_an_outermost_axis_are_one_slab() -> None:
+    gaps = MemoryDesc((4096, 4), "f32", strides=(8, 1))
+    assert conversion.cut_into_slabs(gaps, MemoryDesc((4096, 4), "f32", "ab")) == []
+    assert conversion.cut_into_slabs(MemoryDesc((4096, 4), "s4", "ab"), MemoryDesc((4096, 4), "s8", "ab")) == []
+    assert conversion.cut_into_slabs(MemoryDesc((0, 4), "f32", "ab"), MemoryDesc((0, 4), "f32", "ba")) == []

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from inlay.cli import main
 from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.memory import Memory, pack, reorder
 from inlay.storage import convert, plan_conversion, save_memories
-from inlay.storage.loss import can_lose, count_loss
+from inlay.storage.loss import LossScan, can_lose, count_loss
+from tests.support.command_line import Capture, complaint, outputs
+from tests.support.refusals import raises_exactly
 from tests.support.tensor_files import Array, numbered, run
 
 WEIGHTS = np.linspace(-0.06, 0.06, 4096, dtype=np.float32).reshape(64, 64)
@@ -28,52 +29,45 @@ def refusal(name: str, zeroed: str, nonzero: int, saturated: str, data_type: str
     )
 
 
-def test_weights_that_would_all_become_zero_are_refused_before_the_target_is_touched(tmp_path: Path) -> None:
-    np.save(tmp_path / "w.npy", WEIGHTS)
-    (tmp_path / "q.npy").write_text("the old content")
-    with pytest.raises(InvalidArguments) as caught:
-        run(tmp_path / "w.npy", tmp_path / "q.npy", "plain", data_type="s8")
-    assert str(caught.value) == refusal("w", "100", 4096, "0", "s8")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["q.npy", "w.npy"]
-    assert (tmp_path / "q.npy").read_text() == "the old content"
+def test_weights_that_would_all_become_zero_are_refused_before_the_target_is_touched() -> None:
+    np.save("w.npy", WEIGHTS)
+    Path("q.npy").write_text("the old content")
+    with raises_exactly(InvalidArguments, refusal("w", "100", 4096, "0", "s8")):
+        run("w.npy", "q.npy", "plain", data_type="s8")
+    assert sorted(path.name for path in Path().iterdir()) == ["q.npy", "w.npy"]
+    assert Path("q.npy").read_text() == "the old content"
 
 
-def test_the_command_refuses_and_allows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_command_refuses_and_allows(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     save_file({"fine": np.arange(-100, 100, dtype=np.float32), "small": WEIGHTS}, "w.safetensors")
     command = ["convert", "w.safetensors", "-o", "q.safetensors", "--to", "plain", "--dtype", "s8"]
-    assert main(command) == 2
-    assert capsys.readouterr() == ("", f"error: {refusal('small', '100', 4096, '0', 's8')}\n")
+    assert complaint(capsys, *command) == refusal("small", "100", 4096, "0", "s8")
     assert not Path("q.safetensors").exists()
-    assert main([*command, "--allow-loss"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = outputs(capsys, *command, "--allow-loss")[0].splitlines()
     assert lines[0].startswith("wrote q.safetensors: 2 of 2 tensors converted, ")
     assert lines[1:] == ["small: 100 % of 4096 non-zero elements become 0 and 0 % saturate in s8"]
     assert not load_file("q.safetensors")["small"].any()
 
 
-def test_a_loss_of_a_thousandth_is_told_and_more_is_refused(tmp_path: Path) -> None:
+def test_a_loss_of_a_thousandth_is_told_and_more_is_refused() -> None:
     values = np.full(3000, 7, np.float32)
     values[:3] = 300, -300, 0.25
-    np.save(tmp_path / "w.npy", values)
-    (loss,) = convert(plan_conversion(tmp_path / "w.npy", tmp_path / "q.npy", ["plain"], data_type="s8"))
+    np.save("w.npy", values)
+    (loss,) = convert(plan_conversion("w.npy", "q.npy", ["plain"], data_type="s8"))
     assert (loss.name, loss.nonzero, loss.zeroed, loss.saturated) == ("w", 3000, 1, 2)
-    assert np.load(tmp_path / "q.npy").tolist() == [127, -128, 0] + [7] * 2997
-    np.save(tmp_path / "w.npy", values[:-1])
-    plan = plan_conversion(tmp_path / "w.npy", tmp_path / "r.npy", ["plain"], data_type="s8")
-    with pytest.raises(InvalidArguments) as caught:
+    assert np.load("q.npy").tolist() == [127, -128, 0] + [7] * 2997
+    np.save("w.npy", values[:-1])
+    plan = plan_conversion("w.npy", "r.npy", ["plain"], data_type="s8")
+    with raises_exactly(InvalidArguments, refusal("w", "0.0333", 2999, "0.0667", "s8")):
         convert(plan)
-    assert str(caught.value) == refusal("w", "0.0333", 2999, "0.0667", "s8")
     assert convert(plan, allow_loss=True)[0].share == 3 / 2999
 
 
-def test_zeros_are_no_loss_and_what_is_only_reordered_loses_nothing(tmp_path: Path) -> None:
-    np.save(tmp_path / "z.npy", np.zeros((8, 8), np.float32))
-    assert convert(plan_conversion(tmp_path / "z.npy", tmp_path / "q.npy", ["plain"], data_type="s8")) == ()
-    np.save(tmp_path / "w.npy", WEIGHTS)
-    assert convert(plan_conversion(tmp_path / "w.npy", tmp_path / "p.safetensors", ["Ab16a"])) == ()
+def test_zeros_are_no_loss_and_what_is_only_reordered_loses_nothing() -> None:
+    np.save("z.npy", np.zeros((8, 8), np.float32))
+    assert convert(plan_conversion("z.npy", "q.npy", ["plain"], data_type="s8")) == ()
+    np.save("w.npy", WEIGHTS)
+    assert convert(plan_conversion("w.npy", "p.safetensors", ["Ab16a"])) == ()
 
 
 def every_value(source: DataType) -> Array:
@@ -178,10 +172,10 @@ def test_padding_and_gaps_are_not_counted_whatever_is_in_them(desc: MemoryDesc) 
     assert [values.size - loss.nonzero, loss.zeroed, loss.saturated] == expected
 
 
-def test_types_of_4_bits_are_counted(tmp_path: Path) -> None:
+def test_types_of_4_bits_are_counted() -> None:
     values = np.array([[1, -1, 0, 7], [-8, -8, 2, 3]], ml_dtypes.int4)
-    save_memories(tmp_path / "a.safetensors", {"q": pack(values, "ab")})
-    plan = plan_conversion(tmp_path / "a.safetensors", tmp_path / "b.safetensors", ["plain"], data_type="u4")
+    save_memories("a.safetensors", {"q": pack(values, "ab")})
+    plan = plan_conversion("a.safetensors", "b.safetensors", ["plain"], data_type="u4")
     (loss,) = convert(plan, allow_loss=True)
     assert (loss.nonzero, loss.zeroed, loss.saturated) == (7, 0, 3)
 
@@ -202,8 +196,21 @@ def test_little_memory_is_held_beside_the_tensor() -> None:
 @pytest.mark.parametrize("data_type", ["f32", "f16", "bf16"])
 def test_a_signaling_nan_is_counted_without_a_warning(tag: str, data_type: str) -> None:
     desc = MemoryDesc((2, 17), data_type, tag)
-    patterns = {"f32": (np.uint32, 0x7F800001), "f16": (np.uint16, 0x7C01), "bf16": (np.uint16, 0x7F81)}
-    kind, pattern = patterns[data_type]
-    memory = Memory(desc, np.full(desc.size // np.dtype(kind).itemsize, pattern, kind).view(np.uint8))
+    pattern = np.array(
+        {"f32": 0x7F800001, "f16": 0x7C01, "bf16": 0x7F81}[data_type], "u4" if data_type == "f32" else "u2"
+    )
+    memory = Memory(desc, np.full(desc.size // pattern.itemsize, pattern).view(np.uint8))
     loss = count_loss("t", memory, DATA_TYPES["s8"])
     assert (loss.nonzero, loss.zeroed, loss.saturated) == (34, 34, 0)
+
+
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 1000])
+def test_counts_are_those_of_numpy(size: int) -> None:
+    numbers = np.array([0.0, -0.0, 1e-45, -1e-45, 0.5, -0.5, 3.0, -3.0, 3.5, np.inf, -np.inf, np.nan], np.float32)
+    values = np.random.default_rng(size).choice(numbers, size)
+    found = LossScan(((3.0, np.inf), (-np.inf, -3.0)), 0.5).count(values)
+    exact = values.astype(np.float64)
+    assert found.nonzero == np.count_nonzero(exact)
+    assert found.vanishing == np.count_nonzero((exact != 0) & (np.abs(exact) <= 0.5))
+    assert found.saturated == np.count_nonzero(np.abs(exact) >= 3)
+    assert found.nan == np.count_nonzero(np.isnan(exact))

@@ -15,21 +15,14 @@ from inlay.errors import FileError, InlayError
 from inlay.memory import Memory
 from inlay.storage import convert, open_memories, plan_conversion
 from inlay.storage.packed import describe, from_description, save_memories
+from inlay.testing import descriptors
+from tests.support.refusals import raises_exactly
 from tests.support.tensor_files import numbered, run
 
 
-@given(
-    st.lists(st.integers(1, 40), min_size=1, max_size=4),
-    st.sampled_from(["f32", "bf16", "u8", "f8_e5m2"]),
-    st.data(),
-)
-def test_describe_and_from_description_are_inverse(dims: list[int], data_type: str, data: st.DataObject) -> None:
-    order = data.draw(st.permutations(range(len(dims))))
-    letters = "".join("abcd"[i] for i in order)
-    block = data.draw(st.sampled_from(["", "4a", "16a2a"]))
-    desc = MemoryDesc(tuple(dims), data_type, (letters.replace("a", "A") if block else letters) + block)
-    text = json.dumps(describe(desc))
-    assert from_description(json.loads(text)) == desc
+@given(descriptors())
+def test_from_description_undoes_describe(desc: MemoryDesc) -> None:
+    assert from_description(json.loads(json.dumps(describe(desc)))) == desc
 
 
 JSON = st.recursive(
@@ -40,23 +33,14 @@ JSON = st.recursive(
 WHOLE = st.integers(-(2**70), 2**70) | st.integers(-2, 40)
 
 
+LONG = st.lists(WHOLE, max_size=14) | JSON
+COMMON = {"dims": LONG, "data_type": st.sampled_from(["f32", "s4", "boolean"]) | JSON}
+DIGITS = st.lists(st.lists(st.lists(WHOLE, max_size=3), max_size=3), max_size=4) | JSON
+
+
 @given(
-    st.fixed_dictionaries(
-        {
-            "dims": st.lists(WHOLE, max_size=14) | JSON,
-            "data_type": st.sampled_from(["f32", "s4", "boolean"]) | JSON,
-            "padded_dims": st.lists(WHOLE, max_size=14) | JSON,
-            "digits": st.lists(st.lists(st.lists(WHOLE, max_size=3), max_size=3), max_size=4) | JSON,
-            "offset0": WHOLE | JSON,
-        }
-    )
-    | st.fixed_dictionaries(
-        {
-            "dims": st.lists(WHOLE, max_size=14) | JSON,
-            "data_type": st.sampled_from(["f32", "s4", "boolean"]) | JSON,
-            "tag": st.text("abcdABCD0123456789", max_size=8) | JSON,
-        }
-    )
+    st.fixed_dictionaries(COMMON | {"padded_dims": LONG, "digits": DIGITS, "offset0": WHOLE | JSON})
+    | st.fixed_dictionaries(COMMON | {"tag": st.text("abcdABCD0123456789", max_size=8) | JSON})
     | JSON
 )
 def test_any_description_is_a_descriptor_or_an_error_of_ours(described: object) -> None:
@@ -67,29 +51,30 @@ def test_any_description_is_a_descriptor_or_an_error_of_ours(described: object) 
     assert from_description(describe(desc)) == desc
 
 
-def packed_file(path: Path, description: object = None, text: str | None = None) -> Path:
-    """A file of 5120 bytes as U8 with this description, or this text, beside it."""
-    content = text if text is not None else json.dumps({"version": 1, "tensors": {"t": description}})
-    save_file({"t": np.zeros(5120, np.uint8)}, path, {"inlay": content})
-    return path
+def write_packed(text: str) -> None:
+    """Write p.safetensors: 5120 bytes as U8 with this text beside them."""
+    save_file({"t": np.zeros(5120, np.uint8)}, "p.safetensors", {"inlay": text})
+
+
+def version_1(description: object) -> str:
+    return json.dumps({"version": 1, "tensors": {"t": description}})
 
 
 GOOD = {"dims": [2, 17, 5, 4], "data_type": "f32", "tag": "aBcd16b"}
 
 
-def test_a_descriptor_that_fits_its_bytes_is_read(tmp_path: Path) -> None:
-    """In the form of today and that of version 1."""
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_descriptor_that_fits_its_bytes_is_read(version: int) -> None:
     expected = MemoryDesc((2, 17, 5, 4), "f32", "aBcd16b")
-    today = json.dumps({"version": 2, "tensors": {"t": json.loads(expected.to_json())}})
-    for path in (packed_file(tmp_path / "p.safetensors", GOOD), packed_file(tmp_path / "q.safetensors", text=today)):
-        assert open_memories(path)["t"].desc == expected
+    write_packed(version_1(GOOD) if version == 1 else f'{{"version": 2, "tensors": {{"t": {expected.to_json()}}}}}')
+    assert open_memories("p.safetensors")["t"].desc == expected
 
 
-def test_extras_are_kept(tmp_path: Path) -> None:
+def test_extras_are_kept() -> None:
     desc = MemoryDesc((32, 16), "s8", "AB16a4b", extras=Extras(1, compensation_mask=1))
     memory = Memory(desc, np.arange(desc.size).astype(np.uint8))
-    save_memories(tmp_path / "p.safetensors", {"w": memory})
-    back = open_memories(tmp_path / "p.safetensors")["w"]
+    save_memories("p.safetensors", {"w": memory})
+    back = open_memories("p.safetensors")["w"]
     assert back.desc == desc
     assert np.array_equal(back.buffer[: desc.size], memory.buffer)
 
@@ -120,60 +105,53 @@ def test_extras_are_kept(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_descriptor_in_a_file_is_not_believed(tmp_path: Path, description: object, reason: str) -> None:
-    path = packed_file(tmp_path / "p.safetensors", description)
-    with pytest.raises(FileError) as caught:
-        open_memories(path)
-    expected = f"its layout text is damaged, tensor t: {reason}; convert the original again"
-    assert str(caught.value) == f"cannot read {path}: {expected}"
+def test_a_descriptor_in_a_file_is_not_believed(description: object, reason: str) -> None:
+    write_packed(version_1(description))
+    text = f"its layout text is damaged, tensor t: {reason}; convert the original again"
+    with raises_exactly(FileError, f"cannot read p.safetensors: {text}"):
+        open_memories("p.safetensors")
+
+
+DAMAGED = "its layout text is damaged, {}; convert the original again"
+OTHER_VERSION = "its layout text has version {}, this Inlay reads 1 to 2; use the Inlay that wrote it"
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", "its layout text is damaged, it is not JSON; convert the original again"),
-        ("[" * 100_000, "its layout text is damaged, it is not JSON; convert the original again"),
-        ("[]", "its layout text is damaged, it does not list tensors; convert the original again"),
-        ('{"version": 1}', "its layout text is damaged, it does not list tensors; convert the original again"),
-        (
-            '{"version": 3, "tensors": {}}',
-            "its layout text has version 3, this Inlay reads 1 to 2; use the Inlay that wrote it",
-        ),
-        (
-            '{"version": true, "tensors": {}}',
-            "its layout text has version True, this Inlay reads 1 to 2; use the Inlay that wrote it",
-        ),
+        ("{", DAMAGED.format("it is not JSON")),
+        ("[" * 100_000, DAMAGED.format("it is not JSON")),
+        ("[]", DAMAGED.format("it does not list tensors")),
+        ('{"version": 1}', DAMAGED.format("it does not list tensors")),
+        ('{"version": 3, "tensors": {}}', OTHER_VERSION.format(3)),
+        ('{"version": true, "tensors": {}}', OTHER_VERSION.format(True)),
         (
             '{"version": 2, "tensors": {"t": {"dims": [4], "data_type": "u8", "tag": "a"}}}',
-            "its layout text is damaged, tensor t: this is no JSON of a descriptor: key 'inlay' is missing; "
-            "convert the original again",
+            DAMAGED.format("tensor t: this is no JSON of a descriptor: key 'inlay' is missing"),
         ),
         (
             f'{{"version": 2, "tensors": {{"t": {MemoryDesc((4, 4), "f32", "any").to_json()}}}}}',
-            "its layout text is damaged, tensor t: tensor t needs a layout: MemoryDesc((4, 4), 'f32', 'any') is of "
-            "kind any; convert the original again",
+            DAMAGED.format("tensor t: tensor t needs a layout: MemoryDesc((4, 4), 'f32', 'any') is of kind any"),
         ),
         (
             '{"version": 1, "tensors": {"u": {}}}',
-            "its layout text is damaged, it describes tensor u, which the file does not have; "
-            "convert the original again",
+            DAMAGED.format("it describes tensor u, which the file does not have"),
         ),
     ],
     ids=lambda text: text[:20],
 )
-def test_a_layout_text_in_a_file_is_not_believed(tmp_path: Path, text: str, reason: str) -> None:
-    path = packed_file(tmp_path / "p.safetensors", text=text)
-    with pytest.raises(FileError) as caught:
-        open_memories(path)
-    assert str(caught.value) == f"cannot read {path}: {reason}"
+def test_a_layout_text_in_a_file_is_not_believed(text: str, reason: str) -> None:
+    write_packed(text)
+    with raises_exactly(FileError, f"cannot read p.safetensors: {reason}"):
+        open_memories("p.safetensors")
 
 
-def test_a_file_cut_anywhere_is_an_error_of_ours(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", numbered((2, 3)))
-    run(tmp_path / "a.npy", tmp_path / "p.safetensors", "Ab4a")
+def test_a_file_cut_anywhere_is_an_error_of_ours() -> None:
+    np.save("a.npy", numbered((2, 3)))
+    run("a.npy", "p.safetensors", "Ab4a")
     for name in ("a.npy", "p.safetensors"):
-        content = (tmp_path / name).read_bytes()
-        cut = tmp_path / f"cut-{name}"
+        content = Path(name).read_bytes()
+        cut = Path(f"cut-{name}")
         for length in range(len(content)):
             cut.write_bytes(content[:length])
             with pytest.raises(FileError):
@@ -210,31 +188,27 @@ def test_a_damaged_header_is_an_error_of_ours(whole_files: dict[str, bytes], suf
     assert open_memories(damaged.with_name("b.safetensors")).keys() <= {t.name for t in plan.source.tensors}
 
 
-def test_a_source_that_is_cut_short_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("to", ["ba", "plain"])
+def test_a_source_that_is_cut_short_while_it_is_read_is_an_error(to: str) -> None:
     """Mapped, it would end the process."""
-    for to in ("ba", "plain"):
-        np.save(tmp_path / "a.npy", numbered((512, 4096)))
-        plan = plan_conversion(tmp_path / "a.npy", tmp_path / "p.safetensors", [to])
-        os.truncate(tmp_path / "a.npy", 1 << 16)
-        with pytest.raises(FileError) as caught:
-            convert(plan)
-        assert str(caught.value) == (
-            f"cannot read {tmp_path / 'a.npy'}: it became shorter while it was being read; try again"
-        )
-        assert [path.name for path in tmp_path.iterdir()] == ["a.npy"]
+    np.save("a.npy", numbered((512, 4096)))
+    plan = plan_conversion("a.npy", "p.safetensors", [to])
+    os.truncate("a.npy", 1 << 16)
+    with raises_exactly(FileError, "cannot read a.npy: it became shorter while it was being read; try again"):
+        convert(plan)
+    assert [path.name for path in Path().iterdir()] == ["a.npy"]
 
 
-def test_a_source_that_is_rewritten_while_it_is_read_is_an_error(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", numbered((1024, 4096)))
-    plan = plan_conversion(tmp_path / "a.npy", tmp_path / "p.safetensors", ["plain"])
+def test_a_source_that_is_rewritten_while_it_is_read_is_an_error() -> None:
+    np.save("a.npy", numbered((1024, 4096)))
+    plan = plan_conversion("a.npy", "p.safetensors", ["plain"])
 
     def rewrite(_: int) -> None:
-        with (tmp_path / "a.npy").open("r+b") as file:
+        with Path("a.npy").open("r+b") as file:
             file.seek(1 << 20)
             file.write(b"others")
-        os.utime(tmp_path / "a.npy", ns=(1, 1))
+        os.utime("a.npy", ns=(1, 1))
 
-    with pytest.raises(FileError) as caught:
+    with raises_exactly(FileError, "cannot read a.npy: it changed while it was being read; try again"):
         convert(plan, rewrite)
-    assert str(caught.value) == f"cannot read {tmp_path / 'a.npy'}: it changed while it was being read; try again"
-    assert [path.name for path in tmp_path.iterdir()] == ["a.npy"]
+    assert [path.name for path in Path().iterdir()] == ["a.npy"]

@@ -10,39 +10,23 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from inlay import cli
 from inlay.errors import InlayError, InvalidArguments
 from inlay.files import require_file
 from inlay.memory import Memory, pack
 from inlay.storage import open_memories, plan_conversion, safetensors_file, save_memories
+from tests.support.command_line import Capture, complaint, succeed, write_activations
+from tests.support.refusals import raises_exactly
 from tests.support.tensor_files import numbered
 
 IMAGE = np.random.default_rng(0).standard_normal((2, 3, 4, 4)).astype(np.float32)
 HOSTILE = "n\x1b]0;title\x07\n\x00\ufffe\u202e<b>&\"'"
 
 
-@pytest.fixture(autouse=True)
-def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("INLAY_DEBUG", raising=False)
-    return tmp_path
-
-
 def memory() -> Memory:
     return pack(numbered((3, 5)), "ab")
-
-
-def write_model(path: str = "net.onnx", name: str = "small", out: str = "y") -> None:
-    shape = [2, 3, 4, 4]
-    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in ("x", out)]
-    nodes = [helper.make_node("Relu", ["x"], ["h"], name), helper.make_node("Sigmoid", ["h"], [out], f"{name} 2")]
-    graph = helper.make_graph(nodes, name, ends[:1], ends[1:])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    Path(path).write_bytes(model.SerializeToString())
 
 
 # Each in its own reader
@@ -114,15 +98,12 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", ["plain", HOSTILE.replace("\0", "")])
-def test_every_written_file_opens_in_its_own_reader(
-    directory: Path, capsys: pytest.CaptureFixture[str], command: str, name: str
-) -> None:
+def test_every_written_file_opens_in_its_own_reader(directory: Path, capsys: Capture, command: str, name: str) -> None:
     """Whatever the names in the files that are read."""
     np.save("image.npy", IMAGE)
     save_memories("packed.safetensors", {name: pack(IMAGE, "nChw16c")}, {name: name})
-    write_model(name=name, out=name)
-    assert cli.main(command.replace("OUT", "written").split()) == 0
-    capsys.readouterr()
+    write_activations(IMAGE.shape, name, name)
+    succeed(capsys, *command.replace("OUT", "written").split())
     (written,) = directory.glob("written.*")
     READERS[written.suffix](written)
     assert sorted(path.name for path in directory.iterdir()) == sorted(
@@ -130,11 +111,10 @@ def test_every_written_file_opens_in_its_own_reader(
     )
 
 
-def test_json_is_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_json(capsys: Capture) -> None:
     for name in ("plain", HOSTILE):
-        write_model(name=name)
-        assert cli.main(["plan", "net.onnx", "--costs", "analytic", "--json"]) == 0
-        found = json.loads(capsys.readouterr().out)
+        write_activations(IMAGE.shape, name)
+        found = json.loads(succeed(capsys, "plan", "net.onnx", "--costs", "analytic", "--json"))
         assert (found["network"], found["steps"][0]["ops"]) == (name, [name])
 
 
@@ -173,9 +153,8 @@ def test_json_is_json(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_what_no_reader_would_open_is_refused(directory: Path, memories: Any, metadata: Any, message: str) -> None:
     (directory / "m.safetensors").write_text("the old content")
-    with pytest.raises(InvalidArguments) as caught:
+    with raises_exactly(InvalidArguments, message):
         save_memories("m.safetensors", memories, metadata)
-    assert str(caught.value) == message
     assert [(path.name, path.read_text()) for path in directory.iterdir()] == [("m.safetensors", "the old content")]
 
 
@@ -190,12 +169,12 @@ def test_every_other_name_is_kept(name: str) -> None:
 
 def test_a_header_longer_than_the_library_reads_is_refused(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(safetensors_file, "_MAX_HEADER_BYTES", 1000)
-    with pytest.raises(InvalidArguments) as caught:
-        save_memories("m.safetensors", {"m": memory()}, {"k": "x" * 1000})
-    assert str(caught.value) == (
+    text = (
         "names and texts of m.safetensors take 1152 bytes, and the safetensors library reads 1000: write several "
         "files, or leave out metadata"
     )
+    with raises_exactly(InvalidArguments, text):
+        save_memories("m.safetensors", {"m": memory()}, {"k": "x" * 1000})
     assert list(directory.iterdir()) == []
 
 
@@ -216,20 +195,18 @@ def test_the_longest_header_is_the_librarys() -> None:
     ],
 )
 def test_a_file_whose_name_cannot_name_a_tensor_is_refused(
-    directory: Path, capsys: pytest.CaptureFixture[str], file: str, message: str
+    directory: Path, capsys: Capture, file: str, message: str
 ) -> None:
     try:
         np.save(file, IMAGE)
     except OSError:
         pytest.skip("this file system keeps Unicode names only")
-    with pytest.raises(InvalidArguments) as caught:
+    with raises_exactly(InvalidArguments, message):
         plan_conversion(file, "m.safetensors", ["plain"])
-    assert str(caught.value) == message
     for extra in ([], ["--dry-run"]):
-        assert cli.main(["convert", file, "-o", "m.safetensors", "--to", "plain", *extra]) == 2
-        assert capsys.readouterr() == ("", f"error: {message}\n")
+        assert complaint(capsys, "convert", file, "-o", "m.safetensors", "--to", "plain", *extra) == message
     assert [path.name for path in directory.iterdir()] == [file]
-    assert cli.main(["convert", file, "-o", "same.npy", "--to", "plain"]) == 0
+    succeed(capsys, "convert", file, "-o", "same.npy", "--to", "plain")
     open_numpy(Path("same.npy"))
 
 
@@ -246,68 +223,12 @@ def test_a_path_with_a_nul_is_refused(act: Callable[[Any], object], suffix: str)
     )
 
 
-# Other files are not replaced
-
-
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ("show ab 2x3 --svg image.npy", "--svg writes a file that ends in .svg, not '.npy'"),
-        ("show ab 2x3 --svg net.onnx", "--svg writes a file that ends in .svg, not '.onnx'"),
-        ("show ab 2x3 --svg image", "--svg writes a file that ends in .svg, not 'without an ending'"),
-        (
-            "plan net.onnx --costs analytic --picture net.onnx",
-            "the picture of a plan is saved as .svg or .html, not '.onnx'",
-        ),
-        (
-            "plan net.svg --costs analytic --picture link.svg",
-            "cannot write link.svg: it is the file that is being read; choose another name",
-        ),
-        (
-            "run net.onnx --input image.npy -o image.npy",
-            "cannot write image.npy: it is the file that is being read; choose another name",
-        ),
-        (
-            "run net.onnx --input x=image.npy -o hard.npy",
-            "cannot write hard.npy: it is the file that is being read; choose another name",
-        ),
-        (
-            "run net.onnx --input image.npy -o model.npy",
-            "cannot write model.npy: it is the file that is being read; choose another name",
-        ),
-        (
-            "run net.onnx --input image.npy -o net.onnx",
-            "cannot write net.onnx: it is the file that is being read; choose another name",
-        ),
-        (
-            "convert image.npy -o hard.npy --to plain",
-            "cannot write hard.npy: it is the file that is being read; choose another name",
-        ),
-    ],
-)
-def test_no_command_replaces_its_input_or_a_file_of_another_kind(
-    directory: Path, capsys: pytest.CaptureFixture[str], command: str, message: str
-) -> None:
+def test_an_output_whose_name_a_npz_file_would_cut_is_refused_before_it_runs(directory: Path, capsys: Capture) -> None:
     np.save("image.npy", IMAGE)
-    write_model()
-    write_model("net.svg")
-    (directory / "link.svg").symlink_to("net.svg")
-    (directory / "model.npy").symlink_to("net.onnx")
-    (directory / "hard.npy").hardlink_to("image.npy")
-    before = {path.name: path.read_bytes() for path in directory.iterdir()}
-    assert cli.main(command.split()) == 2
-    assert capsys.readouterr() == ("", f"error: {message}\n")
-    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
-
-
-def test_an_output_whose_name_a_npz_file_would_cut_is_refused_before_it_runs(
-    directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    np.save("image.npy", IMAGE)
-    write_model(out="y\0b")
-    assert cli.main(["run", "net.onnx", "--input", "image.npy", "--engine", "reference", "-o", "out.npz"]) == 2
-    assert capsys.readouterr().err == (
-        "error: a .npz file cannot store the output 'y\\x00b': names end at the character NUL there; rename the "
-        "output in the model\n"
+    write_activations(IMAGE.shape, out="y\0b")
+    command = ("run", "net.onnx", "--input", "image.npy", "--engine", "reference", "-o", "out.npz")
+    assert complaint(capsys, *command) == (
+        "a .npz file cannot store the output 'y\\x00b': names end at the character NUL there; rename the output in the "
+        "model"
     )
     assert not (directory / "out.npz").exists()

@@ -20,5 +20,5 @@ def numbered(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
     return np.asarray(low.view(dtype).reshape(shape))
 
 
-def run(source: Path, target: Path, *to: str, **options: Any) -> None:
+def run(source: str | Path, target: str | Path, *to: str, **options: Any) -> None:
     convert(plan_conversion(source, target, to, **options))
