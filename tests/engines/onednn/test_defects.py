@@ -143,8 +143,16 @@ def with_attributes(kind: Any, *args: Any, **more: Any) -> p.Primitive:
     return made
 
 
-def lrn(local_size: int) -> p.Primitive:
-    return p.LRN(PLAIN, local_size=local_size, alpha=1.0, beta=0.75, **TRAIN)
+def lrn(local_size: int, src: MemoryDesc = PLAIN) -> p.Primitive:
+    return p.LRN(src, local_size=local_size, alpha=1.0, beta=0.75, **TRAIN)
+
+
+def convolve(kind: Any, src: MemoryDesc, kernel: int, stride: int, padding: int = 0) -> p.Primitive:
+    """A convolution or its transpose to 8 channels."""
+    purpose = "forward_inference" if kind is p.Deconvolution else "forward_training"
+    weights = MemoryDesc((8, src.dims[1], kernel, kernel), "bf16" if purpose == "forward_training" else "s8", "any")
+    window: Any = {"strides": stride, "padding_l": padding, "padding_r": padding}
+    return kind(src, weights, **window, prop_kind=purpose, engine="reference")  # type: ignore[no-any-return]
 
 
 def fused(src: MemoryDesc) -> p.Primitive:
@@ -199,10 +207,19 @@ def copied(src_type: str, dst_type: str, tag: str = "nChw8c") -> p.Primitive:
 
 
 SOFTMAX_BACKWARD = back("softmax", "nchw", "nChw16c", "reference")
+U8, BF16 = (MemoryDesc(DIMS, data_type, "nhwc") for data_type in ("u8", "bf16"))
+POINT = MemoryDesc((2, 13, 1, 1), "bf16")
+LRN_TEXT = "correct gradient of LRN across channels in channels last of this type or local_size"
 NO_GAPS, NO_BINARY = "of a view with gaps", "with a binary post-operation"
 
 IN_BOTH = [
     (lrn(1), "safe gradient of LRN with a local_size of 1"),
+    *((lrn(size, src), LRN_TEXT) for size, src in ((7, FORMATS["nhwc"]), (5, BF16))),
+    (convolve(p.Deconvolution, U8, 1, 2), "correct deconvolution of integers with a stride above the kernel"),
+    (
+        convolve(p.Convolution, POINT, 2, 2, 1),
+        "correct gradient of convolution of bf16 with a tap that meets padding only",
+    ),
     (fused(GAPS), f"safe gradient of batch_normalization {NO_GAPS}"),
     (pool(GAPS), f"safe gradient of pooling {NO_GAPS}"),
     (prelu(GAPS), f"safe gradient of prelu {NO_GAPS}"),
@@ -225,9 +242,13 @@ IN_BOTH = [
 ]
 IN_OLD = [
     (
+        p.PReLU(FORMATS["nChw4c"], f32(*DIMS), engine="reference"),
+        "correct PReLU of padded blocks with weights for each element",
+    ),
+    (
         resample(f32(2, 5, 3, 3, format="acdb"), post_ops=add(1, 1, 6, 6)),
         f"correct resampling {NO_BINARY} along other axes than channels",
-    )
+    ),
 ]
 IN_LATER = [
     (prelu(PLAIN, f32(1, 13, 5, 1)), "correct gradient of PReLU whose weights differ along other axes than channels"),
@@ -238,7 +259,11 @@ IN_LATER = [
         for tags in (("abcd", "dabc"), ("abcd", "acbd"), ("dabc", "abcd"))
     ),
 ]
-CORRECT = [lrn(3), fused(PLAIN), pool(PLAIN), prelu(PLAIN), dense(2), resample(f32(2, 3, 2))]
+CORRECT = [
+    *(lrn(3), lrn(5, FORMATS["nhwc"]), lrn(7, FORMATS["nChw16c"])),
+    *(convolve(p.Deconvolution, U8, 2, 2), convolve(p.Convolution, MemoryDesc(DIMS, "bf16"), 3, 1, 1)),
+    *(fused(PLAIN), pool(PLAIN), prelu(PLAIN), dense(2), resample(f32(2, 3, 2))),
+]
 DEFECTS = [
     *((primitive, (OLD, LATER), text) for primitive, text in IN_BOTH),
     *((primitive, (OLD,), text) for primitive, text in IN_OLD),

@@ -50,11 +50,15 @@ comparing random problems with the reference engine (tests/support/primitive_cas
 releases unless its row names some: a crash of the process costs more than a slow rare case.
 
     LRN in training, local_size 1 or 2           reads past the end of channels-last memory and ends the process
+    LRN across channels in training, channels    gradients are wrong for many numbers of channels
+      last, halves or local_size above 6
     batch normalization in training, of a view   the workspace of a fused relu has one byte for each element, but is
       with gaps                                  written at the offsets of the elements, past its end
     pooling and PReLU in training, of a view     the kernel for arbitrary formats writes past its scratchpad, or writes
       with gaps                                  nothing
     PReLU of tensors without elements            divides by the number of elements and ends the process
+    PReLU of padded blocks, weights for each     before 3.13: some elements are zero
+      element
     PReLU in training, weights that differ       after 3.2: gradients are zero
       along other axes than channels
     resampling of an axis of one element         after 3.2: reads and writes past the ends of source and destination
@@ -71,6 +75,10 @@ releases unless its row names some: a crash of the process costs more than a slo
     scales of src of softmax and layer           multiplies the result by them
       normalization
     scales of dst of concat                      ignores them
+    deconvolution of s8 or u8, with a stride     elements without a tap are wrong
+      above the kernel
+    convolution of bf16 in training, with a      does not write the gradients of some of these taps
+      tap that meets padding only
     PReLU as post-operation of kinds without     creates the primitive, and fails when it is executed
       weights
     more than five axes: batch normalization,    uses only five of them: wrong numbers
@@ -255,6 +263,7 @@ _BLOCK: Final = 16
 _MOST_COLUMNS: Final = 2**26 - 1
 _MOST_PIXELS: Final = 2**27
 _MOST_NORMALIZED: Final = 2**28
+_MOST_TAPS: Final = 2**12
 _COUNTING_64_BITS: Final = frozenset(("eltwise", "binary", "sum", "concat", "reorder"))
 """Kinds whose kernels count elements with 64 bits."""
 
@@ -390,8 +399,16 @@ def _find_defects(version: tuple[int, int, int], operation: Operation) -> Iterat
     trains = operation.prop_kind != "forward_inference"
     if operation.kind == "lrn" and trains and operation.parameters.get("local_size") in (1, 2):
         yield f"safe gradient of LRN with a local_size of {operation.parameters['local_size']}"
+    if operation.kind == "lrn" and trains and _is_inexact_lrn(operation):
+        yield "correct gradient of LRN across channels in channels last of this type or local_size"
     if operation.kind == "prelu" and any(0 in desc.dims for desc in operation.descs.values()):
         yield "safe PReLU of tensors without elements"
+    if operation.kind == "prelu" and version < _FIXED and _multiplies_padded_elements(operation):
+        yield "correct PReLU of padded blocks with weights for each element"
+    if operation.kind == "deconvolution" and _skips_integer_elements(operation):
+        yield "correct deconvolution of integers with a stride above the kernel"
+    if operation.kind == "convolution" and trains and _has_unused_bf16_tap(operation):
+        yield "correct gradient of convolution of bf16 with a tap that meets padding only"
     if operation.kind in _WITH_GAPS and trains and any(map(has_gaps, operation.descs.values())):
         yield f"safe gradient of {operation.kind} of a view with gaps"
     if operation.kind == "layer_normalization" and any(map(has_gaps, operation.descs.values())):
@@ -408,6 +425,45 @@ def _find_defects(version: tuple[int, int, int], operation: Operation) -> Iterat
         yield from _find_post_op_defects(version, operation)
     if version >= _AFTER_3_2:
         yield from _find_defects_after_3_2(operation)
+
+
+def _is_inexact_lrn(operation: Operation) -> bool:
+    """Return whether LRN sums over channels that are innermost in memory, of halves or of more than 6 channels."""
+    parameters, src = operation.parameters, operation.descs.get("src", MemoryDesc())
+    if parameters.get("algorithm") != "across_channels" or src.ndims < 3 or _is_row_major(src):
+        return False
+    size = parameters.get("local_size")
+    return src.kind == "blocked" and not src.inner_blocks and (src.data_type in _HALVES or size not in range(3, 7))
+
+
+def _multiplies_padded_elements(operation: Operation) -> bool:
+    """Return whether PReLU has padded blocks, and weights that differ for each element."""
+    src, weights = operation.descs.get("src", MemoryDesc()), operation.descs.get("weights", MemoryDesc())
+    return src.dims == weights.dims and src.padded_dims != src.dims
+
+
+def _skips_integer_elements(operation: Operation) -> bool:
+    """Return whether a deconvolution of integers has a stride above the extent of its kernel on an axis."""
+    src, weights = operation.descs.get("src", MemoryDesc()), operation.descs.get("weights", MemoryDesc())
+    strides = operation.parameters.get("strides")
+    if src.data_type not in _INTEGERS or not isinstance(strides, tuple):
+        return False
+    return any(step > k for step, k in zip(strides, weights.dims[-len(strides) :], strict=True))
+
+
+def _has_unused_bf16_tap(operation: Operation) -> bool:
+    """Return whether a tap of a convolution of bf16 is in the padding of every window."""
+    descs = {name.removeprefix("diff_"): desc for name, desc in operation.descs.items()}
+    src, dst, weights = (descs.get(name, MemoryDesc()) for name in ("src", "dst", "weights"))
+    if src.data_type != _HALVES[0]:
+        return False
+    steps, gaps, before = (operation.parameters[name] for name in ("strides", "dilations", "padding_l"))
+    axes = zip(src.dims[2:], dst.dims[2:], weights.dims[2 - src.ndims :], steps, gaps, before, strict=True)
+    return any(
+        max(0, -((tap * (gap + 1) - left) // step)) > min(outputs - 1, (n - 1 + left - tap * (gap + 1)) // step)
+        for n, outputs, taps, step, gap, left in axes
+        for tap in range(min(taps, _MOST_TAPS))
+    )
 
 
 def _find_attribute_defects(operation: Operation) -> Iterator[str]:
@@ -489,7 +545,10 @@ _WITH_GAPS = ("batch_normalization", "pooling", "prelu")
 _SAME_LAYOUT = ("layer_normalization", "softmax")
 _SCALES_AFTER = _SAME_LAYOUT
 _FIVE_AXES = ("batch_normalization", "eltwise", "lrn")
-_DEFECTIVE = (*_WITH_GAPS, *_SAME_LAYOUT, "lrn", "resampling", "inner_product", "matmul", "binary")
+_DEFECTIVE = (
+    *(*_WITH_GAPS, *_SAME_LAYOUT, "lrn", "resampling", "inner_product", "matmul", "binary"),
+    *("convolution", "deconvolution"),
+)
 _INTEGERS = (DATA_TYPES["u8"], DATA_TYPES["s8"])
 _F8 = DATA_TYPES["f8_e5m2"]
 _COPIED_TYPES = tuple(DATA_TYPES[name] for name in ("bf16", "f16", "s32", "s8", "u8"))
