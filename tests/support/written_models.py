@@ -21,6 +21,7 @@ def written_model(
     text: str,
     dims: Any = (2, 3),
     outputs: str = "y",
+    /,
     *,
     opset: int = 17,
     kind: int = TensorProto.FLOAT,
