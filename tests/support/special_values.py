@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 Array = npt.NDArray[Any]
 
@@ -28,17 +28,6 @@ def special_values(count: int, seed: int = 0, share: float = 1.0) -> Array:
 _erf = np.vectorize(erf, otypes=[np.float64])
 
 
-def _sigmoid(x: Array) -> Array:
-    result: Array = 1 / (1 + np.exp(-x))
-    return result
-
-
-def _softmax(x: Array) -> Array:
-    powers = np.exp(x - x.max(axis=1, keepdims=True))
-    result: Array = powers / powers.sum(axis=1, keepdims=True)
-    return result
-
-
 def _constant(value: Any) -> Array:
     return np.array(value, np.float32)
 
@@ -52,8 +41,6 @@ class Case:
     """What it gives, in float64."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     constants: Mapping[str, Array] = field(default_factory=dict)
-    is_alone: bool = True
-    """Whether it maps each element, so that it may be fused."""
     first: bool = False
     """Whether its constants come first."""
 
@@ -69,7 +56,7 @@ ELEMENTWISE: Sequence[Case] = (
     _each("Exp", np.exp),
     _each("Gelu", lambda x: 0.5 * x * (1 + _erf(x / sqrt(2)))),
     _each("LeakyRelu", lambda x: np.where(x >= 0, x, np.float32(0.01) * x)),
-    _each("Sigmoid", _sigmoid),
+    _each("Sigmoid", lambda x: 1 / (1 + np.exp(-x))),
     _each("Tanh", np.tanh),
     _each("HardSwish", lambda x: x * np.clip(x / 6 + 0.5, 0, 1)),
     _each("Elu", lambda x: np.where(x >= 0, x, np.expm1(x))),
@@ -87,11 +74,16 @@ ELEMENTWISE: Sequence[Case] = (
 """Operators that map each element."""
 
 
-def _windows(x: Array, size: int) -> Array:
-    """Windows of size x size without overlap, of (n, c, h, w), as the last axis."""
+def _softmax(x: Array) -> Array:
+    powers = np.exp(x - x.max(axis=1, keepdims=True))
+    result: Array = powers / powers.sum(axis=1, keepdims=True)
+    return result
+
+
+def _max_pool(x: Array) -> Array:
+    """The greatest elements of windows of 2 x 2 without overlap."""
     n, c, h, w = x.shape
-    split = x.reshape(n, c, h // size, size, w // size, size)
-    result: Array = split.transpose(0, 1, 2, 4, 3, 5).reshape(n, c, h // size, w // size, -1)
+    result: Array = x.reshape(n, c, h // 2, 2, w // 2, 2).max(axis=(3, 5))
     return result
 
 
@@ -100,22 +92,12 @@ _AXES = {"axes": np.array([1], np.int64)}
 COMBINING: Sequence[Case] = (
     Case("ReduceMax", lambda x: x.max(axis=1, keepdims=True), {}, _AXES),
     Case("ReduceMin", lambda x: x.min(axis=1, keepdims=True), {}, _AXES),
-    Case("MaxPool", lambda x: _windows(x, 2).max(axis=-1), {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    Case("MaxPool", _max_pool, {"kernel_shape": [2, 2], "strides": [2, 2]}),
     Case("GlobalMaxPool", lambda x: x.max(axis=(2, 3), keepdims=True)),
     Case("ReduceMax", lambda x: x.max(axis=(2, 3), keepdims=True), {}, {"axes": np.array([2, 3], np.int64)}),
     Case("Softmax", _softmax, {"axis": 1}),
 )
 """Operators whose results come from many elements, of (n, c, h, w)."""
-
-
-def model_of(nodes: Sequence[Any], dims: Sequence[int], constants: Mapping[str, Array], opset: int = 20) -> bytes:
-    """A model of `x` and `y` in these nodes."""
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    stored = [numpy_helper.from_array(array, name) for name, array in constants.items()]
-    graph = helper.make_graph(nodes, "special", [x], [y], stored)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    return bytes(model.SerializeToString())
 
 
 def node_of(case: Case, src: str = "x", dst: str = "y") -> Any:
