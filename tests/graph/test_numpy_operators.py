@@ -42,7 +42,12 @@ ROWS = np.array([[1, 2, 3]])
     ("text", "x", "rest", "expected"),
     [
         ("Softmax(x)", np.zeros((1, 2, 2)), {"opset": 11}, np.full((1, 2, 2), 0.25)),
-        ("LRN <size = 2, alpha = 2.0, beta = 1.0, bias = 0.0> (x)", normal(0, (1, 4, 1, 1)) * 0 + 1, {}, [0.5] * 3 + [1]),
+        (
+            "LRN <size = 2, alpha = 2.0, beta = 1.0, bias = 0.0> (x)",
+            normal(0, (1, 4, 1, 1)) * 0 + 1,
+            {},
+            [0.5] * 3 + [1],
+        ),
         ("MaxPool <kernel_shape = [999, 999], pads = [997, 997, 0, 0]> (x)", IMAGE, {}, IMAGE[..., 1:, 1:]),
         ("Slice(x, s, e, a, t)", f32(1, 2, 3), {"s": i64(-7), "e": i64(-9), "a": i64(0), "t": i64(-1)}, [1]),
         ("ReduceSumSquare <axes = [1]> (x)", ROWS, {}, [[14]]),

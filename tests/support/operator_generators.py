@@ -467,7 +467,7 @@ GENERATORS: Mapping[str, Callable[[Generator], Made]] = {
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), unary((9,), (3, 4, 5))),
     "GridSample": grid_sample,
     "GlobalLpPool": unary((9,), (4,), p=(1, 2, 3)),
-    "LRN": unary((9, 13), (3, 4, 5), size=(1, 3, 5, 7), alpha=(0.5,), beta=(0.6,), bias=(1.5,)),
+    "LRN": unary((9, 13), (4,), size=(1, 3, 5, 7), alpha=(0.5,), beta=(0.6,), bias=(1.5,)),
     "LSTM": recurrent("LSTM", 4, 3, 2),
     "LayerNormalization": layer_normalization,
     "LpNormalization": unary((9, 22), axis=(0, 1, -1), p=(1, 2)),

@@ -18,6 +18,7 @@ from inlay.graph.lowering.translation import TABLE, lower_network
 from tests.support import lowered_models as lm
 from tests.support.interpreter import interpret
 from tests.support.operator_cases import node_models
+from tests.support.paths import ROOT
 
 _DATA = Path(onnx.__file__).parent / "backend" / "test" / "data"
 _CASTS_FROM = 24  # onnx.reference does not compute Cast of newer opsets
@@ -89,3 +90,9 @@ def test_networks_of_torch_give_what_they_are_shipped_with(kind: str, least: int
         given = dict(zip(names, stored(path.parent, "input"), strict=True))
         counts[run(model, given, stored(path.parent, "output"), 1e-4)] += 1
     assert counts["primitives"] >= least, counts
+
+
+def test_the_page_of_networks_lists_every_operator_that_has_a_rule_once() -> None:
+    section = (ROOT / "docs" / "networks.md").read_text().split("\n## Operators\n")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ") and not line.startswith("| operators")]
+    assert sorted(name for row in rows for name in row.split("|")[1].strip().split(", ")) == sorted(TABLE)

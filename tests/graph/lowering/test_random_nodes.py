@@ -27,7 +27,6 @@ EXPECTED: Mapping[str, str] = {
     "ConvTranspose": "deconvolution|its dims need padding of .* in all, which is odd or negative",
     "Gemm": f"(matmul|inner_product)( eltwise)*( binary)?|{NUMBER}",
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), "pooling"),
-    "LRN": "lrn",
     "LayerNormalization": "layer_normalization",
     **dict.fromkeys(("LogSoftmax", "Softmax"), "softmax"),
     "MatMul": f"matmul|{NUMBER}",

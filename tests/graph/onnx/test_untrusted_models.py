@@ -36,7 +36,10 @@ SMALL = written_model(
     f = Concat <axis = 0> (e, minus)
     g = ConstantOfShape(e)
     p = Reshape(v, f)
-    y = If <then_branch = then () => (float r) { r = Relu(p) }, else_branch = other () => (float r) { r = Neg(p) }> (yes)
+    y = If <
+        then_branch = then () => (float r) { r = Relu(p) },
+        else_branch = other () => (float r) { r = Neg(p) }
+    > (yes)
     """,
     (2, 2, 4, 4),
     "y g",
