@@ -53,6 +53,12 @@ ROWS = np.array([[1, 2, 3]])
         ("ReduceSumSquare <axes = [1]> (x)", ROWS, {}, [[14]]),
         ("ReduceLogSumExp <axes = [1]> (x)", ROWS, {}, [[3]]),
         ("Pow(x, e)", np.array([2, 1, -1]), {"e": np.array(-1)}, [0, 1, -1]),
+        (
+            'RNN <hidden_size = 2, activations = ["Softsign"]> (x, w, r)',
+            f32([[3, -1]]),
+            {"w": f32([[1, 0], [0, 1]]), "r": normal(0, (1, 2, 2))},
+            [0.75, -0.5],
+        ),
         ("Unsqueeze <axes = [2, 0]> (x)", f32(1, 2), {"opset": 11}, [[[1], [2]]]),
         ("Slice(x, s, s, a)", normal(0, (4, 4)), {"s": i64(9), "a": i64(1)}, np.zeros((4, 0))),
     ],
@@ -70,6 +76,12 @@ def test_group_normalization_of_opset_18_has_a_scale_for_each_group() -> None:
     node = Node("n", "GroupNormalization", ("x", "a", "b"), ("y",), {"num_groups": 3})
     got = compute_node(node, 18, {"x": x, "a": scale, "b": shift})["y"]
     np.testing.assert_allclose(got, (plain * scale[:, None] + shift[:, None]).reshape(2, 6, 3), rtol=1e-4, atol=1e-5)
+
+
+def test_an_array_is_an_attribute() -> None:
+    node = Node("n", "ConstantOfShape", ("dims",), ("y",), {"value": np.array([3], np.int32)})
+    found = compute_node(node, 13, {"dims": i64(2, 1)})["y"]
+    assert (found.dtype, found.tolist()) == (np.int32, [[3], [3]])
 
 
 def test_outputs_that_are_left_out_are_not_returned() -> None:

@@ -17,7 +17,9 @@ from inlay.graph.network import Network, Node, Tensor
 from inlay.graph.op_graph import OpGraph
 from tests.support.interpreter import interpret
 from tests.support.network_runs import run_by_onnxruntime
-from tests.support.operator_cases import Array, Arrays, attributes_of, value_info
+from tests.support.operator_cases import Array as Array
+from tests.support.operator_cases import Arrays as Arrays
+from tests.support.operator_cases import attributes_of, value_info
 from tests.support.written_models import written_model
 
 SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=5).map(tuple)

@@ -96,7 +96,7 @@ def backend_cases() -> Iterator[Case]:
 
 def _with_attributes(node: onnx.NodeProto, version: int, arrays: Arrays) -> onnx.NodeProto | None:
     """Return the node as an older version of its operator writes it; None if that has no such attribute."""
-    changed = onnx.NodeProto.FromString(node.SerializeToString())
+    changed: onnx.NodeProto = onnx.NodeProto.FromString(node.SerializeToString())
     if version >= 13 and node.op_type == "Dropout":
         return changed
     for index, name, first in reversed(_ATTRIBUTES.get(node.op_type, ())):

@@ -38,7 +38,7 @@ def test_transpose_is_one_permutation(data: Any, seed: int, dims: tuple[int, ...
     ],
 )
 def test_other_dims_of_the_same_elements_are_a_reshape(opset: int, src: Any, node: str, dims: Any, dst: Any) -> None:
-    constants = {} if dims is None else {"d": np.array(dims)}
+    constants: dict[str, Any] = {} if dims is None else {"d": np.array(dims)}
     (op,) = lm.lower_text(f"y = {node}", normal(0, src), opset=opset, **constants).ops
     assert (op.kind, op.transforms) == ("view", (ReshapeView(dst),))
 
@@ -55,7 +55,7 @@ def test_other_dims_of_the_same_elements_are_a_reshape(opset: int, src: Any, nod
     ],
 )
 def test_a_node_that_changes_nothing_is_a_view(node: str, constant: list[int] | None) -> None:
-    constants = {} if constant is None else {"c": np.array(constant)}
+    constants: dict[str, Any] = {} if constant is None else {"c": np.array(constant)}
     (op,) = lm.lower_text(f"y = {node}", normal(0, (2, 3)), **constants).ops
     assert (op.kind, op.transforms) == ("view", ())
 
@@ -72,7 +72,7 @@ def test_a_node_that_changes_nothing_is_a_view(node: str, constant: list[int] | 
     ],
 )
 def test_a_node_without_a_primitive_is_a_reference_with_the_reason(node: str, constant: Any, why: str) -> None:
-    constants = {} if constant is None else {"c": np.array(constant)}
+    constants: dict[str, Any] = {} if constant is None else {"c": np.array(constant)}
     (op,) = lm.lower_text(f"y = {node}", normal(0, (2, 3)), opset=13, **constants).ops
     assert (op.kind, op.why) == ("reference", why)
 
@@ -95,7 +95,7 @@ def test_slices_with_unit_steps_are_parts(opset: int, data: Any, seed: int, dims
             f"y = Slice <starts = {starts}, ends = {ends}, axes = {axes}> (x)", normal(seed, dims), opset=9
         ).ops
     else:
-        constants = {"s": np.array(starts), "e": np.array(ends), "a": np.array(axes)}
+        constants: dict[str, Any] = {"s": np.array(starts), "e": np.array(ends), "a": np.array(axes)}
         (op,) = lm.lower_text("y = Slice(x, s, e, a)", normal(seed, dims), opset=13, **constants).ops
     assert op.kind == "view"
     assert all(isinstance(move, SubmemoryView) for move in op.transforms)
@@ -112,7 +112,7 @@ def test_gathers_of_consecutive_rows_are_parts(indices: Any, dims: tuple[int, ..
 def test_splits_are_parts(opset: int) -> None:
     is_input = opset >= 13
     text = f"a, b, c = Split <axis = 1{'' if is_input else ', split = [1, 4, 2]'}> (x{', sizes' if is_input else ''})"
-    constants = {"sizes": np.array([1, 4, 2])} if is_input else {}
+    constants: dict[str, Any] = {"sizes": np.array([1, 4, 2])} if is_input else {}
     graph = lm.lower_text(text, normal(0, (2, 7, 3)), "a b c", opset=opset, **constants)
     parts = [((0, 0, 0), (2, 1, 3)), ((0, 1, 0), (2, 4, 3)), ((0, 5, 0), (2, 2, 3))]
     assert [op.transforms for op in graph.ops] == [(SubmemoryView(*part),) for part in parts]

@@ -38,7 +38,7 @@ def exported(batch: int) -> Model:
         {SILU}
     """
     dims = (batch, CHANNELS, SIDE, SIDE)
-    constants = {
+    constants: dict[str, Any] = {
         "rows": np.array([0, GROUPS, -1]),
         "image": np.array(dims),
         "ones": np.ones(GROUPS, np.float32),

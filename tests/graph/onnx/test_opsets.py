@@ -40,7 +40,8 @@ def run(model: Model, x: Array = X) -> Array:
     ],
 )
 def test_older_models_are_read_and_compute_what_onnx_runtime_computes(text: str, opset: int) -> None:
-    model = written_model(f"y = {text}", X.shape, opset=opset, **({"s": S} if "s," in text else {}))
+    constants: dict[str, Any] = {"s": S} if "s," in text else {}
+    model = written_model(f"y = {text}", X.shape, opset=opset, **constants)
     np.testing.assert_allclose(run(model), run_by_onnxruntime(model, {"x": X})["y"], rtol=1e-5, atol=1e-6)
 
 

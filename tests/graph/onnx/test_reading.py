@@ -57,7 +57,7 @@ def test_shapes_that_nodes_compute_are_folded() -> None:
         dims = Concat <axis = 0> (rows, minus)
         y = Reshape(x, dims)
     """
-    constants = {"zero": np.array([0]), "two": np.array([2]), "minus": np.array([-1])}
+    constants: dict[str, Any] = {"zero": np.array([0]), "two": np.array([2]), "minus": np.array([-1])}
     network = read(written_model(text, ("n", 6), **constants), batch=5)
     assert operators(network) == ["Reshape"]
     assert network.tensors["y"].dims == (10, 3)
