@@ -17,9 +17,10 @@ from inlay.graph.network import Network, Node, Tensor
 from inlay.graph.op_graph import OpGraph
 from tests.support.interpreter import interpret
 from tests.support.network_runs import run_by_onnxruntime
-
-Array = np.ndarray[Any, np.dtype[Any]]
-Arrays = dict[str, Array]
+from tests.support.operator_cases import Array as Array
+from tests.support.operator_cases import Arrays as Arrays
+from tests.support.operator_cases import attributes_of, value_info
+from tests.support.written_models import written_model
 
 SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=5).map(tuple)
 SEEDS = st.integers(0, 2**32 - 1)
@@ -41,23 +42,14 @@ def model_of(
     **attributes: Any,
 ) -> tuple[onnx.ModelProto, Arrays]:
     """Return a model of one node that reads `arrays` in their order, and the arrays that are not constant."""
-    names = list(arrays) if inputs is None else list(inputs)
+    given = {name: array for name, array in arrays.items() if name not in constants}
     results = [f"y{index}" for index in range(outputs)]
-    node = helper.make_node(operator, names, results, "node", **attributes)
-    graph = helper.make_graph(
-        [node],
-        "tested",
-        [_info(name, array) for name, array in arrays.items() if name not in constants],
-        [helper.make_empty_tensor_value_info(name) for name in results],
-        [numpy_helper.from_array(arrays[name], name) for name in constants],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    return model, {name: array for name, array in arrays.items() if name not in constants}
-
-
-def _info(name: str, array: Array) -> onnx.ValueInfoProto:
-    kind = helper.np_dtype_to_tensor_dtype(array.dtype)
-    return helper.make_tensor_value_info(name, kind, array.shape)
+    node = helper.make_node(operator, list(arrays if inputs is None else inputs), results, "node", **attributes)
+    reads = [value_info(name, array) for name, array in given.items()]
+    stored = [numpy_helper.from_array(arrays[name], name) for name in constants]
+    writes = [helper.make_empty_tensor_value_info(name) for name in results]
+    graph = helper.make_graph([node], "tested", reads, writes, stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)]), given
 
 
 def run_reference(model: onnx.ModelProto, given: Mapping[str, Array]) -> Arrays:
@@ -72,8 +64,7 @@ def run_reference(model: onnx.ModelProto, given: Mapping[str, Array]) -> Arrays:
 
 def run_onnxruntime(model: onnx.ModelProto, given: Mapping[str, Array]) -> Arrays:
     """Return every tensor that ONNX Runtime computes without optimizations; skip the test if it is not installed."""
-    older = onnx.ModelProto()
-    older.CopyFrom(model)
+    older = onnx.ModelProto.FromString(model.SerializeToString())
     older.ir_version = min(model.ir_version, 10)
     return run_by_onnxruntime(older, dict(given), [name for node in model.graph.node for name in node.output if name])
 
@@ -85,17 +76,9 @@ def network_of(model: onnx.ModelProto, given: Mapping[str, Array], values: Mappi
     for index, proto in enumerate(model.graph.node):
         if all(name in constants for name in proto.input if name):
             constants |= {name: values[name] for name in proto.output if name}
-            continue
-        nodes.append(
-            Node(
-                proto.name or f"n{index}",
-                proto.op_type,
-                tuple(proto.input),
-                tuple(proto.output),
-                {one.name: _attribute(one) for one in proto.attribute},
-                proto.domain,
-            )
-        )
+        else:
+            inputs, outputs, name = tuple(proto.input), tuple(proto.output), proto.name or f"n{index}"
+            nodes.append(Node(name, proto.op_type, inputs, outputs, attributes_of(proto), proto.domain))
     known = {**constants, **given, **values}
     tensors = {name: Tensor(name, array.shape, array.dtype) for name, array in known.items()}
     (opset,) = (one.version for one in model.opset_import if one.domain in ("", "ai.onnx"))
@@ -103,28 +86,16 @@ def network_of(model: onnx.ModelProto, given: Mapping[str, Array], values: Mappi
     return Network(model.graph.name, opset, tuple(given), outputs, tuple(nodes), tensors, constants)
 
 
-def _attribute(proto: onnx.AttributeProto) -> Any:
-    value = helper.get_attribute_value(proto)
-    if isinstance(value, onnx.TensorProto):
-        return numpy_helper.to_array(value)
-    if isinstance(value, bytes):
-        return value.decode()
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return tuple(one.decode() if isinstance(one, bytes) else one for one in value)
-    return value
+def lower_text(text: str, x: Array, outputs: str = "y", **rest: Any) -> OpGraph:
+    """Lower the nodes of a text, and compare the results for x; `rest` are arguments of `written_model`."""
+    return lower_and_compare(written_model(text, x.shape, outputs, **rest), {"x": x})
 
 
 def lower_operator(
-    operator: str,
-    arrays: Mapping[str, Array],
-    outputs: int = 1,
-    *,
-    tolerance: float = 1e-5,
-    values: Arrays | None = None,
-    **rest: Any,
+    operator: str, arrays: Mapping[str, Array], outputs: int = 1, *, tolerance: float = 1e-5, **rest: Any
 ) -> OpGraph:
     """Lower a node on `arrays`, and compare its results; `rest` are arguments of `model_of`."""
-    return lower_and_compare(*model_of(operator, arrays, outputs, **rest), tolerance, values=values)
+    return lower_and_compare(*model_of(operator, arrays, outputs, **rest), tolerance)
 
 
 def lower_and_compare(

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-import pytest
 from onnx import defs, helper, numpy_helper
+
+from tests.support.network_runs import run_by_onnxruntime
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Arrays = dict[str, Array]
@@ -36,15 +37,10 @@ class Case:
     """True if the opset has the same version of the operator as the test case."""
 
 
-# Operator to (input, attribute, opset since which it is an input).
+_REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
 _ATTRIBUTES: Mapping[str, tuple[tuple[int, str, int], ...]] = {
-    **{
-        f"Reduce{way}": ((1, "axes", 18),)
-        for way in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
-    },
-    "ReduceSum": ((1, "axes", 13),),
-    "Squeeze": ((1, "axes", 13),),
-    "Unsqueeze": ((1, "axes", 13),),
+    **{f"Reduce{way}": ((1, "axes", 18),) for way in _REDUCTIONS},
+    **dict.fromkeys(("ReduceSum", "Squeeze", "Unsqueeze"), ((1, "axes", 13),)),
     "Split": ((1, "split", 13),),
     "Clip": ((1, "min", 11), (2, "max", 11)),
     "Pad": ((1, "pads", 11), (2, "value", 11)),
@@ -52,6 +48,7 @@ _ATTRIBUTES: Mapping[str, tuple[tuple[int, str, int], ...]] = {
     "TopK": ((1, "k", 10),),
     "Dropout": ((1, "ratio", 12),),
 }
+"""Inputs of operators that were attributes before an opset: position, attribute, opset."""
 
 
 def versions(operator: str) -> list[int]:
@@ -65,58 +62,49 @@ def since(operator: str, opset: int) -> int:
     return int(defs.get_schema(operator, opset, "").since_version)
 
 
-def backend_cases() -> Iterator[Case]:
-    """Yield ONNX's test cases of one node on numeric tensors, at every version of the operator."""
+def node_models() -> Iterator[tuple[Any, onnx.NodeProto, list[Array], list[Array]]]:
+    """Yield ONNX's test cases of one node on tensors: the case, its node, inputs and expected outputs."""
     from onnx.backend.test.loader import load_model_tests
 
     for case in load_model_tests(kind="node"):
         assert case.model is not None
         graph = case.model.graph
-        values = [*graph.input, *graph.output]
-        if len(graph.node) != 1 or graph.node[0].domain or not case.data_sets:
+        if len(graph.node) != 1 or not all(v.type.HasField("tensor_type") for v in (*graph.input, *graph.output)):
             continue
-        if not all(value.type.HasField("tensor_type") for value in values):
-            continue
-        (opset,) = (one.version for one in case.model.opset_import if one.domain == "")
-        for inputs, outputs in case.data_sets:
-            arrays = {value.name: _array(one) for value, one in zip(graph.input, inputs, strict=True)}
-            expected = [_array(one) for one in outputs]
-            if any(array.dtype.hasobject for array in (*arrays.values(), *expected)):
-                continue
-            yield from _at_every_version(case.name, graph.node[0], opset, arrays, expected)
+        for inputs, outputs in case.data_sets or ():
+            yield case, graph.node[0], [_array(one) for one in inputs], [_array(one) for one in outputs]
 
 
 def _array(value: Any) -> Array:
     return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
 
 
-def _at_every_version(
-    name: str, node: onnx.NodeProto, opset: int, arrays: Arrays, expected: list[Array]
-) -> Iterator[Case]:
-    for version in versions(node.op_type):
-        if not defs.has(node.op_type, version, ""):
+def backend_cases() -> Iterator[Case]:
+    """Yield ONNX's test cases of one node on numeric tensors, at every version of the operator."""
+    for case, node, inputs, expected in node_models():
+        if node.domain or any(array.dtype.hasobject for array in (*inputs, *expected)):
             continue
-        is_original = opset >= FIRST and since(node.op_type, version) == since(node.op_type, opset)
-        changed = _with_attributes(node, version, arrays)
-        if changed is not None:
-            kept = {one: array for one, array in arrays.items() if one in changed.input}
-            yield Case(f"{name}@{version}", changed, version, kept, expected, is_original)
+        arrays = {value.name: array for value, array in zip(case.model.graph.input, inputs, strict=True)}
+        (opset,) = (one.version for one in case.model.opset_import if one.domain == "")
+        for version in versions(node.op_type):
+            is_original = opset >= FIRST and since(node.op_type, version) == since(node.op_type, opset)
+            changed = _with_attributes(node, version, arrays)
+            if changed is not None:
+                kept = {one: array for one, array in arrays.items() if one in changed.input}
+                yield Case(f"{case.name}@{version}", changed, version, kept, expected, is_original)
 
 
 def _with_attributes(node: onnx.NodeProto, version: int, arrays: Arrays) -> onnx.NodeProto | None:
     """Return the node as an older version of its operator writes it; None if that has no such attribute."""
-    changed = onnx.NodeProto()
-    changed.CopyFrom(node)
-    if version >= 13 and node.op_type in ("Dropout",):
+    changed: onnx.NodeProto = onnx.NodeProto.FromString(node.SerializeToString())
+    if version >= 13 and node.op_type == "Dropout":
         return changed
     for index, name, first in reversed(_ATTRIBUTES.get(node.op_type, ())):
         if version < first and index < len(changed.input):
             value = arrays.get(changed.input[index])
             if value is not None:
-                plain = value.tolist()
                 is_list = name in ("axes", "split", "pads", "starts", "ends")
-                plain = [plain] if is_list and not isinstance(plain, list) else plain
-                plain = plain[0] if not is_list and isinstance(plain, list) else plain
+                plain = value.reshape(-1).tolist() if is_list else value.reshape(-1)[0].item()
                 kind = None if plain != [] else onnx.AttributeProto.INTS
                 changed.attribute.append(helper.make_attribute(name, plain, attr_type=kind))
             del changed.input[index]
@@ -127,25 +115,21 @@ def _with_attributes(node: onnx.NodeProto, version: int, arrays: Arrays) -> onnx
 
 def model_of(case: Case) -> onnx.ModelProto:
     """Return a case as a model."""
-    reads = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-        for name, array in case.arrays.items()
-    ]
+    reads = [value_info(name, array) for name, array in case.arrays.items()]
     writes = [helper.make_empty_tensor_value_info(name) for name in case.node.output if name]
     graph = helper.make_graph([case.node], "case", reads, writes)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", case.opset)], ir_version=10)
 
 
+def value_info(name: str, array: Array) -> onnx.ValueInfoProto:
+    """Return the type and dims of an array, as those of a tensor of a model."""
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+
+
 def by_runtime(case: Case) -> list[Array] | None:
     """Return ONNX Runtime's results; None if it does not support the model or an array."""
-    runtime: Any = pytest.importorskip("onnxruntime")
-    options = runtime.SessionOptions()
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
     try:
-        session = runtime.InferenceSession(model_of(case).SerializeToString(), options, ["CPUExecutionProvider"])
-        return [np.asarray(array) for array in session.run(None, case.arrays)]
+        return [np.asarray(array) for array in run_by_onnxruntime(model_of(case), case.arrays).values()]
     except _errors():
         return None
 

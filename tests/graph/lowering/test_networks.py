@@ -1,5 +1,7 @@
 """Lowering of whole networks: every tensor of the interpreted graph equals that of ONNX Runtime."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import onnx
 import pytest
@@ -23,6 +25,12 @@ _MEANT: dict[str, set[str]] = {
 """Operators of each export that become references if the network is not simplified."""
 
 
+def assert_close(found: lm.Arrays, expected: lm.Arrays, names: Iterable[str]) -> None:
+    for name in names:
+        scale = np.abs(expected[name]).max() or 1
+        np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=_CLOSE * scale, err_msg=name)
+
+
 def references_of(model: onnx.ModelProto) -> set[str]:
     """Lower a model, compare every shared tensor with ONNX Runtime, and return the operators that became references."""
     given = inputs_of(model)
@@ -31,9 +39,7 @@ def references_of(model: onnx.ModelProto) -> set[str]:
     found = interpret(graph, given)
     shared = found.keys() & values.keys()
     assert set(graph.outputs) <= shared
-    for name in shared:
-        scale = np.abs(values[name]).max() or 1
-        np.testing.assert_allclose(found[name], values[name], rtol=0, atol=_CLOSE * scale, err_msg=name)
+    assert_close(found, values, shared)
     return {op.node.operator for op in graph.ops if op.node is not None}
 
 
@@ -60,7 +66,4 @@ def test_exports_that_were_simplified_are_primitives_alone(name: str, opset: int
     assert "reference" not in lm.kinds_of(graph)
     given = inputs_of(model)
     found, expected = interpret(graph, given), lm.run_onnxruntime(model, given)
-    for output in graph.outputs:
-        np.testing.assert_allclose(
-            found[output], expected[output], rtol=0, atol=_CLOSE * np.abs(expected[output]).max()
-        )
+    assert_close(found, expected, graph.outputs)

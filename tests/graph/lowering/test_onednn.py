@@ -80,9 +80,8 @@ def require_same(graph: OpGraph, given: lm.Arrays, declined: Counter[str]) -> in
 @pytest.mark.parametrize("is_weights", [False, True])
 def test_operators_of_onnx(is_weights: bool) -> None:
     declined, count = Counter[str](), 0
-    for _, model, inputs, _, _ in node_cases():
-        arrays = {value.name: np.asarray(array) for value, array in zip(model.graph.input, inputs, strict=True)}
-        changed, given = with_constants(model, arrays, is_weights)
+    for case, arrays, _ in node_cases():
+        changed, given = with_constants(case.model, arrays, is_weights)
         graph = lm.lower_model(changed, given, lm.run_reference(changed, given))
         count += require_same(graph, given, declined)
     assert count >= 240

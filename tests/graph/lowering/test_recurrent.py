@@ -1,4 +1,4 @@
-"""Lowering of LSTM, GRU and RNN: gates, biases, states and directions as in ONNX Runtime and `onnx.reference`."""
+"""Lowering of LSTM, GRU and RNN: gates, biases, states and directions as in ONNX Runtime."""
 
 from typing import Any
 
@@ -57,48 +57,45 @@ def test_cells_are_those_of_the_runtime(operator: str, direction: str, data: Any
     assert lm.kinds_of(graph) == [kind]
 
 
+def forward(operator: str, x: lm.Array, outputs: int = 1, **rest: Any) -> tuple[Any, lm.Arrays]:
+    """Return the model of a cell with 5 states that reads x, and its inputs."""
+    rows = 5 * GATES[operator]
+    arrays = {"X": x, "W": normal(1, (1, rows, 4)), "R": normal(2, (1, rows, 5))} | rest.pop("more", {})
+    constants = [name for name in arrays if name != "X"]
+    return lm.model_of(operator, arrays, outputs, opset=14, constants=constants, hidden_size=5, **rest)
+
+
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_states_are_written_where_they_are_read(outputs: int) -> None:
-    arrays = {"X": normal(0, (3, 2, 4)), "W": normal(1, (1, 20, 4)), "R": normal(2, (1, 20, 5))}
-    model, given_ = lm.model_of("LSTM", arrays, outputs, opset=14, constants=["W", "R"], hidden_size=5)
-    graph = lm.lower_and_compare(model, given_, values=lm.run_onnxruntime(model, given_))
+    model, arrays = forward("LSTM", normal(0, (3, 2, 4)), outputs)
+    graph = lm.lower_and_compare(model, arrays, values=lm.run_onnxruntime(model, arrays))
     (op,) = (op for op in graph.ops if op.kind == "lstm")
     assert list(op.writes) == ["dst_layer", "dst_iter", "dst_iter_c"][: 1 if outputs == 1 else 3]
 
 
 @pytest.mark.parametrize("operator", GATES)
 def test_batches_may_come_first(operator: str) -> None:
-    gates = GATES[operator]
-    arrays = {"X": normal(0, (2, 3, 4)), "W": normal(1, (1, gates * 5, 4)), "R": normal(2, (1, gates * 5, 5))}
-    model, given_ = lm.model_of(operator, arrays, 2, opset=14, constants=["W", "R"], hidden_size=5, layout=1)
-    swapped = {**arrays, "X": arrays["X"].transpose(1, 0, 2).copy()}
-    usual, theirs = lm.model_of(operator, swapped, 2, opset=14, constants=["W", "R"], hidden_size=5)
-    values = lm.run_onnxruntime(usual, theirs)
+    x = normal(0, (2, 3, 4))
+    values = lm.run_onnxruntime(*forward(operator, x.transpose(1, 0, 2).copy(), 2))
     values = {"y0": values["y0"].transpose(2, 0, 1, 3), "y1": values["y1"].transpose(1, 0, 2)}
-    graph = lm.lower_and_compare(model, given_, values=values)
+    graph = lm.lower_and_compare(*forward(operator, x, 2, layout=1), values=values)
     assert lm.kinds_of(graph) == [KINDS[operator]]
 
 
+LENGTHS = {"B": normal(3, (1, 10)), "lengths": np.array([3, 1], np.int32)}
+
+
 @pytest.mark.parametrize(
-    ("operator", "attributes", "why"),
+    ("operator", "rest", "why"),
     [
         ("LSTM", {"activations": ["Sigmoid", "Relu", "Tanh"]}, "its activations are Sigmoid, Relu, Tanh"),
         ("LSTM", {"input_forget": 1}, "its input gate and its forget gate are one"),
         ("GRU", {"clip": 1.0}, "it clips the inputs of activations"),
         ("RNN", {"activations": ["Affine"]}, "its activations are Affine"),
+        ("RNN", {"more": LENGTHS}, "its sequences differ in length"),
     ],
 )
-def test_other_cells_are_references(operator: str, attributes: dict[str, Any], why: str) -> None:
-    gates = GATES[operator]
-    arrays = {"X": normal(0, (3, 2, 4)), "W": normal(1, (1, gates * 5, 4)), "R": normal(2, (1, gates * 5, 5))}
-    model, given_ = lm.model_of(operator, arrays, opset=14, constants=["W", "R"], hidden_size=5, **attributes)
-    (op,) = lm.lower_model(model, given_, {"y0": np.zeros((3, 1, 2, 5), np.float32)}).ops
+def test_other_cells_are_references(operator: str, rest: dict[str, Any], why: str) -> None:
+    model, arrays = forward(operator, normal(0, (3, 2, 4)), **rest)
+    (op,) = lm.lower_model(model, arrays, {"y0": np.zeros((3, 1, 2, 5), np.float32)}).ops
     assert (op.kind, op.why) == ("reference", why)
-
-
-def test_sequences_of_several_lengths_are_a_reference() -> None:
-    arrays = {"X": normal(0, (3, 2, 4)), "W": normal(1, (1, 5, 4)), "R": normal(2, (1, 5, 5)), "B": normal(3, (1, 10))}
-    arrays["lengths"] = np.array([3, 1], np.int32)
-    model, given_ = lm.model_of("RNN", arrays, opset=14, constants=["W", "R", "B", "lengths"], hidden_size=5)
-    (op,) = lm.lower_model(model, given_, {"y0": np.zeros((3, 1, 2, 5), np.float32)}).ops
-    assert (op.kind, op.why) == ("reference", "its sequences differ in length")

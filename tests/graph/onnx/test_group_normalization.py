@@ -4,53 +4,53 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 
 import inlay
 from tests.oracles import onednn as oracle
 from tests.support import lowered_models as lm
-from tests.support.network_runs import model_of
+from tests.support.lowered_models import normal
 from tests.support.networks import Model
+from tests.support.written_models import written_model
 
 GROUPS, CHANNELS, SIDE = 4, 12, 6
+SILU = "g = Sigmoid(n) y = Mul(n, g)"
+
+
+def scales(*dims: int) -> dict[str, Any]:
+    return {"s": normal(5, dims), "b": normal(6, dims)}
 
 
 def normalized(batch: int, opset: int) -> Model:
     """Return a model of a group normalization and SiLU; opset 21 has scales by channel, opset 18 by group."""
-    count = CHANNELS if opset >= 21 else GROUPS
-    nodes = [helper.make_node("GroupNormalization", ["x", "s", "b"], ["n"], num_groups=GROUPS, epsilon=1e-3), *silu()]
-    return model_of(nodes, {"x": (batch, CHANNELS, SIDE, SIDE)}, ["y"], numbers((count,)), opset)
+    text = f"n = GroupNormalization <num_groups = {GROUPS}, epsilon = 1e-3> (x, s, b) {SILU}"
+    constants = scales(CHANNELS if opset >= 21 else GROUPS)
+    return written_model(text, (batch, CHANNELS, SIDE, SIDE), opset=opset, **constants)
 
 
-def exported(batch: int, opset: int) -> Model:
+def exported(batch: int) -> Model:
     """Return the same model as torch.onnx.export writes it before opset 21."""
-    shapes = {"rows": np.array([0, GROUPS, -1]), "image": np.array([batch, CHANNELS, SIDE, SIDE])}
-    plain = {"ones": np.ones(GROUPS, np.float32), "zeros": np.zeros(GROUPS, np.float32)}
-    nodes = [
-        helper.make_node("Reshape", ["x", "rows"], ["r"]),
-        helper.make_node("InstanceNormalization", ["r", "ones", "zeros"], ["i"], epsilon=1e-3),
-        helper.make_node("Reshape", ["i", "image"], ["j"]),
-        helper.make_node("Mul", ["j", "s"], ["k"]),
-        helper.make_node("Add", ["k", "b"], ["n"]),
-        *silu(),
-    ]
-    constants: dict[str, Any] = {**shapes, **plain, **numbers((CHANNELS, 1, 1))}
-    return model_of(nodes, {"x": (batch, CHANNELS, SIDE, SIDE)}, ["y"], constants, opset)
-
-
-def silu() -> list[Any]:
-    return [helper.make_node("Sigmoid", ["n"], ["g"]), helper.make_node("Mul", ["n", "g"], ["y"])]
-
-
-def numbers(dims: tuple[int, ...]) -> dict[str, lm.Array]:
-    rng = np.random.default_rng(5)
-    return {name: rng.standard_normal(dims).astype(np.float32) for name in "sb"}
+    text = f"""
+        r = Reshape(x, rows)
+        i = InstanceNormalization <epsilon = 1e-3> (r, ones, zeros)
+        j = Reshape(i, image)
+        k = Mul(j, s)
+        n = Add(k, b)
+        {SILU}
+    """
+    dims = (batch, CHANNELS, SIDE, SIDE)
+    constants: dict[str, Any] = {
+        "rows": np.array([0, GROUPS, -1]),
+        "image": np.array(dims),
+        "ones": np.ones(GROUPS, np.float32),
+        "zeros": np.zeros(GROUPS, np.float32),
+    }
+    return written_model(text, dims, **constants, **scales(CHANNELS, 1, 1))
 
 
 MODELS = {
     "opset 18": lambda batch: normalized(batch, 18),
     "opset 21": lambda batch: normalized(batch, 21),
-    "exported": lambda batch: exported(batch, 17),
+    "exported": exported,
 }
 
 
@@ -58,7 +58,7 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_it_is_what_onnx_runtime_computes_by_primitives_of_every_release(name: str, batch: int) -> None:
     model = MODELS[name](batch)
-    given = {"x": np.random.default_rng(batch).normal(2, 3, (batch, CHANNELS, SIDE, SIDE)).astype(np.float32)}
+    given = {"x": 2 + 3 * normal(batch, (batch, CHANNELS, SIDE, SIDE))}
     plan = inlay.plan(inlay.load(model.SerializeToString()), costs="analytic", isa="avx2", threads=1)
     kinds = {op.kind for op in plan.graph.ops} - {"view"}
     assert kinds == {"layer_normalization", "binary", "eltwise"}
@@ -70,11 +70,9 @@ def test_it_is_what_onnx_runtime_computes_by_primitives_of_every_release(name: s
 
 
 def test_one_of_opset_18_is_read_within_a_branch() -> None:
-    inner = helper.make_node("GroupNormalization", ["x", "s", "b"], ["r"], num_groups=GROUPS)
-    value = helper.make_tensor_value_info("r", TensorProto.FLOAT, None)
-    branches = {side: helper.make_graph([inner], side, [], [value]) for side in ("then_branch", "else_branch")}
-    constants = {"yes": np.array(True), **numbers((GROUPS,))}
-    node = helper.make_node("If", ["yes"], ["y"], **branches)
-    network = inlay.load(model_of([node], {"x": (1, CHANNELS, 2, 2)}, ["y"], constants, 18).SerializeToString())
+    branch = f"() => (float r) {{ r = GroupNormalization <num_groups = {GROUPS}> (x, s, b) }}"
+    text = f"y = If <then_branch = then {branch}, else_branch = other {branch}> (yes)"
+    model = written_model(text, (1, CHANNELS, 2, 2), opset=18, yes=np.array(True), **scales(GROUPS))
+    network = inlay.load(model.SerializeToString())
     assert "GroupNormalization" in [node.operator for node in network.nodes]
     assert network.tensors["y"].dims == (1, CHANNELS, 2, 2)
