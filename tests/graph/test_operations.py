@@ -80,11 +80,7 @@ def test_a_format_that_is_given_for_a_constant_is_kept() -> None:
     ("op", "descs", "text"),
     [
         (CONV, {"src": CONV_DESCS["src"]}, "conv, a convolution: descs lack dst: give a format, or any"),
-        (
-            CONV,
-            {**CONV_DESCS, "mean": desc(8)},
-            "conv, a convolution, has no mean: it has bias, dst, src, weights",
-        ),
+        (CONV, {**CONV_DESCS, "mean": desc(8)}, "conv, a convolution, has no mean: it has bias, dst, src, weights"),
         (Op("flat", "view", {"src": "x"}, {"dst": "y"}), {}, "flat is a view: an engine computes primitives only"),
     ],
 )

@@ -199,18 +199,12 @@ def test_no_time_is_below_the_roofline() -> None:
             convolution(channels=(3, 64), kernel=7),
             {"AVX512_CORE": "abcd aBcd16b", "AVX2": "abcd aBcd8b", "SSE41": "abcd aBcd8b"},
         ),
-        (
-            convolution(groups=64),
-            {"AVX512_CORE": "acdb acdb", "AVX2": "acdb acdb", "SSE41": "aBcd8b aBcd8b"},
-        ),
+        (convolution(groups=64), {"AVX512_CORE": "acdb acdb", "AVX2": "acdb acdb", "SSE41": "aBcd8b aBcd8b"}),
         (
             convolution(channels=(128, 128), groups=32),
             {"AVX512_CORE": "aBcd4b aBcd4b", "AVX2": "abcd abcd", "SSE41": "abcd abcd"},
         ),
-        (
-            convolution(channels=(30, 50)),
-            {"AVX512_CORE": "acdb acdb", "AVX2": "acdb acdb", "SSE41": "abcd abcd"},
-        ),
+        (convolution(channels=(30, 50)), {"AVX512_CORE": "acdb acdb", "AVX2": "acdb acdb", "SSE41": "abcd abcd"}),
     ],
 )
 def test_any_becomes_what_the_library_chose_on_such_a_machine(operation: Operation, tags: dict[str, str]) -> None:
