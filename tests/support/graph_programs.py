@@ -12,7 +12,7 @@ from inlay.graph.op_graph import Array, Op, OpGraph, PermuteView, ReshapeView, S
 from inlay.graph.program import Buffer, Program, Step
 from inlay.primitives.attributes import BinaryPostOp, EltwisePostOp, PostOp, SumPostOp
 from inlay.primitives.engine import Operation, Parameter
-from tests.support.interpreter import moved
+from tests.support.interpreter import viewed
 
 F32 = np.dtype(np.float32)
 RELU: Mapping[str, Parameter] = {"algorithm": "relu", "alpha": 0.0, "beta": 0.0}
@@ -126,19 +126,13 @@ class Case:
         return found
 
 
-def _viewed(op: Op, array: Array) -> Array:
-    for move in op.transforms:
-        array = moved(array, move)
-    return array
-
-
 NUMPY: Mapping[str, Callable[..., Array]] = {
     "convolution": lambda op, x, weights: pointwise(x, weights),
     "eltwise": lambda op, x: np.maximum(x, 0),
     "binary": lambda op, x, y: x + y,
     "matmul": lambda op, x, y: x.astype(float) @ y,
     "concat": lambda op, *arrays: np.concatenate(arrays, 1),
-    "view": _viewed,
+    "view": viewed,
     "Greater": lambda op, x, y: x > y,
     "Where": lambda op, chosen, x, y: np.where(chosen, x, y),
 }
