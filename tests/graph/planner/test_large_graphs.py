@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from inlay.errors import InvalidArguments, OutOfMemory
-from inlay.graph.costs import Machine
 from inlay.graph.costs.models import AnalyticCosts
 from inlay.graph.op_graph import Op, OpGraph, SubmemoryView
 from inlay.graph.passes.concatenations import nest_concatenations
@@ -28,12 +27,12 @@ from inlay.graph.runtime.arena import LiveInterval, assign_offsets
 from inlay.graph.runtime.session import Session
 from inlay.primitives.engine import Parameter
 from tests.graph.planner.test_elimination import drawn, minimize
+from tests.graph.planner.test_planning import MACHINE
 from tests.support.graph_programs import conv, graph_of
 from tests.support.interpreter import interpret
-from tests.support.planner_graphs import RELU, Drawing, HashedCosts, drawn_graph, recost
+from tests.support.planner_graphs import RELU, Drawing, HashedCosts, drawn_graph
 from tests.support.refusals import raises_exactly
 
-MACHINE = Machine("AVX2", threads=2, peak=200.0, cache_bandwidth=80.0, memory_bandwidth=20.0, cache_bytes=1 << 24)
 TANH: Mapping[str, Parameter] = {**RELU, "algorithm": "tanh"}
 
 
@@ -105,19 +104,6 @@ def test_concatenations_of_other_axes_and_ends_stay() -> None:
 
 
 # Costs
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_every_step_that_moves_bytes_has_a_price_and_the_bound_is_one(seed: int) -> None:
-    """With the costs that plans have, not with those of `HashedCosts`: these priced a copy always."""
-    costs = AnalyticCosts(MACHINE)
-    for graph in (drawn_graph(seed, 10, 1 + seed % 2), nest_concatenations(drawn_graph(seed, 10, 1 + seed % 2))):
-        plan = plan_graph(graph, costs)
-        assert all(step.ms > 0 for step in plan.program.steps)
-        assert math.fsum(step.ms for step in plan.program.steps) == pytest.approx(plan.ms, rel=1e-12)
-        assert recost(plan, costs) == pytest.approx(plan.ms, rel=1e-12)
-        assert plan.bound <= plan.ms * (1 + 1e-12)
-        assert all(total >= plan.bound * (1 - 1e-12) for total in plan.totals.values())
 
 
 def test_a_copy_into_a_concatenation_costs_what_its_bytes_do() -> None:

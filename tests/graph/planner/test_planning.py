@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from inlay.descriptor import MemoryDesc
+from inlay.graph.costs import AnalyticCosts, Machine
 from inlay.graph.op_graph import OpGraph
+from inlay.graph.passes.concatenations import nest_concatenations
 from inlay.graph.plan import plan_graph
 from inlay.graph.planner.groups import Candidate
 from inlay.graph.planner.problem import Problem, make_problem
@@ -19,8 +21,8 @@ from inlay.graph.program import Program
 from tests.support.graph_programs import NUMPY
 from tests.support.planner_graphs import HashedCosts, drawn_graph, random_plan, recost
 
+MACHINE = Machine("AVX2", threads=2, peak=200.0, cache_bandwidth=80.0, memory_bandwidth=20.0, cache_bytes=1 << 24)
 MOST_COMBINATIONS = 200
-
 
 Numbers: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Homes: TypeAlias = dict[str, dict[int, int]]
@@ -93,16 +95,21 @@ def test_the_plan_of_500_random_graphs_is_what_brute_force_finds() -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_plan_costs_what_its_steps_cost_and_no_other_way_is_cheaper(seed: int) -> None:
-    costs = HashedCosts(seed)
-    plan = plan_graph(drawn_graph(seed, 12), costs)
-    assert recost(plan, costs) == pytest.approx(plan.ms, rel=1e-12)
-    assert sum(step.ms for step in plan.program.steps) == pytest.approx(plan.ms, rel=1e-12)
-    assert {"plain", "greedy"} <= plan.totals.keys()
-    assert all(total >= plan.bound * (1 - 1e-12) for total in plan.totals.values())
-    for step in plan.reorders:
-        if step.without is not None:
-            assert step.without >= 0
-            assert "reads" in step.why or "returned" in step.why
+    """By costs that price everything alike, and by those that plans have; in a graph as it is, and nested."""
+    small, analytic = drawn_graph(seed, 10, 1 + seed % 2), AnalyticCosts(MACHINE)
+    cases = [(drawn_graph(seed, 12), HashedCosts(seed)), (small, analytic), (nest_concatenations(small), analytic)]
+    for graph, costs in cases:
+        plan = plan_graph(graph, costs)
+        assert all(step.ms > 0 for step in plan.program.steps)
+        assert math.fsum(step.ms for step in plan.program.steps) == pytest.approx(plan.ms, rel=1e-12)
+        assert recost(plan, costs) == pytest.approx(plan.ms, rel=1e-12)
+        assert {"plain", "greedy"} <= plan.totals.keys()
+        assert plan.bound <= plan.ms * (1 + 1e-12)
+        assert all(total >= plan.bound * (1 - 1e-12) for total in plan.totals.values())
+        for step in plan.reorders:
+            if step.without is not None:
+                assert step.without >= 0
+                assert costs is analytic or "reads" in step.why or "returned" in step.why
 
 
 def test_a_plan_without_one_of_its_reorders_is_as_much_slower_as_it_says() -> None:
