@@ -134,7 +134,7 @@ NUMPY: Mapping[str, Callable[..., Array]] = {
     "concat": lambda op, *arrays: np.concatenate(arrays, 1),
     "view": viewed,
     "Greater": lambda op, x, y: x > y,
-    "Where": lambda op, chosen, x, y: np.where(chosen, x, y),
+    "Where": lambda op, *arrays: np.asarray(np.where(*arrays)),
 }
 """What NumPy computes for the operations of the cases."""
 

@@ -55,8 +55,8 @@ class HashedCosts:
             sorted((name, str(desc), desc.dims) for name, desc in operation.descs.items()),
         ]
         for post_op in operation.attributes.post_ops:
-            is_binary = isinstance(post_op, BinaryPostOp)
-            what.append((str(post_op.src_1), post_op.src_1.dims) if is_binary else repr(post_op))
+            src_1 = post_op.src_1 if isinstance(post_op, BinaryPostOp) else None
+            what.append(repr(post_op) if src_1 is None else (str(src_1), src_1.dims))
         is_plain = all(desc.kind == "any" or _is_plain(desc) for desc in operation.descs.values())
         if self.drawn("none", what) < 0.15 and not is_plain:
             return None

@@ -7,9 +7,10 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
 nn = torch.nn
+Module: Any = nn.Module
 
 
-class ResidualBlock(nn.Module):  # type: ignore[misc]
+class ResidualBlock(Module):  # type: ignore[misc]
     """The block of a ResNet of two convolutions, of the channels read and written and of the stride."""
 
     def __init__(self, inner: int, outer: int, stride: int) -> None:
@@ -51,7 +52,7 @@ def double_convolution(inner: int, outer: int) -> Any:
     return nn.Sequential(*conv, nn.Conv2d(outer, outer, 3, padding=1), nn.GroupNorm(4, outer), nn.LeakyReLU(0.1))
 
 
-class UNet(nn.Module):  # type: ignore[misc]
+class UNet(Module):  # type: ignore[misc]
     """Two levels down, one up by a transposed convolution, one by a bilinear resize, skips concatenated."""
 
     def __init__(self) -> None:
@@ -77,7 +78,7 @@ def encoder() -> Any:
     return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
 
 
-class Attention(nn.Module):  # type: ignore[misc]
+class Attention(Module):  # type: ignore[misc]
     """A layer of an encoder from products and softmax: LayerNormalization is in parts before opset 17."""
 
     def __init__(self) -> None:
@@ -96,7 +97,7 @@ class Attention(nn.Module):  # type: ignore[misc]
         return self.norms[1](self.wide(middle) + middle)
 
 
-class Lstm(nn.Module):  # type: ignore[misc]
+class Lstm(Module):  # type: ignore[misc]
     """Two layers of LSTM on 16 features, and a classifier of the last step."""
 
     def __init__(self) -> None:
@@ -111,7 +112,7 @@ class Lstm(nn.Module):  # type: ignore[misc]
 WIDTH, HEADS, LETTERS = 64, 4, 100
 
 
-class BertLayer(nn.Module):  # type: ignore[misc]
+class BertLayer(Module):  # type: ignore[misc]
     """A layer of `Bert`; a mask of truth values selects what is attended, another is added to the scores."""
 
     def __init__(self) -> None:
@@ -132,7 +133,7 @@ class BertLayer(nn.Module):  # type: ignore[misc]
         return self.second(self.outer(nn.functional.gelu(self.inner(x))) + x)
 
 
-class Bert(nn.Module):  # type: ignore[misc]
+class Bert(Module):  # type: ignore[misc]
     """BERT as the package transformers spells it: it reads ids and a mask of 0 and 1, and returns two tensors.
 
     Token types come from a buffer by `gather`, and the pooler reads the first token. `mask="add"` is the eager

@@ -66,15 +66,9 @@ def test_the_content_does_not_depend_on_the_order_in_which_an_operation_was_put_
         convolution("nchw"),
         convolution("nhwc", "nchw"),
         convolution("nhwc", batch=2),
-        *(
-            convolution("nhwc", post_ops=(post_op,))
-            for post_op in (
-                SumPostOp(),
-                SumPostOp(0.5),
-                RELU,
-                *(BinaryPostOp("add", image(t)) for t in ("nhwc", "nchw")),
-            )
-        ),
+        *(convolution("nhwc", post_ops=(SumPostOp(scale),)) for scale in (0.5, 1.0)),
+        *(convolution("nhwc", post_ops=(BinaryPostOp("add", image(tag)),)) for tag in ("nhwc", "nchw")),
+        convolution("nhwc", post_ops=(RELU,)),
         replace(convolution("nhwc"), prop_kind="forward_training"),
         replace(convolution("nhwc"), attributes=PrimitiveAttributes(fpmath_mode="bf16")),
     ],

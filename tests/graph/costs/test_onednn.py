@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,8 @@ NEEDED = {"SSE41": "sse4_1", "AVX2": "avx2", "AVX512_CORE": "avx512bw"}
 
 def operations() -> dict[str, Operation]:
     """By name: operations of networks in uniform formats, and convolutions between two."""
-    same = (cases.add, cases.batch_normalization, cases.eltwise, cases.excite)
-    same += (cases.layer_normalization, cases.max_pooling, cases.mean)
+    same: list[Callable[[str], Operation]] = [cases.add, cases.batch_normalization, cases.eltwise, cases.excite]
+    same += [cases.layer_normalization, cases.max_pooling, cases.mean]
     found = {f"{make.__name__} {tag}": make(tag) for make in same for tag in TAGS}
     found |= {f"excite {tag} both": cases.excite(tag, tag) for tag in TAGS}
     found |= {f"softmax {tag} {axis}": cases.softmax(tag, axis) for tag in TAGS for axis in (1, 3)}

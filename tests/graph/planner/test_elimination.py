@@ -66,7 +66,8 @@ def test_elimination_and_the_solver_find_the_least_of_all_assignments() -> None:
             continue
         assert reduce_problem(sizes, factors).lower_bound <= least * (1 + 1e-12)
         exact, *solved = (minimize(sizes, factors, **limit) for limit in limits)
-        assert (exact.method, exact.cost) == ("elimination", pytest.approx(least, rel=1e-12))
+        assert exact.method == "elimination"
+        assert exact.cost == pytest.approx(least, rel=1e-12)
         assert exact.cost == exact.bound == total(factors, exact.assignment)
         for found in solved:
             assert (found.method, found.width) == ("milp", exact.width)
