@@ -26,16 +26,21 @@ class Chain:
         self.draw = draw
         self.opset = opset
         self.rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-        self.dims: tuple[int, ...] = tuple(draw(st.tuples(*[st.integers(1, 2)], *[st.integers(2, 5)] * 3)))
+        self.dims: tuple[int, ...] = draw(st.tuples(st.integers(1, 2), *[st.integers(2, 5)] * 3))
         self.first = self.dims
         self.nodes: list[Any] = []
         self.constants: dict[str, Array] = {}
         self.last = "x"
         self.asked: list[str] = []
 
-    def add(self, operator: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
+    def add(self, operator: str, *inputs: str | float, outputs: int = 1, **attributes: Any) -> str:
+        """Add a node that reads these tensors and numbers; addends and factors come in either order."""
         names = [f"t{len(self.nodes)}{'m' * i}" for i in range(outputs)]
-        self.nodes.append(helper.make_node(operator, inputs, names, f"n{len(self.nodes)}", **attributes))
+        read = [one if isinstance(one, str) else self.constant(one) for one in inputs]
+        if operator in ("Add", "Mul") and self.coin():
+            read.reverse()
+        self.nodes.append(helper.make_node(operator, read, names, f"n{len(self.nodes)}", **attributes))
+        self.last = names[0]
         return names[0]
 
     def constant(self, value: Any, dtype: Any = np.float32) -> str:
@@ -48,166 +53,143 @@ class Chain:
         signs = self.rng.choice([-1, 1], shape)
         return self.constant(self.rng.uniform(0.5, 1.5, shape) * signs)
 
-    def either(self, a: str, b: str) -> tuple[str, str]:
-        """Two inputs in either order."""
-        return (a, b) if self.draw(st.booleans()) else (b, a)
+    def coin(self) -> bool:
+        return bool(self.draw(st.booleans()))
+
+    def choose(self, *options: Any) -> Any:
+        return self.draw(st.sampled_from(options))
+
+    def mean(self, name: str, axes: list[int]) -> str:
+        if self.opset < 18:
+            return self.add("ReduceMean", name, axes=axes)
+        return self.add("ReduceMean", name, self.constant(axes, np.int64))
+
+    def half_of_one_plus(self, x: str, inner: str) -> None:
+        """x / 2 * (1 + inner), multiplied in either order."""
+        factor = self.add("Add", inner, 1.0)
+        if self.coin():
+            self.add("Mul", self.add("Mul", x, factor), 0.5)
+        else:
+            self.add("Mul", self.add("Mul", x, 0.5), factor)
 
 
 # Layers: each takes a chain on by one operation
 
 
 def conv(chain: Chain) -> None:
-    channels, groups = chain.dims[1], chain.draw(st.sampled_from([1, chain.dims[1]]))
-    out = groups * chain.draw(st.integers(1, 2))
-    bias = [chain.random(out)] if chain.draw(st.booleans()) else []
-    weights = chain.random(out, channels // groups, 3, 3)
-    chain.last = chain.add("Conv", chain.last, weights, *bias, group=groups, pads=[1, 1, 1, 1], kernel_shape=[3, 3])
-    chain.dims = (chain.dims[0], out, *chain.dims[2:])
+    n, channels, h, w = chain.dims
+    groups = chain.choose(1, channels)
+    out = groups * chain.choose(1, 2)
+    inputs = [chain.last, chain.random(out, channels // groups, 3, 3), *([chain.random(out)] if chain.coin() else [])]
+    chain.add("Conv", *inputs, group=groups, pads=[1, 1, 1, 1], kernel_shape=[3, 3])
+    chain.dims = (n, out, h, w)
 
 
 def transposed(chain: Chain) -> None:
-    channels, groups = chain.dims[1], chain.draw(st.sampled_from([1, chain.dims[1]]))
-    each = chain.draw(st.integers(1, 2))
-    bias = [chain.random(groups * each)] if chain.draw(st.booleans()) else []
-    inputs = (chain.last, chain.random(channels, each, 1, 1), *bias)
-    chain.last = chain.add("ConvTranspose", *inputs, group=groups, kernel_shape=[1, 1])
-    chain.dims = (chain.dims[0], groups * each, *chain.dims[2:])
+    n, channels, h, w = chain.dims
+    groups, each = chain.choose(1, channels), chain.choose(1, 2)
+    out = groups * each
+    inputs = [chain.last, chain.random(channels, each, 1, 1), *([chain.random(out)] if chain.coin() else [])]
+    chain.add("ConvTranspose", *inputs, group=groups, kernel_shape=[1, 1])
+    chain.dims = (n, out, h, w)
 
 
 def gemm(chain: Chain) -> None:
-    turned, rows, columns = chain.draw(st.booleans()), math.prod(chain.dims[1:]), chain.draw(st.integers(1, 6))
-    flat = chain.add("Flatten", chain.last, axis=1)
-    weights = chain.random(*((columns, rows) if turned else (rows, columns)))
-    bias = [chain.random(*chain.draw(st.sampled_from([(columns,), (1, columns), (1,)])))]
-    bias = bias if chain.opset < 11 or chain.draw(st.booleans()) else []
-    matrix = chain.add("Gemm", flat, weights, *bias, transB=int(turned), alpha=0.5, beta=2.0)
-    if chain.draw(st.booleans()):
-        matrix = chain.add(chain.draw(st.sampled_from(["Mul", "Add"])), matrix, chain.random(1, columns))
-    shape = chain.constant([chain.dims[0], columns, 1, 1], np.int64)
-    chain.last = chain.add("Reshape", matrix, shape)
+    turned, rows, columns = chain.coin(), math.prod(chain.dims[1:]), chain.draw(st.integers(1, 6))
+    inputs = [chain.add("Flatten", chain.last, axis=1), chain.random(*((columns, rows) if turned else (rows, columns)))]
+    if chain.opset < 11 or chain.coin():
+        inputs.append(chain.random(*chain.choose((columns,), (1, columns), (1,))))
+    matrix = chain.add("Gemm", *inputs, transB=int(turned), alpha=0.5, beta=2.0)
+    if chain.coin():
+        matrix = chain.add(chain.choose("Mul", "Add"), matrix, chain.random(1, columns))
     chain.dims = (chain.dims[0], columns, 1, 1)
+    chain.add("Reshape", matrix, chain.constant(chain.dims, np.int64))
 
 
 def batch_normalization(chain: Chain) -> None:
     channels = chain.dims[1]
     variance = chain.constant(chain.rng.uniform(0.5, 1.5, channels))
-    inputs = (chain.last, *(chain.random(channels) for _ in range(3)), variance)
-    chain.last = chain.add("BatchNormalization", *inputs, epsilon=1e-3)
+    chain.add("BatchNormalization", chain.last, *(chain.random(channels) for _ in range(3)), variance, epsilon=1e-3)
 
 
 def arithmetic(chain: Chain) -> None:
-    operator = chain.draw(st.sampled_from(["Mul", "Add", "Sub", "Div"]))
     n, c, h, w = chain.dims
-    shape = chain.draw(st.sampled_from([(1, c, 1, 1), (c, 1, 1), (1,), (), (1, 1, h, w), (w,), (n, c, h, w)]))
-    inputs = (chain.last, chain.random(*shape))
-    chain.last = chain.add(operator, *(chain.either(*inputs) if operator in ("Mul", "Add") else inputs))
+    shape = chain.choose((1, c, 1, 1), (c, 1, 1), (1,), (), (1, 1, h, w), (w,), (n, c, h, w))
+    chain.add(chain.choose("Mul", "Add", "Sub", "Div"), chain.last, chain.random(*shape))
 
 
 def noop(chain: Chain) -> None:
-    choice = chain.draw(st.sampled_from(["Identity", "Cast", "Dropout", "Reshape", "Transpose", "Concat", "Sum"]))
     options: dict[str, dict[str, Any]] = {
         "Cast": {"to": 1},
         "Transpose": {"perm": [0, 1, 2, 3]},
         "Concat": {"axis": 1},
         "Dropout": {"outputs": 2},
     }
+    choice = chain.choose("Identity", "Reshape", "Sum", *options)
     shape = [chain.constant(chain.dims, np.int64)] if choice == "Reshape" else []
-    chain.last = chain.add(choice, chain.last, *shape, **options.get(choice, {}))
+    chain.add(choice, chain.last, *shape, **options.get(choice, {}))
 
 
 def turned(chain: Chain) -> None:
-    chain.last = chain.add("Transpose", chain.last, perm=[0, 1, 3, 2])
-    chain.dims = (*chain.dims[:2], chain.dims[3], chain.dims[2])
+    n, c, h, w = chain.dims
+    chain.add("Transpose", chain.last, perm=[0, 1, 3, 2])
+    chain.dims = (n, c, w, h)
 
 
 def relu(chain: Chain) -> None:
-    chain.last = chain.add("Relu", chain.last)
+    chain.add("Relu", chain.last)
 
 
 def gelu(chain: Chain) -> None:
-    x, half = chain.last, chain.constant(0.5)
-    if chain.draw(st.booleans()):
-        scaled = chain.add("Div", x, chain.constant(math.sqrt(2)))
-    else:
-        scaled = chain.add("Mul", *chain.either(x, chain.constant(math.sqrt(0.5))))
-    chain.last = _half_of_one_plus(chain, x, chain.add("Erf", scaled), half)
+    x = chain.last
+    scaled = chain.add("Div", x, math.sqrt(2)) if chain.coin() else chain.add("Mul", x, math.sqrt(0.5))
+    chain.half_of_one_plus(x, chain.add("Erf", scaled))
 
 
 def gelu_by_tanh(chain: Chain) -> None:
     x = chain.last
-    cube = chain.add("Pow", x, chain.constant(3.0))
-    cubic = chain.add("Add", *chain.either(x, chain.add("Mul", *chain.either(cube, chain.constant(0.044715)))))
-    tanh = chain.add("Tanh", chain.add("Mul", *chain.either(cubic, chain.constant(math.sqrt(2 / math.pi)))))
-    chain.last = _half_of_one_plus(chain, x, tanh, chain.constant(0.5))
-
-
-def _half_of_one_plus(chain: Chain, x: str, inner: str, half: str) -> str:
-    factor = chain.add("Add", *chain.either(inner, chain.constant(1.0)))
-    if chain.draw(st.booleans()):
-        return chain.add("Mul", *chain.either(chain.add("Mul", *chain.either(x, factor)), half))
-    return chain.add("Mul", *chain.either(chain.add("Mul", *chain.either(x, half)), factor))
+    cubic = chain.add("Add", x, chain.add("Mul", chain.add("Pow", x, 3.0), 0.044715))
+    chain.half_of_one_plus(x, chain.add("Tanh", chain.add("Mul", cubic, math.sqrt(2 / math.pi))))
 
 
 def swish(chain: Chain) -> None:
     x = chain.last
-    inner = chain.add("Mul", x, chain.constant(1.5)) if chain.draw(st.booleans()) else x
-    chain.last = chain.add("Mul", *chain.either(x, chain.add("Sigmoid", inner)))
+    inner = chain.add("Mul", x, 1.5) if chain.coin() else x
+    chain.add("Mul", x, chain.add("Sigmoid", inner))
 
 
 def hard_swish(chain: Chain) -> None:
     x = chain.last
-    if chain.draw(st.booleans()):
-        factor = chain.add("HardSigmoid", x, alpha=1 / 6, beta=0.5)
-        chain.last = chain.add("Mul", *chain.either(x, factor))
+    if chain.coin():
+        chain.add("Mul", x, chain.add("HardSigmoid", x, alpha=1 / 6, beta=0.5))
         return
-    inputs = (chain.add("Add", x, chain.constant(3.0)),)
-    bounds = (chain.constant(0.0), chain.constant(6.0))
-    clip = chain.add("Clip", *inputs, min=0.0, max=6.0) if chain.opset < 11 else chain.add("Clip", *inputs, *bounds)
-    chain.last = chain.add("Div", chain.add("Mul", *chain.either(x, clip)), chain.constant(6.0))
+    shifted = chain.add("Add", x, 3.0)
+    clip = chain.add("Clip", shifted, min=0.0, max=6.0) if chain.opset < 11 else chain.add("Clip", shifted, 0.0, 6.0)
+    chain.add("Div", chain.add("Mul", x, clip), 6.0)
 
 
 def mish(chain: Chain) -> None:
     x = chain.last
-    chain.last = chain.add("Mul", *chain.either(x, chain.add("Tanh", chain.add("Softplus", x))))
+    chain.add("Mul", x, chain.add("Tanh", chain.add("Softplus", x)))
 
 
 def layer_normalization(chain: Chain) -> None:
-    axes = chain.draw(st.sampled_from([[-1], [3], [2, 3], [-1, -2], [1, 2, 3], [1], [2]]))
-    first = min(axis % 4 for axis in axes)
+    axes = chain.choose([-1], [3], [2, 3], [-1, -2], [1, 2, 3], [1], [2])
     x = chain.last
-    deviation = chain.add("Sub", x, _mean(chain, x, axes))
-    square = chain.add("Pow", deviation, chain.constant(2.0))
-    if chain.draw(st.booleans()):
+    deviation = chain.add("Sub", x, chain.mean(x, axes))
+    square = chain.add("Pow", deviation, 2.0)
+    if chain.coin():  # and nothing reads the power
         square = chain.add("Mul", deviation, deviation)
-    variance = chain.add("Add", *chain.either(_mean(chain, square, axes), chain.constant(1e-2)))
-    y = chain.add("Div", deviation, chain.add("Sqrt", variance))
-    if chain.draw(st.booleans()):
-        y = chain.add("Mul", *chain.either(y, chain.random(*chain.dims[first:])))
-        y = chain.add("Add", *chain.either(y, chain.random(*chain.dims[first:])))
-    chain.last = y
-
-
-def _mean(chain: Chain, name: str, axes: list[int]) -> str:
-    if chain.opset < 18:
-        return chain.add("ReduceMean", name, axes=axes)
-    return chain.add("ReduceMean", name, chain.constant(axes, np.int64))
+    variance = chain.add("Add", chain.mean(square, axes), 1e-2)
+    chain.add("Div", deviation, chain.add("Sqrt", variance))
+    if chain.coin():
+        for operator in ("Mul", "Add"):
+            chain.add(operator, chain.last, chain.random(*chain.dims[min(axis % 4 for axis in axes) :]))
 
 
 LAYERS = (
-    conv,
-    transposed,
-    gemm,
-    batch_normalization,
-    arithmetic,
-    noop,
-    turned,
-    relu,
-    gelu,
-    gelu_by_tanh,
-    swish,
-    hard_swish,
-    mish,
-    layer_normalization,
+    *(conv, transposed, gemm, batch_normalization, arithmetic, noop, turned, relu),
+    *(gelu, gelu_by_tanh, swish, hard_swish, mish, layer_normalization),
 )
 
 
@@ -220,6 +202,6 @@ def networks(draw: Draw) -> Model:
         if draw(st.integers(0, 5)) == 0:
             chain.asked.append(chain.last)
         if draw(st.integers(0, 9)) == 0:
-            chain.asked.append(draw(st.sampled_from([node.output[0] for node in chain.nodes])))
+            chain.asked.append(chain.choose(*(node.output[0] for node in chain.nodes)))
     outputs = list(dict.fromkeys([*chain.asked, chain.last]))
     return model_of(chain.nodes, {"x": chain.first}, outputs, chain.constants, chain.opset)

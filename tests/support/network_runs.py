@@ -3,6 +3,7 @@
 Nothing of the reading is used to judge it: the models run from their own bytes.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -58,19 +59,22 @@ def model_of_node(network: Network, name: str) -> Model:
         for key, value in node.attributes.items()
     }
     proto = helper.make_node(node.operator, node.inputs, node.outputs, node.name, **attributes)
-    new = not onnx.defs.has(node.operator, network.opset, "")
-    opset = onnx.defs.onnx_opset_version() if new else network.opset
+    is_new = not onnx.defs.has(node.operator, network.opset, "")
+    opset = onnx.defs.onnx_opset_version() if is_new else network.opset
+    return _alone(proto, {name: tensor.dtype for name, tensor in network.tensors.items()}, opset)
+
+
+def _alone(node: Any, dtypes: Mapping[str, Any], opset: int) -> Model:
+    """A node as a model of its own; tensors without a type are of float64."""
     reads, writes = (
         [
-            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(network.tensors[n].dtype), None)
-            for n in dict.fromkeys(names)
-            if n
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(np.dtype(dtypes.get(n, float))), None)
+            for n in dict.fromkeys(filter(None, names))
         ]
-        for names in (node.inputs, node.outputs)
+        for names in (node.input, node.output)
     )
-    return helper.make_model(
-        helper.make_graph([proto], "node", reads, writes), opset_imports=[helper.make_opsetid("", opset)], ir_version=8
-    )
+    opsets = [helper.make_opsetid("", opset)]
+    return helper.make_model(helper.make_graph([node], "node", reads, writes), opset_imports=opsets, ir_version=8)
 
 
 def run_model(model: Model, inputs: dict[str, Array]) -> dict[str, Array]:
@@ -102,13 +106,7 @@ def _model_in_float64(model: Model, node: Any, arrays: dict[str, Array]) -> Mode
     for attribute in copy.attribute:
         if (copy.op_type, attribute.name, attribute.i) == ("Cast", "to", TensorProto.FLOAT):
             attribute.i = TensorProto.DOUBLE
-    reads = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(arrays[name].dtype), None)
-        for name in dict.fromkeys(filter(None, node.input))
-    ]
-    writes = [helper.make_tensor_value_info(name, TensorProto.DOUBLE, None) for name in node.output if name]
-    graph = helper.make_graph([copy], "node", reads, writes)
-    return helper.make_model(graph, opset_imports=model.opset_import, ir_version=8)
+    return _alone(copy, {name: arrays[name].dtype for name in node.input if name}, model.opset_import[0].version)
 
 
 def _rounded(array: Array, rng: np.random.Generator | None) -> Array:
@@ -126,11 +124,10 @@ def rounding_errors(model: Model, inputs: dict[str, Array], samples: int = 4) ->
     """How far the rounding of each number to float32 led, at most, in some random runs; by the name of the output."""
     exact = run_in_float64(model, inputs)
     found = [run_in_float64(model, inputs, seed) for seed in range(samples)]
-    return {name: max(_farthest(one[name], array) for one in found) for name, array in exact.items()}
-
-
-def _farthest(one: Array, other: Array) -> float:
-    return float(np.abs(one.astype(np.float64) - other.astype(np.float64)).max(initial=0))
+    return {
+        name: max(float(np.abs(one[name] - array.astype(float)).max(initial=0)) for one in found)
+        for name, array in exact.items()
+    }
 
 
 def run_by_onnxruntime(model: Model, inputs: dict[str, Array], tensors: list[str] | None = None) -> dict[str, Array]:
@@ -156,8 +153,8 @@ def relative_error(got: Array, wanted: Array) -> float:
     assert got.dtype == wanted.dtype, (got.dtype, wanted.dtype)
     if not wanted.size:
         return 0.0
-    difference = np.abs(got.astype(np.float64) - wanted.astype(np.float64)).max()
-    return float(difference / max(np.abs(wanted.astype(np.float64)).max(), 1e-30))
+    exact = wanted.astype(float)
+    return float(np.abs(got.astype(float) - exact).max() / max(np.abs(exact).max(), 1e-30))
 
 
 def node(operator: str, inputs: str, outputs: str, **attributes: Any) -> Any:

@@ -1,36 +1,27 @@
 """Costs by the clock beside other programs: nothing is measured, nothing remembered, and the seconds are a bound."""
 
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from inlay.graph.costs import MeasuredCosts
-from inlay.graph.costs.timing import Bench
-from inlay.graph.costs.timing_records import TimingRecords, operation_key
+from inlay.graph.costs.timing_records import operation_key
 from inlay.measure.processors import Processors
-from inlay.primitives.engine import companion_engines
 from tests.graph.costs.test_measured import (
     BEST,
     CASES,
-    MACHINE,
-    POOL,
     TIMES,
     Clock,
     Engine,
     costs_of,
     engine_of,
-    ms_and_source,
+    prepared,
+    require_times,
+    sources,
 )
 from tests.support import cost_cases as cases
 
-
-@pytest.fixture(autouse=True)
-def _own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tmp_path.chmod(0o700)
-    monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path))
-
-
+pytestmark = pytest.mark.usefixtures("directory")
 BUSY, FREE = Processors((0.6, 0.4)), Processors((1.0, 0.9))
 MOVE = (cases.image("nchw"), cases.image("nhwc"))
 
@@ -38,33 +29,28 @@ MOVE = (cases.image("nchw"), cases.image("nhwc"))
 def looking(engine: Engine, *found: Processors, seconds: float = 1e9) -> tuple[MeasuredCosts, list[Processors]]:
     """Costs that find these processors, one after the other, and those that were not looked at."""
     rest = list(found)
-    bench = Bench(engine, POOL, engine.clock, lambda: engine.clock.waited(engine.clock.now))
-    look = partial(rest.pop, 0)
-    return MeasuredCosts(
-        companion_engines(engine), MACHINE, bench, TimingRecords("test", "1"), seconds, None, engine.clock, look
-    ), rest
+    return costs_of(engine, seconds, load=partial(rest.pop, 0)), rest
 
 
 def test_on_a_busy_machine_nothing_is_measured_and_nothing_remembered() -> None:
     engine = engine_of()
     costs, _ = looking(engine, BUSY)
     costs.prepare(CASES, [MOVE])
-    assert (engine.runs, costs.processors) == ([], BUSY)
-    assert {ms_and_source(costs, case)[1] for case in CASES} == {"probed"}
+    assert (engine.runs, costs.processors, set(sources(costs))) == ([], BUSY, {"probed"})
     assert not costs.sources.is_out_of_time, "time was left, and not spent"
     costs.save()
     quiet, _ = looking(engine, FREE)
     quiet.prepare(CASES)
     assert engine.counted(CASES[0]) > 3
-    assert {ms_and_source(quiet, case)[1] for case in CASES} == {"measured"}
+    assert set(sources(quiet)) == {"measured"}
 
 
 def test_what_is_remembered_counts_on_a_busy_machine_too() -> None:
-    costs_of(engine_of()).prepare(CASES)
+    prepared(engine_of())
     engine = engine_of()
     costs, rest = looking(engine, BUSY)
     costs.prepare(CASES)
-    assert [ms_and_source(costs, case) for case in CASES] == [(pytest.approx(t * 1e3), "measured") for t in TIMES]
+    require_times(costs)
     assert (engine.runs, rest) == ([], [BUSY])
 
 
@@ -75,9 +61,9 @@ def test_a_machine_that_becomes_busy_is_noticed_by_what_is_disturbed() -> None:
     costs, rest = looking(engine, FREE, BUSY, FREE)
     costs.prepare(many[:6])
     engine.clock.waited = lambda now: 2 * now
-    costs.prepare([*many[:6], *many[6:]])
+    costs.prepare(many)
     assert (costs.processors, rest) == (BUSY, [FREE])
-    assert [ms_and_source(costs, case)[1] for case in many] == ["measured"] * 6 + ["scaled"] * 6
+    assert sources(costs, many) == ["measured"] * 6 + ["scaled"] * 6
 
 
 def test_without_time_nobody_looks() -> None:
@@ -91,10 +77,8 @@ def test_without_time_nobody_looks() -> None:
 def test_measuring_ends_with_the_execution_in_which_its_seconds_end(seconds: float, slowness: float) -> None:
     """On a busy machine each execution takes many times what it takes else; the bound is one of time all the same."""
     engine = engine_of(Clock(phase=lambda now: slowness))
-    costs = costs_of(engine, seconds)
-    costs.prepare(CASES)
-    assert engine.clock.now <= seconds + slowness * max(*TIMES, BEST)
+    costs = prepared(engine, seconds)
     spent = engine.clock.now
-    for case in CASES:
-        costs.kernel(case)
+    assert spent <= seconds + slowness * max(*TIMES, BEST)
+    sources(costs)
     assert engine.clock.now == spent

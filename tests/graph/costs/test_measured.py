@@ -5,10 +5,10 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,17 @@ import pytest
 
 from inlay import MemoryDesc
 from inlay.errors import Unimplemented
-from inlay.graph.costs import Machine, MeasuredCosts, probed
+from inlay.graph.costs import Machine, MeasuredCosts
 from inlay.graph.costs.timing import SLOW, VERY_SLOW, YARDSTICK, Bench
 from inlay.graph.costs.timing_records import TimingRecords, operation_key
 from inlay.measure.disturbance import thread_wait_seconds
+from inlay.measure.processors import Processors
 from inlay.memory import Memory
 from inlay.primitives import engine as engine_module
-from inlay.primitives.engine import KernelKind, Operation, PlainImplementation, companion_engines, get_engine
+from inlay.primitives.engine import KernelKind, Operation, PlainImplementation, companion_engines
 from tests.support import cost_cases as cases
+
+pytestmark = pytest.mark.usefixtures("directory")
 
 MACHINE = Machine("AVX2", threads=2, peak=100.0, cache_bandwidth=100.0, memory_bandwidth=20.0, cache_bytes=1 << 22)
 POOL = 1 << 20
@@ -92,14 +95,12 @@ class Engine(engine_module.Engine):
 
         return run
 
+    def addresses(self, operation: Operation) -> list[dict[str, int]]:
+        """Where the arguments were, in each execution of an operation."""
+        return [addresses for name, addresses in self.runs if name == operation_key(operation)]
+
     def counted(self, operation: Operation) -> int:
-        return sum(name == operation_key(operation) for name, _ in self.runs)
-
-
-@pytest.fixture(autouse=True)
-def _directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tmp_path.chmod(0o700)
-    monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path))
+        return len(self.addresses(operation))
 
 
 def costs_of(
@@ -107,11 +108,11 @@ def costs_of(
     seconds: float = 1e9,
     progress: Callable[[int, int], None] | None = None,
     version: str = "1",
+    load: Callable[[], Processors | None] = lambda: None,
 ) -> MeasuredCosts:
-    bench = Bench(engine, POOL, engine.clock, lambda: engine.clock.waited(engine.clock.now))
-    return MeasuredCosts(
-        companion_engines(engine), MACHINE, bench, TimingRecords("test", version), seconds, progress, engine.clock
-    )
+    clock, records = engine.clock, TimingRecords("test", version)
+    bench = Bench(engine, POOL, clock, lambda: clock.waited(clock.now))
+    return MeasuredCosts(companion_engines(engine), MACHINE, bench, records, seconds, progress, clock, load)
 
 
 CASES = [cases.convolution(tag, channels=(8, c), size=7) for tag in ("nhwc", "nchw") for c in (8, 16, 24)]
@@ -122,78 +123,84 @@ def engine_of(clock: Clock | None = None) -> Engine:
     return Engine(clock or Clock(), {operation_key(case): seconds for case, seconds in zip(CASES, TIMES, strict=True)})
 
 
+def prepared(engine: Engine, seconds: float = 1e9, operations: Sequence[Operation] = CASES) -> MeasuredCosts:
+    costs = costs_of(engine, seconds)
+    costs.prepare(operations)
+    return costs
+
+
+def require_remembered(remembered: bool = True) -> None:
+    """A process that begins now measures nothing, or everything."""
+    engine = engine_of()
+    prepared(engine)
+    assert engine.runs == [] if remembered else engine.counted(CASES[0]) > 3
+
+
 def ms_and_source(costs: MeasuredCosts, operation: Operation) -> tuple[Any, str]:
     kernel = costs.kernel(operation)
     assert kernel is not None
     return kernel.ms, kernel.source
 
 
+def sources(costs: MeasuredCosts, operations: Sequence[Operation] = CASES) -> list[str]:
+    return [ms_and_source(costs, operation)[1] for operation in operations]
+
+
+def require_times(costs: MeasuredCosts) -> None:
+    found = [ms_and_source(costs, case) for case in CASES]
+    assert found == [(pytest.approx(seconds * 1e3), "measured") for seconds in TIMES]
+
+
+def ratios(costs: MeasuredCosts) -> list[float]:
+    """The costs of all cases relative to what their kernels take, sorted."""
+    return sorted(ms_and_source(costs, case)[0] / seconds / 1e3 for case, seconds in zip(CASES, TIMES, strict=True))
+
+
 def test_a_kernel_costs_what_it_takes() -> None:
-    engine = engine_of()
-    costs = costs_of(engine)
-    costs.prepare(CASES)
-    for case, seconds in zip(CASES, TIMES, strict=True):
-        assert ms_and_source(costs, case) == (pytest.approx(seconds * 1e3), "measured")
-    assert costs.engine == "engine 1.0"
-    assert (costs.name, costs.isa, costs.threads) == ("measured", "AVX2", 2)
+    costs = prepared(engine_of())
+    require_times(costs)
+    assert (costs.engine, costs.name, costs.isa, costs.threads) == ("engine 1.0", "measured", "AVX2", 2)
 
 
 @pytest.mark.parametrize("period", [0.03, 0.4])
 def test_a_clock_that_goes_up_and_down_changes_nothing(period: float) -> None:
-    engine = engine_of(Clock(phase=lambda now: 1.5 if int(now / period) % 2 else 1.0))
-    costs = costs_of(engine)
-    costs.prepare(CASES)
-    for case, seconds in zip(CASES, TIMES, strict=True):
-        # A phase may begin between the yardstick and the kernel: of three rounds the median counts.
-        assert ms_and_source(costs, case)[0] == pytest.approx(seconds * 1e3, rel=0.51)
-    found = [ms_and_source(costs, case)[0] / seconds / 1e3 for case, seconds in zip(CASES, TIMES, strict=True)]
-    assert sorted(found)[len(found) // 2] == pytest.approx(1.0, rel=0.02)
+    found = ratios(prepared(engine_of(Clock(phase=lambda now: 1.5 if int(now / period) % 2 else 1.0))))
+    # A phase may begin between the yardstick and the kernel: of three rounds the median counts.
+    assert found == pytest.approx([1.0] * len(found), rel=0.51)
+    assert found[len(found) // 2] == pytest.approx(1.0, rel=0.02)
 
 
-@pytest.mark.parametrize("often", [2, 3, 7])
-def test_another_process_that_takes_a_processor_now_and_then_changes_little(often: int) -> None:
+@pytest.mark.parametrize(("often", "undisturbed"), [(2, 2), (3, 3), (7, 5)])
+def test_another_process_that_takes_a_processor_now_and_then_changes_little(often: int, undisturbed: int) -> None:
     rng = random.Random(5)
-    engine = engine_of(Clock(stolen=lambda run: 8e-3 if rng.randrange(often) == 0 else 0.0))
-    costs = costs_of(engine)
-    costs.prepare(CASES)
-    found = [ms_and_source(costs, case)[0] / seconds / 1e3 for case, seconds in zip(CASES, TIMES, strict=True)]
-    assert min(found) > 0.99
-    assert sum(one < 1.01 for one in found) >= {2: 2, 3: 3, 7: 5}[often]
+    found = ratios(prepared(engine_of(Clock(stolen=lambda run: 8e-3 if rng.randrange(often) == 0 else 0.0))))
+    assert found[0] > 0.99
+    assert sum(one < 1.01 for one in found) >= undisturbed
 
 
 def test_rounds_in_which_threads_waited_for_a_processor_do_not_count() -> None:
     """The yardstick may be spared where a long kernel is not: what the system says of threads is believed."""
     busy = 0.05  # another process has a processor until then
+    engine = engine_of(Clock(waited=lambda now: min(now, busy)))
 
     def stolen(run: int) -> float:
-        return (
-            4e-3 if engine.clock.now < busy and engine.runs and engine.runs[-1][0] != operation_key(YARDSTICK) else 0.0
-        )
+        is_kernel = engine.runs and engine.runs[-1][0] != operation_key(YARDSTICK)
+        return 4e-3 if engine.clock.now < busy and is_kernel else 0.0
 
-    engine = engine_of(Clock(waited=lambda now: min(now, busy)))
     engine.clock.stolen = stolen
-    costs = costs_of(engine)
-    costs.prepare(CASES)
-    for case, seconds in zip(CASES, TIMES, strict=True):
-        assert ms_and_source(costs, case) == (pytest.approx(seconds * 1e3), "measured")
+    require_times(prepared(engine))
 
 
 def test_what_was_disturbed_in_all_rounds_is_estimated_and_measured_by_another_process() -> None:
     disturbed = engine_of(Clock(waited=lambda now: 2 * now))
-    costs = costs_of(disturbed)
-    costs.prepare(CASES)
-    plain = costs_of(engine_of(), seconds=0)
+    costs, plain = prepared(disturbed), prepared(engine_of(), seconds=0)
     assert [ms_and_source(costs, case) for case in CASES] == [ms_and_source(plain, case) for case in CASES]
     runs = disturbed.counted(CASES[0])
     assert runs > 3
     costs.kernel(CASES[0])
     assert disturbed.counted(CASES[0]) == runs
-    again = engine_of()
-    costs_of(again).prepare(CASES)
-    assert again.counted(CASES[0]) > 3
-    last = engine_of()
-    costs_of(last).prepare(CASES)
-    assert last.runs == []
+    require_remembered(False)
+    require_remembered()
 
 
 SPINNING = "import time\nend = time.time() + 0.3\nwhile time.time() < end: pass"
@@ -226,9 +233,9 @@ def test_slowdown_is_that_of_the_yardstick() -> None:
 
 def test_weights_are_cold_and_activations_are_warm() -> None:
     engine = engine_of()
-    costs_of(engine).prepare(CASES)
+    prepared(engine)
     for case in CASES:
-        places = [addresses for name, addresses in engine.runs if name == operation_key(case)]
+        places = engine.addresses(case)
         assert len(places) > 3
         assert len({place["weights"] for place in places}) == len(places)
         assert 2 <= len({(place["src"], place["dst"]) for place in places}) < len(places)
@@ -237,19 +244,17 @@ def test_weights_are_cold_and_activations_are_warm() -> None:
 
 
 def test_an_element_wise_function_is_timed_in_place_as_plans_compute_it() -> None:
-    engine = engine_of()
-    relu = cases.eltwise("nhwc")
+    engine, relu = engine_of(), cases.eltwise("nhwc")
     engine.costs[operation_key(relu)] = 1e-4
-    costs_of(engine).prepare([relu])
-    places = [addresses for name, addresses in engine.runs if name == operation_key(relu)]
-    assert places
-    assert all(place["src"] == place["dst"] for place in places)
+    prepared(engine, operations=[relu])
+    assert engine.addresses(relu)
+    assert all(place["src"] == place["dst"] for place in engine.addresses(relu))
 
 
 def test_the_scratchpad_is_one_for_all_as_in_a_session() -> None:
     engine = engine_of()
     engine.scratches = {operation_key(CASES[0]): 1 << 12, operation_key(CASES[1]): 1 << 20}
-    costs_of(engine).prepare(CASES[:2])
+    prepared(engine, operations=CASES[:2])
     places = [addresses["scratchpad"] for name, addresses in engine.runs if name in engine.scratches]
     assert len(places) > 8
     assert len(set(places[2:])) == 1  # once it is as large as the largest
@@ -259,23 +264,16 @@ def test_the_scratchpad_is_one_for_all_as_in_a_session() -> None:
 def test_who_is_slow_runs_once_or_twice_and_others_take_turns(seconds: float, times: int) -> None:
     engine = engine_of()
     engine.costs[operation_key(CASES[1])] = seconds
-    costs = costs_of(engine)
-    costs.prepare(CASES)
+    assert ms_and_source(prepared(engine), CASES[1]) == (pytest.approx(seconds * 1e3), "measured")
     assert engine.counted(CASES[1]) == times
-    assert ms_and_source(costs, CASES[1]) == (pytest.approx(seconds * 1e3), "measured")
     order = [name for name, _ in engine.runs if name in (operation_key(CASES[0]), operation_key(CASES[2]))]
-    changes = sum(a != b for a, b in pairwise(order))
-    assert changes >= 5
+    assert sum(a != b for a, b in pairwise(order)) >= 5
 
 
 def test_generic_code_that_would_take_long_is_not_run() -> None:
-    engine = engine_of()
-    huge = cases.convolution("nhwc", channels=(256, 256), size=112)
+    engine, huge = engine_of(), cases.convolution("nhwc", channels=(256, 256), size=112)
     engine.impls[operation_key(huge)] = "ref:any"
-    costs = costs_of(engine)
-    estimate = probed(engine).kernel(huge)
-    assert estimate is not None
-    ms, source = ms_and_source(costs, huge)
+    ms, source = ms_and_source(costs_of(engine), huge)
     assert (engine.counted(huge), source) == (0, "probed")
     assert ms > 100
 
@@ -284,29 +282,27 @@ def test_the_budget_is_kept_and_the_rest_is_estimated() -> None:
     engine = engine_of()
     more = [cases.convolution("nhwc", channels=(16, 8 * n), size=9) for n in range(1, 40)]
     engine.costs |= {operation_key(case): 8e-3 for case in more}
-    costs = costs_of(engine, seconds=0.5)
-    costs.prepare(more)
+    costs = prepared(engine, 0.5, more)
     a_group = 6 * 8e-3 * 13
     assert engine.clock.now < 0.5 + a_group
-    sources = [ms_and_source(costs, case)[1] for case in more]
-    assert set(sources) == {"measured", "scaled"}
-    assert sources == sorted(sources)
+    found = sources(costs, more)
+    assert set(found) == {"measured", "scaled"}
+    assert found == sorted(found)
     spent = engine.clock.now
-    assert ms_and_source(costs, CASES[0])[1] == "scaled"
+    assert sources(costs, CASES[:1]) == ["scaled"]
     assert engine.clock.now == spent
 
 
 def test_estimates_are_scaled_by_what_the_measured_ones_were_wrong_by() -> None:
     engine = engine_of()
     plain = costs_of(engine, seconds=0)
-    estimates = {operation_key(case): ms_and_source(plain, case) for case in CASES}
-    assert {source for _, source in estimates.values()} == {"probed"}
-    engine.costs = {name: ms * 3e-3 for name, (ms, _) in estimates.items()}
-    costs = costs_of(engine)
-    costs.prepare(CASES[:2])
-    assert ms_and_source(costs, CASES[0])[1] == "measured"
+    assert set(sources(plain)) == {"probed"}
+    estimates = {operation_key(case): ms_and_source(plain, case)[0] for case in CASES}
+    engine.costs = {name: ms * 3e-3 for name, ms in estimates.items()}
+    costs = prepared(engine, operations=CASES[:2])
+    assert sources(costs, CASES[:1]) == ["measured"]
     costs._seconds_left = 0.0
-    assert ms_and_source(costs, CASES[4]) == (pytest.approx(3 * estimates[operation_key(CASES[4])][0]), "scaled")
+    assert ms_and_source(costs, CASES[4]) == (pytest.approx(3 * estimates[operation_key(CASES[4])]), "scaled")
     assert engine.counted(CASES[4]) == 0
 
 
@@ -320,38 +316,24 @@ def test_progress_says_how_much_is_done_of_what_is_planned() -> None:
     assert len(heard) == 2
 
 
-def test_what_the_engine_lacks_has_no_kernel() -> None:
-    engine = engine_of()
+def test_what_the_engine_lacks_has_no_kernel_and_what_it_describes_and_cannot_make_is_estimated() -> None:
+    engine, relu = engine_of(), cases.eltwise("nhwc")
     engine.refused.add(operation_key(CASES[2]))
-    costs = costs_of(engine)
-    costs.prepare(CASES)
-    assert costs.kernel(CASES[2]) is None
-    assert ms_and_source(costs, CASES[1])[1] == "measured"
-
-
-def test_what_can_be_described_and_not_made_is_estimated() -> None:
-    engine = engine_of()
-    relu = cases.eltwise("nhwc")
     engine.unbound.add("eltwise")
-    costs = costs_of(engine)
-    costs.prepare([CASES[0], relu, CASES[1]])
-    assert [ms_and_source(costs, case)[1] for case in (CASES[0], relu, CASES[1])] == ["measured", "probed", "measured"]
+    costs = prepared(engine, operations=[*CASES, relu])
+    assert costs.kernel(CASES[2]) is None
+    assert sources(costs, [CASES[0], relu, CASES[1]]) == ["measured", "probed", "measured"]
 
 
 # What is remembered
 
 
 def test_nothing_is_measured_twice_not_even_by_another_process() -> None:
-    engine = engine_of()
+    engine, other = engine_of(), engine_of()
     free = replace(CASES[0], descs={**CASES[0].descs, "dst": MemoryDesc((1, 8, 7, 7), "f32", "any")})
     engine.costs[operation_key(free)] = 7e-4
-    first = costs_of(engine)
-    first.prepare([*CASES, free])
-    other = engine_of()
-    second = costs_of(other)
-    second.prepare([*CASES, free])
-    for case in (*CASES, free):
-        assert second.kernel(case) == first.kernel(case)
+    first, second = prepared(engine, operations=[*CASES, free]), prepared(other, operations=[*CASES, free])
+    assert [second.kernel(case) for case in (*CASES, free)] == [first.kernel(case) for case in (*CASES, free)]
     assert other.runs == []
     kernel = second.kernel(free)
     assert kernel is not None
@@ -359,35 +341,28 @@ def test_nothing_is_measured_twice_not_even_by_another_process() -> None:
 
 
 def test_a_lone_question_is_remembered_when_the_costs_are_gone() -> None:
-    engine = engine_of()
-    costs = costs_of(engine)
-    assert ms_and_source(costs, CASES[0])[1] == "measured"
-    del costs
+    assert sources(costs_of(engine_of()), CASES[:1]) == ["measured"]
     other = engine_of()
-    assert ms_and_source(costs_of(other), CASES[0])[1] == "measured"
+    assert sources(costs_of(other), CASES[:1]) == ["measured"]
     assert other.runs == []
 
 
 def test_another_version_of_the_library_is_not_mixed_in() -> None:
-    costs_of(engine_of()).prepare(CASES)
+    prepared(engine_of())
     other = engine_of()
     other.costs = {name: 2 * seconds for name, seconds in other.costs.items()}
     costs = costs_of(other, version="2")
     costs.prepare(CASES)
-    assert [ms_and_source(costs, case)[0] for case in CASES] == [pytest.approx(2e3 * seconds) for seconds in TIMES]
+    assert ratios(costs) == pytest.approx([2.0] * len(CASES))
 
 
 @pytest.mark.parametrize("spoil", [lambda data: b"", lambda data: data[:-9], lambda data: data[:50] + b"x" + data[51:]])
-def test_a_damaged_file_is_ignored_and_written_anew(tmp_path: Path, spoil: Callable[[bytes], bytes]) -> None:
-    costs_of(engine_of()).prepare(CASES)
-    (path,) = tmp_path.glob("*.costs")
+def test_a_damaged_file_is_ignored_and_written_anew(directory: Path, spoil: Callable[[bytes], bytes]) -> None:
+    prepared(engine_of())
+    (path,) = directory.glob("*.costs")
     path.write_bytes(spoil(path.read_bytes()))
-    again = engine_of()
-    costs_of(again).prepare(CASES)
-    assert again.counted(CASES[0]) > 3
-    third = engine_of()
-    costs_of(third).prepare(CASES)
-    assert third.runs == []
+    require_remembered(False)
+    require_remembered()
 
 
 _WEIGHTS = {"weights": MemoryDesc(CASES[0].descs["weights"].dims, "f32", "abcd").to_json()}
@@ -413,54 +388,30 @@ _WEIGHTS = {"weights": MemoryDesc(CASES[0].descs["weights"].dims, "f32", "abcd")
     ],
 )
 def test_an_entry_that_makes_no_sense_is_measured_again(entry: object) -> None:
-    book = TimingRecords("test", "1")
-    book.put(f"kernel {operation_key(CASES[0])}", entry)
-    book.write_yardstick(BEST)
-    book.save()
-    engine = engine_of()
-    assert ms_and_source(costs_of(engine), CASES[0]) == (pytest.approx(TIMES[0] * 1e3), "measured")
+    engine, seconds = cost_by_entry(entry)
     assert engine.counted(CASES[0]) > 3
+    assert seconds == pytest.approx(TIMES[0])
 
 
 def test_an_entry_that_makes_sense_is_not_measured_again() -> None:
-    book = TimingRecords("test", "1")
-    book.put(f"kernel {operation_key(CASES[0])}", ["jit", 2.0, 0, _WEIGHTS])
-    book.write_yardstick(BEST)
-    book.save()
-    engine = engine_of()
-    assert ms_and_source(costs_of(engine), CASES[0]) == (pytest.approx(2e3 * BEST), "measured")
+    engine, seconds = cost_by_entry(["jit", 2.0, 0, _WEIGHTS])
     assert engine.runs == []
+    assert seconds == pytest.approx(2 * BEST)
+
+
+def cost_by_entry(entry: object) -> tuple[Engine, float]:
+    """The seconds of a kernel with this entry in the records, and the engine that may have measured it."""
+    records, engine = TimingRecords("test", "1"), engine_of()
+    records.put(f"kernel {operation_key(CASES[0])}", entry)
+    records.write_yardstick(BEST)
+    records.save()
+    ms, source = ms_and_source(costs_of(engine), CASES[0])
+    assert source == "measured"
+    return engine, ms / 1e3
 
 
 def test_without_a_directory_everything_is_measured_and_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INLAY_CACHE_DIR", os.devnull + "/nowhere")
-    engine = engine_of()
-    costs = costs_of(engine)
-    costs.prepare(CASES)
-    assert ms_and_source(costs, CASES[0])[1] == "measured"
+    costs = prepared(engine_of())
+    assert set(sources(costs)) == {"measured"}
     costs.save()
-
-
-# Reorders
-
-
-def test_a_reorder_is_measured_once_for_tensors_of_about_its_size() -> None:
-    engine = get_engine("reference")
-    bench = Bench(engine, POOL, partial(next, count(step=1e-4)), lambda: 0.0)
-    costs = MeasuredCosts(companion_engines(engine), MACHINE, bench, TimingRecords("reorders"))
-    src, dst = (cases.image(tag, (1, 64, 28, 28)) for tag in ("nchw", "nhwc"))
-    known = costs.reorder(src, dst)
-    assert known > 0
-    assert costs.reorder(src, src) > 0  # a copy
-    wider, other = (cases.image(tag, (1, 96, 28, 28)) for tag in ("nchw", "nhwc"))
-    assert costs.reorder(wider, other) == pytest.approx(1.5 * known)
-    costs.save()
-    again = MeasuredCosts(companion_engines(engine), MACHINE, Bench(engine, POOL), TimingRecords("reorders"), seconds=0)
-    assert again.reorder(src, dst) == pytest.approx(known)
-
-
-def test_a_reorder_without_time_left_costs_what_the_model_says() -> None:
-    engine = get_engine("reference")
-    costs = MeasuredCosts(companion_engines(engine), MACHINE, Bench(engine, POOL), TimingRecords("none"), seconds=0)
-    src, dst = (cases.image(tag) for tag in ("nchw", "nhwc"))
-    assert costs.reorder(src, dst) == pytest.approx(0.003 + 1.4 * 2 * 2 * 64 * 784 * 4 / 100e6)

@@ -4,8 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from inlay.graph.costs import measured, probed
 from inlay.graph.costs.kernel_models import select_kernel_model
 from inlay.primitives.attributes import BinaryPostOp, EltwisePostOp, PrimitiveAttributes, SumPostOp
 from inlay.primitives.engine import Operation, get_engine
+from tests.graph.costs.test_model import kernel
 from tests.oracles import onednn as oracle
 from tests.support import cost_cases as cases
 
@@ -29,19 +30,9 @@ NEEDED = {"SSE41": "sse4_1", "AVX2": "avx2", "AVX512_CORE": "avx512bw"}
 
 def operations() -> dict[str, Operation]:
     """By name: operations of networks in uniform formats, and convolutions between two."""
-    found = {
-        f"{make.__name__} {tag}": make(tag)
-        for make in (
-            cases.add,
-            cases.batch_normalization,
-            cases.eltwise,
-            cases.excite,
-            cases.layer_normalization,
-            cases.max_pooling,
-            cases.mean,
-        )
-        for tag in TAGS
-    }
+    same: list[Callable[[str], Operation]] = [cases.add, cases.batch_normalization, cases.eltwise, cases.excite]
+    same += [cases.layer_normalization, cases.max_pooling, cases.mean]
+    found = {f"{make.__name__} {tag}": make(tag) for make in same for tag in TAGS}
     found |= {f"excite {tag} both": cases.excite(tag, tag) for tag in TAGS}
     found |= {f"softmax {tag} {axis}": cases.softmax(tag, axis) for tag in TAGS for axis in (1, 3)}
     shapes = {"dense": ((64, 64), 1), "stem": ((3, 64), 1), "depthwise": ((64, 64), 64), "grouped": ((48, 48), 2)}
@@ -58,7 +49,7 @@ def lacks(flag: str) -> bool:
 
 ASKED = """
 import json
-from inlay.graph.costs import measured, probed, timing
+from inlay.graph.costs import probed
 from tests.graph.costs.test_onednn import operations
 costs = probed("onednn")
 kernels = {name: costs.kernel(operation) for name, operation in operations().items()}
@@ -66,15 +57,14 @@ print(json.dumps([costs.isa, {name: kernel and kernel.impl for name, kernel in k
 """
 
 
-@cache
-def asked(isa: str) -> tuple[str, dict[str, str]]:
-    """What the library calls its kernels, if it may use `isa` only."""
-    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": isa}
+def printed(program: str, *arguments: str, **environment: str) -> Any:
+    """What a program prints, as JSON, in a process of its own."""
+    command = [sys.executable, "-c", program, *arguments]
     done = subprocess.run(
-        [sys.executable, "-c", ASKED], env=environment, capture_output=True, text=True, check=True, timeout=120
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=300
     )
-    told, impls = json.loads(done.stdout)
-    return told, impls
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 @pytest.mark.skipif(oracle.why_unavailable() is None and oracle.version() >= (3, 3), reason="the table is of 3.2")
@@ -82,7 +72,7 @@ def asked(isa: str) -> tuple[str, dict[str, str]]:
 def test_the_table_knows_where_the_library_has_generic_code_only(isa: str) -> None:
     if lacks(NEEDED[isa]):
         pytest.skip(f"this processor has no {isa}")
-    told, impls = asked(isa)
+    told, impls = printed(ASKED, ONEDNN_MAX_CPU_ISA=isa)  # the names of kernels, if only `isa` may be used
     assert told == isa
     wrong = {
         name: impls[name]
@@ -106,20 +96,17 @@ def test_there_is_a_kernel_where_the_engine_makes_one() -> None:
         except (Unimplemented, InvalidArguments):
             assert costs.kernel(operation) is None
             continue
-        kernel = costs.kernel(operation)
-        assert kernel is not None
-        assert kernel.impl == made.impl
-        assert kernel.operation.descs == {name: made.descs[name] for name in operation.descs}
-        assert kernel.operation.attributes == operation.attributes
-        assert kernel.source == "probed"
-        assert kernel.ms > kernel.roofline
+        found = kernel(costs, operation)
+        assert (found.impl, found.source) == (made.impl, "probed")
+        assert found.operation.descs == {name: made.descs[name] for name in operation.descs}
+        assert found.operation.attributes == operation.attributes
+        assert found.ms > found.roofline
     assert costs.kernel(double) is None
 
 
 def test_any_is_answered_by_the_engine() -> None:
-    kernel = probed("onednn").kernel(cases.convolution(post_ops=(SumPostOp(), EltwisePostOp("relu"))))
-    assert kernel is not None
-    assert all(desc.kind == "blocked" for desc in kernel.operation.descs.values())
+    found = kernel(probed("onednn"), cases.convolution(post_ops=(SumPostOp(), EltwisePostOp("relu"))))
+    assert all(desc.kind == "blocked" for desc in found.operation.descs.values())
     assert probed("onednn").engine == get_engine("onednn").name
 
 
@@ -128,10 +115,9 @@ def test_the_scratchpad_is_known() -> None:
     user = PrimitiveAttributes(scratchpad_mode="user")
     sizes = []
     for operation in (cases.convolution("nchw"), cases.convolution("nhwc"), cases.eltwise("nhwc")):
-        kernel, made = costs.kernel(operation), engine.create(replace(operation, attributes=user))
-        assert kernel is not None
+        made = engine.create(replace(operation, attributes=user))
         sizes.append(made.descs["scratchpad"].size if "scratchpad" in made.descs else 0)
-        assert kernel.scratch == sizes[-1]
+        assert kernel(costs, operation).scratch == sizes[-1]
     assert max(sizes) > min(sizes) == 0
 
 
@@ -139,9 +125,7 @@ def test_a_cliff_of_the_library_is_dearer_than_the_way_round_it() -> None:
     costs = probed("onednn")
     around = costs.reorder(cases.image("nChw16c"), cases.image("nchw")) * 2
     for cliff, fast in ((cases.excite("nChw16c"), cases.excite("nchw")), (cases.mean("nhwc"), cases.mean("nchw"))):
-        fallen, quick = costs.kernel(cliff), costs.kernel(fast)
-        assert fallen is not None
-        assert quick is not None
+        fallen, quick = kernel(costs, cliff), kernel(costs, fast)
         assert "ref" in fallen.impl
         assert fallen.is_cliff
         assert fallen.ms > around + quick.ms
@@ -150,10 +134,9 @@ def test_a_cliff_of_the_library_is_dearer_than_the_way_round_it() -> None:
 def test_the_reference_engine_has_a_kernel_for_everything_and_none_is_fast() -> None:
     costs = probed("reference")
     for operation in operations().values():
-        kernel = costs.kernel(operation)
-        assert kernel is not None
-        assert kernel.impl == "numpy:f64"
-        assert kernel.ms > 0.1
+        found = kernel(costs, operation)
+        assert found.impl == "numpy:f64"
+        assert found.ms > 0.1
 
 
 @pytest.mark.usefixtures("quiet_machine")
@@ -169,14 +152,11 @@ def test_what_is_measured_is_what_is_probed_and_what_is_remembered() -> None:
     again = measured("onednn", seconds=0)
     units = set()
     for operation in asked.values():
-        kernel, probe, remembered = costs.kernel(operation), told.kernel(operation), again.kernel(operation)
-        assert kernel is not None
-        assert probe is not None
-        assert kernel == replace(probe, ms=kernel.ms, source="measured")
-        assert kernel.ms > 0
-        assert remembered is not None
-        assert remembered == replace(kernel, ms=remembered.ms)
-        units.add(round(remembered.ms / kernel.ms, 9))
+        now, probe, remembered = (kernel(one, operation) for one in (costs, told, again))
+        assert now == replace(probe, ms=now.ms, source="measured")
+        assert now.ms > 0
+        assert remembered == replace(now, ms=remembered.ms)
+        units.add(round(remembered.ms / now.ms, 9))
     # The yardstick may have been faster since it was first timed: that changes the unit and no ratio.
     assert len(units) == 1
     assert costs.slowdown() >= 1
@@ -209,17 +189,9 @@ def recurrent(inputs: int) -> Operation:
     return Operation("gru", "forward_inference", descs, {"direction": "left2right", "flags": frozenset()})
 
 
-def measured_elsewhere(inputs: list[int], directory: Path) -> list[Any]:
-    """What a process of its own measures: where a kernel ends the process, only that one ends."""
-    environment = {**os.environ, "INLAY_CACHE_DIR": str(directory)}
-    command = [sys.executable, "-c", MEASURED_RECURRENT, json.dumps(inputs)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return list(json.loads(done.stdout))
-
-
 def test_packed_weights_are_timed_with_what_the_library_packs(tmp_path: Path) -> None:
     """Their counts and offsets are read as such; and another process calls another format by the same name."""
     tmp_path.chmod(0o700)
-    assert measured_elsewhere([2, 3], tmp_path) == [{"2": "measured", "3": "measured"}, 2, 0]
-    assert measured_elsewhere([3, 2], tmp_path) == [{"3": "measured", "2": "measured"}, 0, 2]
+    for inputs, measured_now in ([2, 3], 2), ([3, 2], 0):
+        found = printed(MEASURED_RECURRENT, json.dumps(inputs), INLAY_CACHE_DIR=str(tmp_path))
+        assert found == [{str(one): "measured" for one in inputs}, measured_now, 2 - measured_now]

@@ -1,6 +1,6 @@
 """Sessions use as many threads as run: decided by times that a test makes up, and what a session does with it."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -47,9 +47,17 @@ class Runs:
         return found
 
 
-def test_a_team_that_takes_what_is_expected_stays() -> None:
-    runs = Runs({1: 0.04, 2: 0.03}, expected=0.022)
-    assert set(runs.run_for(60)) == {2}
+@pytest.mark.parametrize(
+    ("runs", "threads"),
+    [
+        (Runs({1: 0.04, 2: 0.03}, expected=0.022), 2),
+        (Runs({1: 1.0}, most=0, expected=0.1), 1),
+        (Runs({1: 1.0}, most=1, expected=0.1), 1),
+    ],
+    ids=["as fast as expected", "threads unknown", "one thread"],
+)
+def test_a_team_that_takes_what_is_expected_or_cannot_shrink_stays(runs: Runs, threads: int) -> None:
+    assert set(runs.run_for(100)) == {threads}
     assert runs.asked == []
 
 
@@ -134,13 +142,6 @@ def test_a_plan_for_fewer_threads_begins_with_them() -> None:
     assert runs.run_for(5)[-1] == 2
 
 
-@pytest.mark.parametrize("most", [0, 1])
-def test_an_engine_of_one_thread_or_an_unknown_number_is_left_alone(most: int) -> None:
-    runs = Runs({1: 1.0}, most=most, expected=0.1)
-    assert set(runs.run(100)) == {1}
-    assert runs.asked == []
-
-
 def test_a_team_that_is_kept_stays() -> None:
     runs = Runs({1: 0.04, 2: 0.9}, expected=0.02)
     assert runs.team.fix_threads(2) == 2
@@ -161,11 +162,9 @@ def test_several_threads_may_note_runs() -> None:
         for i in range(5000):
             team.note(team.threads, 1e-3 if i % 7 else 9e-3)
 
-    workers = [threading.Thread(target=work) for _ in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    with ThreadPoolExecutor(4) as pool:
+        for future in [pool.submit(work) for _ in range(4)]:
+            future.result()
     assert team.threads in (1, 2)
 
 
@@ -198,36 +197,43 @@ class ThreadedEngine(Engine):
 class OneStep:
     """A session of one convolution on an engine of four threads."""
 
-    def __init__(self, quota: float | None, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
-        monkeypatch.setattr(adaptive_team, "cpu_quota", lambda: quota)
+    def __init__(self, **options: Any) -> None:
         self.weights = drawn(3, 2, 1, 1, seed=7)
         graph = graph_of([conv("conv", "x", "y", self.weights)], {"x": (1, 2, 4, 4), "y": (1, 3, 4, 4)}, "x", "y")
         self.engine = ThreadedEngine()
         self.session = Session(plain_program(graph), graph, engine=self.engine, **options)
 
-    def run(self) -> None:
+    def run(self, threads: int | None = None) -> None:
+        """Run once; with this number of threads where one is given."""
+        if threads is not None:
+            self.session._team.threads = threads
         x = drawn(1, 2, 4, 4)
         found = self.session.run({"x": x})["y"]
         np.testing.assert_allclose(found, pointwise(x, self.weights), rtol=1e-5, atol=1e-5)
 
 
+@pytest.fixture
+def case(monkeypatch: pytest.MonkeyPatch) -> OneStep:
+    monkeypatch.setattr(adaptive_team, "cpu_quota", lambda: None)
+    return OneStep()
+
+
+@pytest.mark.parametrize(
+    ("quota", "planned", "threads"), [(None, None, 4), (2.0, None, 2), (0.5, None, 1), (2.0, 1, 1), (None, 3, 3)]
+)
 def test_a_session_is_compiled_for_all_threads_or_those_that_the_quota_or_the_plan_leaves(
-    monkeypatch: pytest.MonkeyPatch,
+    quota: float | None, planned: int | None, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for quota, planned, threads in ((None, None, 4), (2.0, None, 2), (0.5, None, 1), (2.0, 1, 1), (None, 3, 3)):
-        case = OneStep(quota, monkeypatch, threads=planned)
-        assert (case.session.threads, set(case.engine.created)) == (threads, {threads})
-        case.run()
+    monkeypatch.setattr(adaptive_team, "cpu_quota", lambda: quota)
+    case = OneStep(threads=planned)
+    assert (case.session.threads, set(case.engine.created)) == (threads, {threads})
+    case.run()
 
 
-def test_a_session_is_compiled_once_for_each_number_of_threads_and_computes_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    case = OneStep(None, monkeypatch)
+def test_a_session_is_compiled_once_for_each_number_of_threads_and_computes_the_same(case: OneStep) -> None:
     outside = get_num_threads()
     for threads in (4, 1, 2, 1, 4, 2):
-        case.session._team.threads = threads
-        case.run()
+        case.run(threads)
         assert case.session.trace({"x": drawn(1, 2, 4, 4)}).keys() == {"x", "y"}
     assert case.engine.created == [4, 1, 2]
     assert get_num_threads() == outside
@@ -236,31 +242,25 @@ def test_a_session_is_compiled_once_for_each_number_of_threads_and_computes_the_
     assert case.session.weights.nbytes < 2 * 3 * 2 * 4 + 64, "laid out once for all"
 
 
-def test_of_many_numbers_of_threads_the_first_and_the_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = OneStep(None, monkeypatch)
+def test_of_many_numbers_of_threads_the_first_and_the_last_are_kept(case: OneStep) -> None:
     case.session._team.most = 9
     for threads in (4, 1, 2, 3, 5, 6):
-        case.session._team.threads = threads
-        case.run()
+        case.run(threads)
     assert list(case.session._pools) == [4, 3, 5, 6]
 
 
-def test_a_session_that_cannot_be_compiled_for_fewer_threads_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = OneStep(None, monkeypatch)
+def test_a_session_that_cannot_be_compiled_for_fewer_threads_stays_as_it_is(case: OneStep) -> None:
     case.engine.refuses = True
-    case.session._team.threads = 1
-    case.run()
+    case.run(1)
     assert case.session.threads == 4
     case.run()
 
 
-def test_what_a_session_measures_goes_to_its_team(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = OneStep(None, monkeypatch)
+def test_what_a_session_measures_goes_to_its_team(case: OneStep, monkeypatch: pytest.MonkeyPatch) -> None:
     noted: list[tuple[int, bool]] = []
     monkeypatch.setattr(case.session._team, "note", lambda threads, seconds: noted.append((threads, seconds > 0)))
     case.run()
-    case.session._team.threads = 2
-    case.run()
+    case.run(2)
     assert noted == [(4, True), (2, True)]
 
 

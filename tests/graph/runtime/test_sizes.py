@@ -15,6 +15,7 @@ from inlay.graph.runtime.plain import plain_program
 from inlay.graph.runtime.session import Session
 from inlay.layout import Dims
 from tests.support.graph_programs import drawn, graph_of, relu
+from tests.support.refusals import raises_exactly
 
 PATIENCE = 120.0
 """Seconds after which a thread is taken to wait for what never comes."""
@@ -41,10 +42,17 @@ class Planner:
         graph = graph_of([relu("relu", "x", "y")], dict.fromkeys("xy", (rows, columns)), "x", "y")
         return plain_program(graph), graph
 
-    def session(self) -> Session:
-        program, graph = self({"x": (1, 3)})
-        self.asked.clear()
-        return Session(program, graph, replan=self, engine="reference")
+
+@pytest.fixture
+def planner() -> Planner:
+    return Planner()
+
+
+@pytest.fixture
+def session(planner: Planner) -> Session:
+    program, graph = planner({"x": (1, 3)})
+    planner.asked.clear()
+    return Session(program, graph, replan=planner, engine="reference")
 
 
 def require_right(session: Session, rows: int) -> None:
@@ -62,9 +70,7 @@ def beside(*works: Callable[[], None]) -> Iterator[None]:
             future.result()
 
 
-def test_known_sizes_run_while_another_is_planned() -> None:
-    planner = Planner()
-    session = planner.session()
+def test_known_sizes_run_while_another_is_planned(planner: Planner, session: Session) -> None:
     require_right(session, 2)
     planner.held = 5
     with beside(lambda: require_right(session, 5)):
@@ -76,9 +82,7 @@ def test_known_sizes_run_while_another_is_planned() -> None:
     assert planner.asked == [2, 5]
 
 
-def test_a_size_that_several_threads_ask_for_is_planned_once() -> None:
-    planner = Planner()
-    session = planner.session()
+def test_a_size_that_several_threads_ask_for_is_planned_once(planner: Planner, session: Session) -> None:
     planner.held = 4
     with beside(*[lambda: require_right(session, 4)] * 6):
         assert planner.entered.wait(PATIENCE)
@@ -86,9 +90,7 @@ def test_a_size_that_several_threads_ask_for_is_planned_once() -> None:
     assert planner.asked == [4]
 
 
-def test_sizes_that_several_threads_ask_for_are_planned_once_each() -> None:
-    planner = Planner()
-    session = planner.session()
+def test_sizes_that_several_threads_ask_for_are_planned_once_each(planner: Planner, session: Session) -> None:
 
     def work(first: int) -> None:
         for i in range(24):
@@ -99,17 +101,13 @@ def test_sizes_that_several_threads_ask_for_are_planned_once_each() -> None:
     assert sorted(planner.asked) == list(range(2, 14))
 
 
-def test_the_size_that_was_not_asked_for_longest_is_given_up() -> None:
-    planner = Planner()
-    session = planner.session()
+def test_the_size_that_was_not_asked_for_longest_is_given_up(planner: Planner, session: Session) -> None:
     for rows in (*range(2, 18), 2, 18, 2, 3):
         require_right(session, rows)
     assert planner.asked == [*range(2, 18), 18, 3]
 
 
-def test_a_size_that_cannot_be_planned_is_tried_again() -> None:
-    planner = Planner()
-    session = planner.session()
+def test_a_size_that_cannot_be_planned_is_tried_again(planner: Planner, session: Session) -> None:
     planner.error = Unimplemented("no kernel")
     with pytest.raises(Unimplemented):
         require_right(session, 2)
@@ -118,9 +116,9 @@ def test_a_size_that_cannot_be_planned_is_tried_again() -> None:
     assert planner.asked == [2, 2]
 
 
-def test_a_session_that_is_closed_while_it_plans_ends_that_run_and_keeps_nothing() -> None:
-    planner = Planner()
-    session = planner.session()
+def test_a_session_that_is_closed_while_it_plans_ends_that_run_and_keeps_nothing(
+    planner: Planner, session: Session
+) -> None:
     planner.held = 6
     with beside(lambda: require_right(session, 6)):
         assert planner.entered.wait(PATIENCE)
@@ -128,7 +126,6 @@ def test_a_session_that_is_closed_while_it_plans_ends_that_run_and_keeps_nothing
         planner.go.set()
     assert planner.was_let_go, "closing waited for the plan"
     assert not session._sessions_by_dims
-    with pytest.raises(InvalidArguments) as refused:
+    with raises_exactly(InvalidArguments, "the session is closed: compile another one"):
         require_right(session, 6)
-    assert str(refused.value) == "the session is closed: compile another one"
     assert planner.asked == [6]
