@@ -375,7 +375,7 @@ def as_number_type(value: DataTypeLike) -> DataType:
     """
     data_type = as_data_type(value)
     if not data_type.is_number:
-        raise InvalidArguments(f"data type {data_type} only moves: use one of {', '.join(DATA_TYPES)}")
+        raise InvalidArguments(f"data type {data_type} can only be copied: use one of {', '.join(DATA_TYPES)}")
     return data_type
 
 

@@ -81,7 +81,8 @@ def test_group_normalization_of_opset_18_has_a_scale_for_each_group() -> None:
 def test_an_array_is_an_attribute() -> None:
     node = Node("n", "ConstantOfShape", ("dims",), ("y",), {"value": np.array([3], np.int32)})
     found = compute_node(node, 13, {"dims": i64(2, 1)})["y"]
-    assert (found.dtype, found.tolist()) == (np.int32, [[3], [3]])
+    assert found.dtype == np.int32
+    assert found.tolist() == [[3], [3]]
 
 
 def test_outputs_that_are_left_out_are_not_returned() -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
 
 from inlay import cli, load
 from inlay.descriptor import MemoryDesc
@@ -38,7 +37,7 @@ from tests.support import cost_cases as cases
 from tests.support.interpreter import interpret
 from tests.support.planner_graphs import Drawing, HashedCosts, drawn_graph, he, random_plan, recost
 from tests.support.refusals import raises_exactly
-from tests.support.special_values import model_of
+from tests.support.written_models import written_model
 
 
 def why_not() -> str | None:
@@ -249,13 +248,11 @@ def test_formats_are_those_that_the_engine_prefers_for_a_direct_convolution() ->
 def model(batch: int | str = "n") -> bytes:
     """Two convolutions of 3x3, with a bias and a relu each."""
     rng = np.random.default_rng(1)
-    constants = {f"w{i}": he(rng, 64, channels, 3, 3) for i, channels in enumerate((3, 64))}
+    constants: dict[str, Any] = {f"w{i}": he(rng, 64, channels, 3, 3) for i, channels in enumerate((3, 64))}
     constants |= {f"b{i}": rng.random(64, np.float32) for i in range(2)}
-    nodes = []
-    for i, (src, dst) in enumerate((("x", "x1"), ("x1", "y"))):
-        nodes.append(helper.make_node("Conv", [src, f"w{i}", f"b{i}"], [f"c{i}"], f"conv{i}", pads=[1] * 4))
-        nodes.append(helper.make_node("Relu", [f"c{i}"], [dst], f"relu{i}"))
-    return model_of(nodes, (batch, 3, 28, 28), constants, 17)  # type: ignore[arg-type]
+    window = "<pads = [1, 1, 1, 1]>"
+    text = f"c0 = Conv {window} (x, w0, b0) x1 = Relu(c0) c1 = Conv {window} (x1, w1, b1) y = Relu(c1)"
+    return bytes(written_model(text, (batch, 3, 28, 28), **constants).SerializeToString())
 
 
 @pytest.mark.parametrize("convolutions", CHOICES)

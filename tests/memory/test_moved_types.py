@@ -79,7 +79,7 @@ def test_files_keep_every_type(dtype: str, tmp_path: Path) -> None:
 def test_nothing_is_computed(dtype: str) -> None:
     name = inlay.DataType(dtype).name
     memory = inlay.pack(random_bits((4, 6), dtype), "ab")
-    text = f"no conversion from {name} to f32 exists: {name} only moves; convert the array with astype first"
+    text = f"no conversion from {name} to f32 exists: {name} can only be copied; convert the array with astype first"
     with raises_exactly(Unimplemented, text):
         inlay.reorder(memory, MemoryDesc((4, 6), "f32", "ab"))
     text = f"attributes compute with numbers: the elements of src are {name}, which only move"
@@ -99,7 +99,7 @@ def test_sparse_tensors_and_host_scalars_are_numbers(dtype: str) -> None:
         lambda: MemoryDesc.host_scalar(dtype),
         lambda: inlay.to_csr(random_bits((3, 4), dtype)),
     ):
-        with pytest.raises(InlayError, match=f"{inlay.DataType(dtype).name} only moves"):
+        with pytest.raises(InlayError, match=f"{inlay.DataType(dtype).name} can only be copied"):
             make()
 
 

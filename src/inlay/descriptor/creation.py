@@ -252,7 +252,7 @@ def fields_without_layout(
     if not (element.is_number or isinstance(placement, kinds.Opaque)):
         what = "host scalars" if isinstance(placement, kinds.HostScalar) else "sparse tensors"
         known = ", ".join(DATA_TYPES)
-        raise InvalidArguments(f"{what} hold numbers: {element} only moves, use one of {known}")
+        raise InvalidArguments(f"{what} hold numbers: {element} can only be copied, use one of {known}")
     return wanted, element, placement, 0, None, NO_EXTRAS, None
 
 

@@ -154,7 +154,7 @@ def _checked_layout(parts: DescriptorParts, layout: Layout) -> InnerBlocks | Non
 def _require_number(parts: DescriptorParts) -> None:
     """Check that the data type is a type of numbers."""
     if parts.data_type is not None and not parts.data_type.is_number:
-        raise InvalidArguments(f"sparse tensors and host scalars hold numbers: {parts.data_type} only moves")
+        raise InvalidArguments(f"sparse tensors and host scalars hold numbers: {parts.data_type} can only be copied")
 
 
 # JSON

@@ -48,7 +48,7 @@ def warn_of_reference_kernel(
     how = f"{engine.name} computes it by its reference kernel {implementation.impl}"
     if engine.name == "reference":
         how = "no engine but the reference computes it"
-    text = f"{primitive_name}: {how}, many times as slowly as by others: {_remedy(operation)}"
+    text = f"{primitive_name}: {how}, many times slower than an optimized kernel: {_remedy(operation)}"
     if avoid is not None:
         raise Unimplemented(f"{text}; or leave out avoid='reference'")
     is_expected = engine.name == "reference" and (is_named or engine is get_engine())

@@ -174,7 +174,7 @@ def _moved_type(src: DataType, dst: DataType) -> DataType:
     if src != dst:
         moved = dst if src.is_number else src
         raise Unimplemented(
-            f"no conversion from {src} to {dst} exists: {moved} only moves; convert the array with astype first"
+            f"no conversion from {src} to {dst} exists: {moved} can only be copied; convert the array with astype first"
         )
     return src.moved_as
 

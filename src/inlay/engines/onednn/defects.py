@@ -106,7 +106,7 @@ Source: oneDNN, `ref_sparse_matmul_t`, `jit_uni_sparse_matmul_t`, `brgemm_matmul
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc, kinds
@@ -457,8 +457,8 @@ def _has_unused_bf16_tap(operation: Operation) -> bool:
     src, dst, weights = (descs.get(name, MemoryDesc()) for name in ("src", "dst", "weights"))
     if src.data_type != _HALVES[0]:
         return False
-    steps, gaps, before = (operation.parameters[name] for name in ("strides", "dilations", "padding_l"))
-    axes = zip(src.dims[2:], dst.dims[2:], weights.dims[2 - src.ndims :], steps, gaps, before, strict=True)
+    window: list[Any] = [operation.parameters[name] for name in ("strides", "dilations", "padding_l")]
+    axes = zip(src.dims[2:], dst.dims[2:], weights.dims[2 - src.ndims :], *window, strict=True)
     return any(
         max(0, -((tap * (gap + 1) - left) // step)) > min(outputs - 1, (n - 1 + left - tap * (gap + 1)) // step)
         for n, outputs, taps, step, gap, left in axes
