@@ -31,7 +31,7 @@ class FloatFormat:
     """Encoding of a binary floating-point type: sign, exponent and mantissa.
 
     >>> form = FLOAT_FORMATS["f8_e4m3"]
-    >>> form.bias, hex(form.greatest), form.quantum == 2**-9
+    >>> form.bias, hex(form.greatest_code), form.quantum == 2**-9
     (7, '0x7e', True)
     """
 
@@ -39,7 +39,7 @@ class FloatFormat:
     """Number of bits of the exponent."""
     mantissa_bits: int
     """Number of bits of the mantissa."""
-    beyond: Literal["infinity", "nan", "saturates"] = "infinity"
+    overflow: Literal["infinity", "nan", "saturates"] = "infinity"
     """Result of overflow: infinity, NaN, or the greatest finite number."""
 
     @property
@@ -53,34 +53,34 @@ class FloatFormat:
         return (1 << self.exponent_bits - 1) - 1
 
     @property
-    def lowest(self) -> int:
+    def lowest_exponent(self) -> int:
         """The exponent of the smallest normal number, which is also that of subnormal numbers."""
         return 1 - self.bias
 
     @property
     def quantum(self) -> float:
         """The smallest positive number, a subnormal."""
-        return 2.0 ** (self.lowest - self.mantissa_bits)
+        return 2.0 ** (self.lowest_exponent - self.mantissa_bits)
 
     @property
-    def greatest(self) -> int:
+    def greatest_code(self) -> int:
         """The bits of the greatest finite number."""
         all_ones = (1 << self.bits - 1) - 1
         infinity = all_ones - (1 << self.mantissa_bits) + 1
-        return {"infinity": infinity - 1, "nan": all_ones - 1, "saturates": all_ones}[self.beyond]
+        return {"infinity": infinity - 1, "nan": all_ones - 1, "saturates": all_ones}[self.overflow]
 
     @property
-    def last(self) -> int:
+    def overflow_code(self) -> int:
         """The bits, without the sign, of the result of overflow: infinity, NaN or the greatest finite number."""
-        return self.greatest + (self.beyond != "saturates")
+        return self.greatest_code + (self.overflow != "saturates")
 
     @property
-    def quiet(self) -> int:
+    def quiet_bit(self) -> int:
         """The bit of the mantissa that is set in a quiet NaN."""
         return 1 << self.mantissa_bits - 1
 
     @property
-    def exponent(self) -> int:
+    def exponent_mask(self) -> int:
         """The bit mask of the exponent."""
         return (1 << self.bits - 1) - (1 << self.mantissa_bits)
 

@@ -269,20 +269,20 @@ class AddressMap:
         return self._is_packed(allow_broadcast=True)
 
     def _is_packed(self, allow_broadcast: bool) -> bool:
-        """Return True if each digit's stride, from the last digit outward, is the volume of the digits inside it."""
+        """Return True if each digit's stride, from the last digit outward, is the number of coordinates inside it."""
         self._require_bound("is_contiguous")
         if 0 in self.dims:
             return True
-        need = 1
+        inside = 1
         for n, axis in zip(reversed(self.dims), reversed(self._normal_axes()), strict=True):
-            step = need
+            step = inside
             for digit in reversed(axis.digits(n)):
                 if digit.extent == 1 or (digit.stride == 0 and allow_broadcast):
                     continue
                 if digit.stride != step:
                     return False
                 step *= digit.extent
-            need += axis.bounds(n)[1]
+            inside += axis.bounds(n)[1]
         return True
 
     @property

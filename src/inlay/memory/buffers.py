@@ -377,7 +377,7 @@ def _wrap_buffer(i: int, handle: BufferHandle, buffer: object) -> Bytes:
 
 
 def allocate_buffers(desc: MemoryDesc) -> tuple[Bytes, ...]:
-    """Allocate the buffers of sparse memory, filled with zeros.
+    """Allocate the buffers of sparse memory, as `allocate` does: zeros, or poison if INLAY_POISON is 1.
 
     Raises:
         Unimplemented: as `buffer_handles`.

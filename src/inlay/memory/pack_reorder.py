@@ -58,8 +58,8 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
     Raises:
         InvalidArguments: `array` is no array or has no axes; no descriptor has its type; `format` is no format or has
             other dims; `data_type` differs from the type of the descriptor `format`; or `nnz` of a sparse `format` is
-            not the number of elements with a bit set (packed: is smaller than the number of nonzero elements), or its
-            index types are too narrow.
+            not the number of elements with a bit set (bitmask encoding: is smaller than the number of nonzero
+            elements), or its index types are too narrow.
         FormatTagError: `format` is text that is no tag.
         OutOfMemory: the operating system cannot provide the bytes of the result.
 
@@ -68,7 +68,7 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
     """
     logical = _as_array(array)
     src_type = as_data_type(logical.dtype)
-    memory = Memory(_packed_destination(logical.shape, src_type, format, data_type))
+    memory = Memory(_pack_destination(logical.shape, src_type, format, data_type))
     dst, dst_type = memory.desc, memory.desc.data_type
     if dst.kind == "sparse" and dst_type is not None:
         write_sparse(convert_entries(array_entries(logical), dst_type), dst, memory.buffers)
@@ -115,7 +115,7 @@ def _as_array(array: object) -> npt.NDArray[Any]:
     return logical
 
 
-def _packed_destination(
+def _pack_destination(
     dims: tuple[int, ...], src_type: DataType, format: Format, data_type: DataTypeLike | None
 ) -> MemoryDesc:
     """Return the descriptor of the memory that `pack` allocates."""
@@ -166,7 +166,7 @@ def reorder(
 
     If `dst` is a tag, the data type does not change; `any` means the format of `src`. The compiled reorder is cached.
     Either side may be sparse: `nnz` of a sparse `dst` must equal the number of elements that the source stores; `nnz`
-    of a packed `dst` may be larger.
+    of a `dst` with bitmask encoding (`MemoryDesc.packed`) may be larger.
 
     Scales and zero points are the values that `attributes` requires. If `attributes` is None, they define the
     attributes: a number applies to the whole tensor, an array is broadcast over the dims as in NumPy, or has one entry
@@ -180,8 +180,8 @@ def reorder(
             read-only, or shares bytes with `src`; attributes or their values do not fit the descriptors; the attributes
             have a sum and `out` is None; or a sparse side is refused (see `sparse_entries.convert_sparse`).
         FormatTagError: `dst` is text that is no tag.
-        Unimplemented: `dst` is packed and has no tag, attributes are passed for sparse memory, or the destination has
-            extras that no reorder computes.
+        Unimplemented: `dst` has bitmask encoding and no tag, attributes are passed for sparse memory, or the
+            destination has extras that no reorder computes.
         OutOfMemory: the operating system cannot provide the bytes of the result, or the process has so many memory
             mappings that no more machine code can be loaded.
 

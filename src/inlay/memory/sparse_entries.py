@@ -303,17 +303,17 @@ def read_packed(desc: MemoryDesc, buffers: Sequence[Bytes]) -> Entries:
     codes = value_codes(desc, buffers)
     if 0 in desc.dims:
         return Entries(desc.dims, _data_type(desc), codes, np.zeros(0, np.int64))
-    blocked, carrier = _blocked_desc(desc)
+    blocked, code_type = _blocked_desc(desc)
     whole = allocate(blocked.size).view(codes.dtype)
     whole.fill(0)
     stored = np.flatnonzero(np.unpackbits(_bits(desc, buffers), bitorder="little"))
     whole[stored] = codes[: stored.size]
-    rows = cached_desc(desc.dims, carrier, None)
+    rows = cached_desc(desc.dims, code_type, None)
     dense = allocate(rows.size)
     find_reorder(blocked, rows).run(address_of(whole), address_of(dense))
     entries = nonzero_entries(desc.dims, _data_type(desc), dense.view(codes.dtype))
     if entries.count != np.count_nonzero(codes[: stored.size]):
-        raise InvalidArguments(f"bitmask stores an element of the padding of {desc!r}, which is zero")
+        raise InvalidArguments(f"bitmask marks an element of the padding of {desc!r}: padding stores no elements")
     return entries
 
 
@@ -334,10 +334,10 @@ def write_packed(entries: Entries, desc: MemoryDesc, buffers: Sequence[Bytes]) -
         )
     if 0 in desc.dims:
         return
-    blocked, carrier = _blocked_desc(desc)
+    blocked, code_type = _blocked_desc(desc)
     dense = dense_codes(nonzero)
     whole = allocate(blocked.size)
-    find_reorder(cached_desc(desc.dims, carrier, None), blocked).run(address_of(dense), address_of(whole))
+    find_reorder(cached_desc(desc.dims, code_type, None), blocked).run(address_of(dense), address_of(whole))
     codes = whole.view(dense.dtype)
     stored = codes != 0
     value_codes(desc, buffers)[:count] = codes[stored]

@@ -348,10 +348,16 @@ def _infer_from_forms(dims: Dims, names: tuple[str, ...], forms: tuple[_Form, ..
 
 
 def _infer_attribute(name: str, shape: tuple[int, ...], dtype: "np.dtype[Any]", dims: Dims) -> QuantizationAttribute:
+    """Infer one attribute from the shape of its array, which is broadcast to `dims`.
+
+    Only the last two axes can have groups, and only if the array has an entry for every axis.
+    """
     counts = (1,) * (len(dims) - len(shape)) + shape
     if len(counts) > len(dims):
         _refuse_shape(name, shape, dims)
-    mask, sizes, grouped = 0, [], range(len(dims) - 2 if len(shape) == len(dims) > 1 else len(dims), len(dims))
+    can_group = len(shape) == len(dims) > 1
+    grouped = range(len(dims) - 2, len(dims)) if can_group else range(0)
+    mask, sizes = 0, []
     for i, (count, n) in enumerate(zip(counts, dims, strict=True)):
         if count not in (1, n) and (i not in grouped or not count or n % count):
             _refuse_shape(name, shape, dims)
@@ -453,10 +459,11 @@ def as_real_array(name: str, value: Any) -> npt.NDArray[Any]:
 
 
 def require_exact_numbers(name: str, value: Any, data_type: DataType) -> npt.NDArray[Any]:
-    """Return the elements that a caller passed as an array; for an integer type, of that type.
+    """Return the caller's elements as an array, of the type `data_type` if that is an integer type.
 
     Raises:
-        InvalidArguments: as `as_real_array`; or a number is none of an integer type, or too large for a type of floats.
+        InvalidArguments: as `as_real_array`; or a number is not a value of the integer type, or exceeds
+            the range of the float type.
     """
     array = as_real_array(name, value)
     if data_type.kind != "float":

@@ -52,7 +52,7 @@ LINE = 64
 
 
 def bits_of(name: str) -> int:
-    """Return the bits of one element of a data type, or of `i4`, `i8`, ..., which name moves without conversion."""
+    """Return the bits of an element of a data type, or of `i4`, `i8`, ..., which are used to copy elements."""
     return DATA_TYPES[name].bits if name in DATA_TYPES else int(name[1:])
 
 
@@ -64,8 +64,8 @@ def address_bits(name: str, lanes: int) -> int:
 REGISTER_TYPES: Mapping[str, str] = MappingProxyType(
     {**{f"i{bits}": f"i{max(bits, 8)}" for bits in (4, 8, 16, 32, 64)}, **{t.name: t.llvm for t in DATA_TYPES.values()}}
 )
-"""The LLVM type of one element in a register, for each data type and for `i4`, `i8`, ..., which name moves without
-conversion; elements of 4 bits have a byte each."""
+"""The LLVM type of one element in a register, for each data type and for `i4`, `i8`, ..., the types of elements that
+are only copied; elements of 4 bits have a byte each."""
 _INTEGERS = frozenset(t.name for t in DATA_TYPES.values() if t.kind != "float")
 
 
@@ -165,14 +165,15 @@ def _exponent_of_f64(lanes: Lanes, value: str) -> str:
 
 
 def _round_to_odd(lanes: Lanes, narrow: str, exact: str) -> str:
-    """Append the correction of `narrow`, the f64 `exact` rounded to the nearest f32, to `exact` rounded to odd."""
+    """Append the rounding of the f64 `exact` to odd; `narrow` is `exact` rounded to the nearest f32."""
     back = lanes.cast("fpext", narrow, "float", "double")
-    sizes = [
+    magnitudes = [
         lanes.apply("and", "i64", lanes.cast("bitcast", side, "double", "i64"), (1 << 63) - 1) for side in (back, exact)
     ]
     bits = lanes.cast("bitcast", narrow, "float", "i32")
-    above = lanes.cast("sext", lanes.apply("icmp ugt", "i64", *sizes), "i1", "i32")
-    odd = lanes.apply("or", "i32", lanes.apply("add", "i32", bits, above), 1)
+    # -1 where `narrow` was rounded away from zero.
+    step = lanes.cast("sext", lanes.apply("icmp ugt", "i64", *magnitudes), "i1", "i32")
+    odd = lanes.apply("or", "i32", lanes.apply("add", "i32", bits, step), 1)
     is_rounded = lanes.apply("fcmp one", "double", back, exact)
     return lanes.cast("bitcast", lanes.choose(is_rounded, "i32", odd, bits), "i32", "float")
 
@@ -231,49 +232,49 @@ _QUIET = 1 << 22
 
 def _decode(lanes: Lanes, codes: str, name: str) -> str:
     """Append the conversion of codes of a small float type to f32, exactly."""
-    kind = _SMALL_FLOATS[name]
-    return _decode_through_f16(lanes, codes, kind) if lanes.arithmetic.f16 else _decode_by_integers(lanes, codes, kind)
+    form = _SMALL_FLOATS[name]
+    return _decode_through_f16(lanes, codes, form) if lanes.arithmetic.f16 else _decode_by_integers(lanes, codes, form)
 
 
-def _decode_by_integers(lanes: Lanes, codes: str, kind: FloatFormat) -> str:
+def _decode_by_integers(lanes: Lanes, codes: str, form: FloatFormat) -> str:
     """Append the conversion of codes to f32 by integer arithmetic."""
-    wide = lanes.cast("zext", codes, f"i{max(8, kind.bits)}", "i32")
-    magnitude = lanes.apply("and", "i32", wide, (1 << kind.bits - 1) - 1)
-    bits = lanes.apply("shl", "i32", magnitude, 23 - kind.mantissa_bits)
-    bits = lanes.apply("add", "i32", bits, 127 - kind.bias << 23)
-    product = lanes.apply("fmul", "float", lanes.cast("sitofp", magnitude, "i32", "float"), kind.quantum)
-    is_subnormal = lanes.apply("icmp ult", "i32", magnitude, 1 << kind.mantissa_bits)
+    wide = lanes.cast("zext", codes, f"i{max(8, form.bits)}", "i32")
+    magnitude = lanes.apply("and", "i32", wide, (1 << form.bits - 1) - 1)
+    bits = lanes.apply("shl", "i32", magnitude, 23 - form.mantissa_bits)
+    bits = lanes.apply("add", "i32", bits, 127 - form.bias << 23)
+    product = lanes.apply("fmul", "float", lanes.cast("sitofp", magnitude, "i32", "float"), form.quantum)
+    is_subnormal = lanes.apply("icmp ult", "i32", magnitude, 1 << form.mantissa_bits)
     bits = lanes.choose(is_subnormal, "i32", lanes.cast("bitcast", product, "float", "i32"), bits)
-    if kind.beyond == "infinity":
+    if form.overflow == "infinity":
         # The exponent is now 31 - 15 + 127; adding 127 - 15 again gives 255, that of infinity.
-        beyond = lanes.apply("add", "i32", bits, 127 - kind.bias << 23)
-        bits = lanes.choose(lanes.apply("icmp uge", "i32", magnitude, kind.last), "i32", beyond, bits)
+        beyond = lanes.apply("add", "i32", bits, 127 - form.bias << 23)
+        bits = lanes.choose(lanes.apply("icmp uge", "i32", magnitude, form.overflow_code), "i32", beyond, bits)
         quiet = lanes.apply("or", "i32", bits, _QUIET)
-        bits = lanes.choose(lanes.apply("icmp ugt", "i32", magnitude, kind.last), "i32", quiet, bits)
-    elif kind.beyond == "nan":
-        bits = lanes.choose(lanes.apply("icmp eq", "i32", magnitude, kind.last), "i32", _QUIET_NAN, bits)
-    sign = lanes.apply("and", "i32", lanes.apply("shl", "i32", wide, 32 - kind.bits), -(1 << 31))
+        bits = lanes.choose(lanes.apply("icmp ugt", "i32", magnitude, form.overflow_code), "i32", quiet, bits)
+    elif form.overflow == "nan":
+        bits = lanes.choose(lanes.apply("icmp eq", "i32", magnitude, form.overflow_code), "i32", _QUIET_NAN, bits)
+    sign = lanes.apply("and", "i32", lanes.apply("shl", "i32", wide, 32 - form.bits), -(1 << 31))
     return lanes.cast("bitcast", lanes.apply("or", "i32", bits, sign), "i32", "float")
 
 
-def _decode_through_f16(lanes: Lanes, codes: str, kind: FloatFormat) -> str:
+def _decode_through_f16(lanes: Lanes, codes: str, form: FloatFormat) -> str:
     """Append the conversion of codes to f16 with the same exponent field, then to f32 with the biases' difference."""
-    if kind.bits == 16:
+    if form.bits == 16:
         return _f32_of_f16(lanes, codes)
     codes = lanes.cast("zext", codes, "i8", "i16")
-    if kind.beyond == "infinity":
+    if form.overflow == "infinity":
         return _f32_of_f16(lanes, lanes.apply("shl", "i16", codes, 8))
-    sign = lanes.apply("and", "i16", lanes.apply("shl", "i16", codes, 16 - kind.bits), -(1 << 15))
-    magnitude = lanes.apply("and", "i16", codes, (1 << kind.bits - 1) - 1)
+    sign = lanes.apply("and", "i16", lanes.apply("shl", "i16", codes, 16 - form.bits), -(1 << 15))
+    magnitude = lanes.apply("and", "i16", codes, (1 << form.bits - 1) - 1)
     value = _f32_of_f16(
-        lanes, lanes.apply("or", "i16", lanes.apply("shl", "i16", magnitude, 10 - kind.mantissa_bits), sign)
+        lanes, lanes.apply("or", "i16", lanes.apply("shl", "i16", magnitude, 10 - form.mantissa_bits), sign)
     )
-    value = lanes.apply("fmul", "float", value, 2.0 ** (15 - kind.bias))
-    if kind.beyond != "nan":
+    value = lanes.apply("fmul", "float", value, 2.0 ** (15 - form.bias))
+    if form.overflow != "nan":
         return value
     raw = lanes.cast("bitcast", value, "float", "i32")
     nan = lanes.apply("or", "i32", lanes.apply("and", "i32", raw, -(1 << 31)), _QUIET_NAN)
-    is_nan = lanes.apply("icmp eq", "i16", magnitude, kind.last)
+    is_nan = lanes.apply("icmp eq", "i16", magnitude, form.overflow_code)
     return lanes.cast("bitcast", lanes.choose(is_nan, "i32", nan, raw), "i32", "float")
 
 
@@ -291,53 +292,53 @@ def _f16_of_e5m2(lanes: Lanes, codes: str) -> str:
 
 def _encode(lanes: Lanes, value: str, name: str) -> str:
     """Append the conversion of f32 to codes of a small float type, rounded once to nearest, ties to even."""
-    kind = _SMALL_FLOATS[name]
-    if kind.bits == 16 and lanes.arithmetic.f16:
+    form = _SMALL_FLOATS[name]
+    if form.bits == 16 and lanes.arithmetic.f16:
         return lanes.cast("bitcast", lanes.cast("fptrunc", value, "float", "half"), "half", "i16")
     bits = lanes.cast("bitcast", value, "float", "i32")
     magnitude = lanes.apply("and", "i32", bits, (1 << 31) - 1)
     code = lanes.choose(
-        lanes.apply("icmp ult", "i32", magnitude, 128 - kind.bias << 23),
+        lanes.apply("icmp ult", "i32", magnitude, 128 - form.bias << 23),
         "i32",
-        _encode_subnormal(lanes, magnitude, kind),
-        _encode_normal(lanes, magnitude, kind),
+        _encode_subnormal(lanes, magnitude, form),
+        _encode_normal(lanes, magnitude, form),
     )
-    code = lanes.clamp("i32", code, kind.last)
-    sign = lanes.apply("and", "i32", lanes.apply("lshr", "i32", bits, 32 - kind.bits), 1 << kind.bits - 1)
+    code = lanes.clamp("i32", code, form.overflow_code)
+    sign = lanes.apply("and", "i32", lanes.apply("lshr", "i32", bits, 32 - form.bits), 1 << form.bits - 1)
     code = lanes.apply("or", "i32", code, sign)
-    if kind.beyond == "infinity":
+    if form.overflow == "infinity":
         is_nan = lanes.apply("icmp ugt", "i32", magnitude, 255 << 23)
-        code = lanes.choose(is_nan, "i32", _nan_code(lanes, bits, sign, kind), code)
+        code = lanes.choose(is_nan, "i32", _nan_code(lanes, bits, sign, form), code)
     return lanes.narrow(code, "i32", REGISTER_TYPES[name])
 
 
-def _nan_code(lanes: Lanes, bits: str, sign: str, kind: FloatFormat) -> str:
+def _nan_code(lanes: Lanes, bits: str, sign: str, form: FloatFormat) -> str:
     """Append the code of a NaN: quiet, with its sign and the high bits of its payload."""
-    top = lanes.apply("lshr", "i32", bits, 23 - kind.mantissa_bits)
-    payload = lanes.apply("and", "i32", top, (1 << kind.mantissa_bits - 1) - 1)
-    quiet = lanes.apply("or", "i32", payload, kind.last | 1 << kind.mantissa_bits - 1)
+    top = lanes.apply("lshr", "i32", bits, 23 - form.mantissa_bits)
+    payload = lanes.apply("and", "i32", top, (1 << form.mantissa_bits - 1) - 1)
+    quiet = lanes.apply("or", "i32", payload, form.overflow_code | 1 << form.mantissa_bits - 1)
     return lanes.apply("or", "i32", quiet, sign)
 
 
-def _encode_normal(lanes: Lanes, magnitude: str, kind: FloatFormat) -> str:
+def _encode_normal(lanes: Lanes, magnitude: str, form: FloatFormat) -> str:
     """Append the code of a normal number: an integer addition rounds to nearest even and carries into the exponent."""
-    dropped = 23 - kind.mantissa_bits
+    dropped = 23 - form.mantissa_bits
     odd = lanes.apply("and", "i32", lanes.apply("lshr", "i32", magnitude, dropped), 1)
-    bias = (1 << dropped - 1) - 1 - (127 - kind.bias << 23)
+    bias = (1 << dropped - 1) - 1 - (127 - form.bias << 23)
     return lanes.apply(
         "lshr", "i32", lanes.apply("add", "i32", lanes.apply("add", "i32", magnitude, bias), odd), dropped
     )
 
 
-def _encode_subnormal(lanes: Lanes, magnitude: str, kind: FloatFormat) -> str:
+def _encode_subnormal(lanes: Lanes, magnitude: str, form: FloatFormat) -> str:
     """Append the code of a subnormal number.
 
     The sum with the power of two whose last place is the quantum is rounded to a multiple of it; its low bits are the
     code.
     """
-    power = kind.quantum * 2.0**23
+    power = form.quantum * 2.0**23
     total = lanes.apply("fadd", "float", lanes.cast("bitcast", magnitude, "i32", "float"), power)
-    exponent = 127 + 23 + 1 - kind.bias - kind.mantissa_bits << 23
+    exponent = 127 + 23 + 1 - form.bias - form.mantissa_bits << 23
     return lanes.apply("sub", "i32", lanes.cast("bitcast", total, "float", "i32"), exponent)
 
 

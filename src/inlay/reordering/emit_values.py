@@ -199,7 +199,7 @@ def _to_float(lanes: Lanes, value: str, element: str, dst: str, rest: str) -> st
     """Append rounding to a narrower float type: scale to units of the last place, round, scale back."""
     word, mantissa, bias = _WORDS[element]
     form = FLOAT_FORMATS[dst]
-    digits, lowest = form.mantissa_bits, form.lowest
+    digits, lowest = form.mantissa_bits, form.lowest_exponent
     magnitude = lanes.call("fabs", element, value)
     code = lanes.cast("bitcast", magnitude, element, word)
     exponent = lanes.apply("lshr", word, code, mantissa)

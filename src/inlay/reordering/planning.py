@@ -65,8 +65,8 @@ class ReorderPlan:
     def grain(self) -> int:
         """Number of consecutive tiles for one thread.
 
-        A whole run of the innermost loop if runs are many, if a run fills the stage, or if elements share bytes; else
-        1.
+        A whole run of the innermost loop if runs are many, if the kernel writes through a staging buffer, or if
+        elements share bytes; else 1.
         """
         shares_bytes = bits_of(self.kernel.dst_type) < 8
         is_whole = (

@@ -302,11 +302,13 @@ def decode(codes: Codes, data_type: DataType, working: str) -> Numbers:
     is_negative = codes.astype(np.uint64) >> np.uint64(form.bits - 1) == 1
     fields = magnitudes >> form.mantissa_bits
     mantissas = magnitudes - (np.maximum(fields, 1) - 1 << form.mantissa_bits)
-    values = np.ldexp(mantissas.astype(np.float64), np.maximum(fields, 1) - 1 + form.lowest - form.mantissa_bits)
-    if form.beyond == "infinity":
-        values[magnitudes > form.greatest] = np.inf
+    values = np.ldexp(
+        mantissas.astype(np.float64), np.maximum(fields, 1) - 1 + form.lowest_exponent - form.mantissa_bits
+    )
+    if form.overflow == "infinity":
+        values[magnitudes > form.greatest_code] = np.inf
     signed = np.where(is_negative, -values, values).astype(number)
-    is_nan = magnitudes > form.greatest + (form.beyond == "infinity")
+    is_nan = magnitudes > form.greatest_code + (form.overflow == "infinity")
     return np.where(is_nan, _nans(is_negative, magnitudes, data_type, working), signed)
 
 
@@ -322,11 +324,11 @@ def _nans(is_negative: Any, magnitudes: Any, data_type: DataType, working: str) 
     """Return NaNs of the working type with the payloads of NaNs of a narrower type."""
     narrow, wide = FLOAT_FORMATS[data_type.name], FLOAT_FORMATS[working]
     payload = (magnitudes & (1 << narrow.mantissa_bits) - 1) << wide.mantissa_bits - narrow.mantissa_bits
-    if narrow.beyond == "nan":
+    if narrow.overflow == "nan":
         payload = np.zeros_like(magnitudes)
     if (data_type.name, working) != ("bf16", "f32"):
-        payload = payload | wide.quiet
-    bits = (payload | wide.exponent).astype(f"u{wide.bits // 8}")
+        payload = payload | wide.quiet_bit
+    bits = (payload | wide.exponent_mask).astype(f"u{wide.bits // 8}")
     bits |= is_negative.astype(bits.dtype) << bits.dtype.type(wide.bits - 1)
     nans: Numbers = bits.view(f"f{wide.bits // 8}")
     return nans
@@ -351,10 +353,12 @@ def encode(values: Numbers, data_type: DataType, fractions: Fractions = None) ->
         codes = np.where(mantissas == 0, 0, np.clip(exponents.astype(np.int64) - 1 + _E8M0_BIAS, 0, _E8M0_NAN))
         return np.where(is_finite, codes, _E8M0_NAN).astype(np.uint8)
     form = FLOAT_FORMATS[data_type.name]
-    lead = np.maximum(np.where(mantissas == 0, form.lowest, exponents.astype(np.int64) - 1), form.lowest)
+    lead = np.maximum(
+        np.where(mantissas == 0, form.lowest_exponent, exponents.astype(np.int64) - 1), form.lowest_exponent
+    )
     steps = np.ldexp(exact, form.mantissa_bits - lead)
-    magnitudes = (lead - form.lowest << form.mantissa_bits) + _round_steps(steps, fractions).astype(np.int64)
-    magnitudes = np.where(is_finite, np.minimum(magnitudes, form.last), form.last)
+    magnitudes = (lead - form.lowest_exponent << form.mantissa_bits) + _round_steps(steps, fractions).astype(np.int64)
+    magnitudes = np.where(is_finite, np.minimum(magnitudes, form.overflow_code), form.overflow_code)
     signs = np.signbit(values).astype(np.int64) << form.bits - 1
     codes = np.where(np.isnan(values), _nan_codes(values, data_type), magnitudes | signs)
     return codes.astype(f"u{data_type.itemsize}")
@@ -385,10 +389,10 @@ def _nan_codes(values: Numbers, data_type: DataType) -> npt.NDArray[np.int64]:
     form, wide = FLOAT_FORMATS[data_type.name], FLOAT_FORMATS[f"f{values.itemsize * 8}"]
     bits = values.view(f"u{values.itemsize}").astype(np.uint64)
     signs = (bits >> np.uint64(wide.bits - 1)).astype(np.int64) << form.bits - 1
-    if form.beyond != "infinity":
-        return signs | form.greatest + (form.beyond == "nan")
+    if form.overflow != "infinity":
+        return signs | form.greatest_code + (form.overflow == "nan")
     payload = (bits & np.uint64((1 << wide.mantissa_bits) - 1)) >> np.uint64(wide.mantissa_bits - form.mantissa_bits)
-    return signs | form.exponent | form.quiet | payload.astype(np.int64)
+    return signs | form.exponent_mask | form.quiet_bit | payload.astype(np.int64)
 
 
 def stochastic_fractions(count: int, seed: int) -> npt.NDArray[np.float64]:

@@ -209,7 +209,7 @@ def copied(src_type: str, dst_type: str, tag: str = "nChw8c") -> p.Primitive:
 SOFTMAX_BACKWARD = back("softmax", "nchw", "nChw16c", "reference")
 U8, BF16 = (MemoryDesc(DIMS, data_type, "nhwc") for data_type in ("u8", "bf16"))
 POINT = MemoryDesc((2, 13, 1, 1), "bf16")
-LRN_TEXT = "correct gradient of LRN across channels in channels last of this type or local_size"
+LRN_TEXT = "correct gradient of LRN across channels for this type or local_size in channels last"
 NO_GAPS, NO_BINARY = "of a view with gaps", "with a binary post-operation"
 
 IN_BOTH = [

@@ -51,7 +51,7 @@ releases unless its row names some: a crash of the process costs more than a slo
 
     LRN in training, local_size 1 or 2           reads past the end of channels-last memory and ends the process
     LRN across channels in training, channels    gradients are wrong for many numbers of channels
-      last, halves or local_size above 6
+      last, f16 or bf16 or local_size above 6
     batch normalization in training, of a view   the workspace of a fused relu has one byte for each element, but is
       with gaps                                  written at the offsets of the elements, past its end
     pooling and PReLU in training, of a view     the kernel for arbitrary formats writes past its scratchpad, or writes
@@ -395,12 +395,12 @@ def find_defect(version: tuple[int, int, int], operation: Operation, isa: int = 
 
 
 def _find_defects(version: tuple[int, int, int], operation: Operation) -> Iterator[str]:
-    """Iterate over the defects of this release for operations other than reorders."""
+    """Yield what this release lacks for an operation other than a reorder, as the ends of `oneDNN has no ...`."""
     trains = operation.prop_kind != "forward_inference"
     if operation.kind == "lrn" and trains and operation.parameters.get("local_size") in (1, 2):
         yield f"safe gradient of LRN with a local_size of {operation.parameters['local_size']}"
     if operation.kind == "lrn" and trains and _is_inexact_lrn(operation):
-        yield "correct gradient of LRN across channels in channels last of this type or local_size"
+        yield "correct gradient of LRN across channels for this type or local_size in channels last"
     if operation.kind == "prelu" and any(0 in desc.dims for desc in operation.descs.values()):
         yield "safe PReLU of tensors without elements"
     if operation.kind == "prelu" and version < _FIXED and _multiplies_padded_elements(operation):
@@ -428,7 +428,7 @@ def _find_defects(version: tuple[int, int, int], operation: Operation) -> Iterat
 
 
 def _is_inexact_lrn(operation: Operation) -> bool:
-    """Return whether LRN sums over channels that are innermost in memory, of halves or of more than 6 channels."""
+    """Return whether LRN sums over channels that are innermost in memory, of f16 or bf16 or of more than 6 channels."""
     parameters, src = operation.parameters, operation.descs.get("src", MemoryDesc())
     if parameters.get("algorithm") != "across_channels" or src.ndims < 3 or _is_row_major(src):
         return False

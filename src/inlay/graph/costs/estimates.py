@@ -24,7 +24,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 CLIFF = 10.0
 """Ratio of run time to roofline above which a kernel counts as a cliff."""
 NOISE = 0.05
-"""Milliseconds that a kernel may exceed that ratio by: the cost of a call and of waking threads."""
+"""Milliseconds that are allowed beyond `CLIFF` times the roofline: the cost of a call and of waking threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Costs(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the tier: `analytic`, `probed` or `measured`."""
+        """Name of the source: `analytic`, `probed` or `measured`."""
 
     @property
     def isa(self) -> str:
@@ -80,7 +80,7 @@ class Costs(Protocol):
     def prepare(self, operations: Iterable[Operation], reorders: Iterable[tuple[MemoryDesc, MemoryDesc]] = ()) -> None:
         """Announce the operations and reorders that will be requested.
 
-        A tier that measures times them now, several in turn, and reports progress.
+        A source that measures does so now, in rounds of several kernels, and reports progress.
         """
 
     def kernel(self, operation: Operation) -> KernelEstimate | None:
@@ -103,12 +103,12 @@ class CostSources:
     measured: int = 0
     """Number of kernels and reorders that this process measured."""
     remembered: int = 0
-    """Number of those that were measured earlier and read from the cache directory."""
+    """Number of kernels and reorders that were measured earlier and read from the cache directory."""
     scaled: int = 0
-    """Number of those whose time is that of the model, times the model's median error for measured kernels of their
-    kind."""
+    """Number of kernels and reorders whose time is that of the model, times the
+    median ratio of measured to modelled times of their kind."""
     modelled: int = 0
-    """Number of those whose time is that of the model."""
+    """Number of kernels and reorders whose time is that of the model."""
     is_out_of_time: bool = False
     """Whether the time limit for measuring was reached."""
     unsaved: str = ""

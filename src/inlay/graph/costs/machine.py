@@ -115,7 +115,7 @@ _GATES = {"lstm": 4, "gru": 3, "lbr_gru": 3, "augru": 3, "lbr_augru": 3, "vanill
 
 
 def _flops(operation: Operation) -> int:
-    """Return the number of arithmetic operations, post-operations included."""
+    """Return the number of arithmetic operations, with post-operations for the kinds that support all of them."""
     kind, descs = operation.kind, operation.descs
     extra = sum(_post_op_flops(post_op) for post_op in operation.attributes.post_ops)
     if kind in WEIGHTED:

@@ -128,7 +128,7 @@ def _convolution(inputs: NodeInputs) -> str:
     """Check the dims of weights and bias of a convolution or its transpose against its input and attributes."""
     src, weights, groups = inputs.dims(0), inputs.dims(1), int(inputs.attribute("group", 1))
     if src is None or weights is None or len(weights) != len(src) or len(weights) < 3:
-        return "both need a batch, channels and the same axes of space"
+        return "input and weights need two axes and then the same number of spatial axes, one or more"
     is_forward = inputs.node.operator in ("Conv", "ConvInteger", "QLinearConv")
     axis, factor = (1, groups) if is_forward else (0, 1)
     if groups < 1 or weights[axis] * factor != src[1] or weights[0] % groups:
@@ -137,7 +137,7 @@ def _convolution(inputs: NodeInputs) -> str:
     if wrong:
         return wrong
     result = inputs.results[0] if inputs.results else None
-    if result is not None and len(result.dims) != len(src):  # ONNX's inference ends early there
+    if result is not None and len(result.dims) != len(src):  # ONNX infers no spatial dims then
         return f"output_shape {tuple(inputs.attribute('output_shape') or ())} is smaller than the image, {src[2:]}"
     kernel = inputs.attribute("kernel_shape")
     if kernel and tuple(kernel) != weights[2:]:
@@ -226,7 +226,7 @@ def _grouped_normalization(inputs: NodeInputs) -> str:
     """Check the groups, and the lengths of scale and shift, of a group or instance normalization."""
     src = inputs.dims(0) or ()
     if len(src) < 2:
-        return "the first needs a batch and channels"
+        return "its first input needs a batch and channels"
     channels, is_grouped = src[1], inputs.node.operator == "GroupNormalization"
     groups = int(inputs.attribute("num_groups", 0)) if is_grouped else channels
     if groups < 1 or channels % groups:
@@ -274,7 +274,7 @@ def _gather_tuples(inputs: NodeInputs) -> str:
     if indices is None or not indices.ndim or not indices.size:
         return ""
     if batch + indices.shape[-1] > len(src):
-        return f"indices of {indices.shape[-1]} axes after {batch} do not fit data of {len(src)}"
+        return f"tuples of {indices.shape[-1]} indices after {batch} batch axes do not fit data of {len(src)} axes"
     faults = (_range_fault(indices[..., k], src[batch + k], batch + k) for k in range(indices.shape[-1]))
     return next(filter(None, faults), "")
 

@@ -354,12 +354,14 @@ def _mean_axis(rewriter: NetworkRewriter, name: str, x: str) -> int | None:
     if node is None or node.inputs[0] != x or not node.attributes.get("keepdims", 1):
         return None
     ndims = len(rewriter.dims(x))
+    if not ndims:
+        return None
     stored = rewriter.constants.get(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] else None
     axes = stored.reshape(-1).tolist() if stored is not None else node.attributes.get("axes", ())
     if node.attributes.get("noop_with_empty_axes", 0) and not axes:
         return None
     last = sorted(axis % ndims for axis in axes) if axes else list(range(ndims))
-    return last[0] if last == list(range(last[0], ndims)) and ndims else None
+    return last[0] if last == list(range(last[0], ndims)) else None
 
 
 def _fold_into_layer_normalization(rewriter: NetworkRewriter, node: Node) -> Node | None:

@@ -106,7 +106,7 @@ class _DomainPropagation:
                 self.add(name, preferred.get(argument, NO_FORMAT))
 
     def add_tag(self, name: str, tensor: Tensor, tag: str | None) -> None:
-        """Add the format with this tag to the domain of a tensor that has such a descriptor."""
+        """Add the format with this tag to the domain of a tensor, unless no descriptor has its type or dims."""
         data_type = self.formats.type_of(tensor.dtype)
         if tag is None or data_type is None or 0 in tensor.dims:
             return

@@ -214,6 +214,7 @@ def _bind_operation(
 ) -> Call | None:
     """Bind a step to memory and return its call; None where it writes no element."""
     used = {**step.reads, **step.writes}
+    # OLD_DST has the memory of dst.
     memories = {argument: workspace.memory(name) for argument, name in used.items() if argument != OLD_DST}
     if expectation.is_empty:
         return None

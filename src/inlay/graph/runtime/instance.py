@@ -163,7 +163,7 @@ class CompiledProgram:
     engine: Engine
     """The engine that computes the steps."""
     guards: RunGuards = NO_GUARDS
-    """The buffers that a run checks for special values."""
+    """The buffers that a run checks for NaN, infinities and very large numbers."""
 
     @property
     def scratch(self) -> int:
@@ -219,7 +219,7 @@ class Instance:
     def _fill(self) -> None:
         """Bind every step; successive steps that the engine can batch become one call."""
         guards = self.compiled.guards
-        waiting: list[_BatchEntry] = []
+        pending: list[_BatchEntry] = []
         self._calls += [partial(self._guard, name) for name in guards.inputs]
         for prepared in self.compiled.prepared:
             call, name = prepared.bind(self), prepared.step.name
@@ -227,16 +227,16 @@ class Instance:
                 continue
             self._step_calls[name] = call
             if prepared.is_joined:
-                waiting.append(_BatchEntry(name, call, call))
+                pending.append(_BatchEntry(name, call, call))
             else:
-                self._add_batch(waiting)
+                self._add_batch(pending)
                 self._replace_call[name] = partial(self._calls.__setitem__, len(self._calls))
                 self._calls.append(call)
             for buffer in (guards.after or {}).get(name, ()):
-                self._add_guard(buffer, waiting)
-        self._add_batch(waiting)
+                self._add_guard(buffer, pending)
+        self._add_batch(pending)
 
-    def _add_guard(self, name: str, waiting: list[_BatchEntry]) -> None:
+    def _add_guard(self, name: str, pending: list[_BatchEntry]) -> None:
         """Add the check of a buffer: to the batch if the engine can execute it there, else as a call of its own.
 
         A call from Python between two calls that use the engine's threads slows down the second one.
@@ -244,9 +244,9 @@ class Instance:
         is_masked, alone = name in self.compiled.guards.masked, partial(self._guard, name)
         check = None if is_masked else batched_guard(self.compiled.engine, self._data(name))
         if check is not None:
-            waiting.append(_BatchEntry("", check, alone))
+            pending.append(_BatchEntry("", check, alone))
         else:
-            self._add_batch(waiting)
+            self._add_batch(pending)
             self._calls.append(alone)
 
     def _guard(self, name: str) -> None:
@@ -258,19 +258,19 @@ class Instance:
         location = self.compiled.memory_plan.locations[name]
         return self._allocations[location.allocation][location.offset : location.end]
 
-    def _add_batch(self, waiting: list[_BatchEntry]) -> None:
-        """Append the waiting entries as batches of the engine, and empty the list."""
-        if not any(one.step for one in waiting):
-            self._calls += [check.alone for check in waiting]
-            waiting.clear()
+    def _add_batch(self, pending: list[_BatchEntry]) -> None:
+        """Append the pending entries as batches of the engine, and empty the list."""
+        if not any(one.step for one in pending):
+            self._calls += [check.alone for check in pending]
+            pending.clear()
             return
-        steps = iter(one.step for one in waiting)
-        for batch in self.compiled.engine.batch([one.call for one in waiting]):
+        steps = iter(one.step for one in pending)
+        for batch in self.compiled.engine.batch([one.call for one in pending]):
             self._calls.append(batch.submit)
             for i in range(len(batch)):
                 if step := next(steps):
                     self._replace_call[step] = partial(batch.put, i)
-        waiting.clear()
+        pending.clear()
         if self._waits:
             self._calls.append(self._wait)
 

@@ -1,9 +1,8 @@
-"""The data flow of a plan, and the texts for it: its steps, inputs and outputs, and what costs nothing.
+"""The data flow of a plan as marks and wires, with their texts.
 
-A step reads a buffer that a step before it wrote; or one that is only another description of bytes that were written
-before, by way of a view or of a concatenation without a copy: these are marks of their own, so that the picture shows
-the network and not only the calls. Marks stand in an order in which each comes after those that lead to it. Their
-titles are short enough for a box; all there is to say is for who points at them.
+A `Mark` is a box of the picture, a `Wire` an edge between two boxes. Inputs, outputs and steps are marks. A view, or a
+concatenation without a copy, is no step but has a mark too, so that the picture shows the whole network. Marks are in
+topological order. A title fits in its box; the tooltip (`about`) has the details.
 
 >>> dims_text((1, 64, 56, 56))
 '1x64x56x56'
@@ -29,12 +28,12 @@ ROW_MAJOR = "plain"
 
 
 def dims_text(dims: Dims) -> str:
-    """Dims as people write them; a single number has none."""
+    """Return dims as text; a scalar has none."""
     return "x".join(map(str, dims)) or "scalar"
 
 
 def format_name(desc: MemoryDesc | None) -> str:
-    """The format as a tag, whether or not the tensor lies among others, as a part of a concatenation does."""
+    """Return the format as a tag, also for a part of a concatenation, whose strides are those of the whole."""
     if desc is None or desc.ndims == 0:
         return ROW_MAJOR
     tag = desc.tag or _tag_of_part(desc)
@@ -232,7 +231,7 @@ class _Tracing:
             yield Wire(source, tuple(targets), form, about_buffer(self.plan, name))
 
     def _origin(self, name: str) -> int:
-        """The mark that made a buffer; a new one where it is another description of bytes made before."""
+        """Return the mark that makes a buffer; a new one if the buffer is a view of bytes that are written already."""
         if name in self.made:
             return self.made[name]
         buffer = self.plan.program.buffers[name]
@@ -248,7 +247,7 @@ class _Tracing:
         return self.made[name]
 
     def _chain(self, op: Op) -> list[Op]:
-        """A view with those before it that nobody else reads; a concatenation alone."""
+        """Return `op`, preceded by the views that only lead to it; a concatenation is returned by itself."""
         ops = [op]
         while ops[0].kind == "view" and self._readers[source := ops[0].reads["src"]] == 1:
             before = self._makers.get(source)
@@ -257,15 +256,15 @@ class _Tracing:
             ops.insert(0, before)
         return ops
 
-    def _sources(self, op: Op, home: str) -> Iterator[str]:
-        """The buffers that a view or concatenation is made of, those in these bytes first."""
+    def _sources(self, op: Op, base: str) -> Iterator[str]:
+        """Yield one buffer for each input of a view or concatenation, preferably one that is stored in `base`."""
         for tensor in op.reads.values():
             found = self._of_tensor.get(tensor, [])
-            inside = [buffer for buffer in found if buffer.base == home]
+            inside = [buffer for buffer in found if buffer.base == base]
             if inside or found:
                 yield next((b.name for b in inside if b.name in self.made), (inside or found)[0].name)
             elif tensor in self._makers:
-                yield from self._sources(self._makers[tensor], home)
+                yield from self._sources(self._makers[tensor], base)
 
 
 def _view_title(ops: Sequence[Op]) -> str:
