@@ -161,6 +161,10 @@ APART = {
         "m = ReduceMean <axes = [1]> (x) d = Sub(x, m) s = Mul(d, d) v = ReduceMean <axes = [1]> (s)"
         "e = Add(v, eps) root = Sqrt(e) y = Div(d, root)"
     ),
+    "the deviation of a scalar": layers(
+        "m = ReduceMean(x) d = Sub(x, m) s = Mul(d, d) v = ReduceMean(s) e = Add(v, eps) root = Sqrt(e) y = Div(d, root)",
+        dims="",
+    ),
     "a mask that is asked for": layers("t, m = Dropout(x) y = Relu(t)", 9, "2, 3", "float y, float m"),
     "an identity of an input": layers("y = Identity(x)"),
     "statistics of the batch": layers(
