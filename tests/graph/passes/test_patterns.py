@@ -17,6 +17,7 @@ from inlay.graph.passes import PATTERNS, simplify_network
 from tests.support.network_cases import networks
 from tests.support.network_runs import rounding_errors, run_in_float64, run_model, run_network
 from tests.support.networks import Model
+from tests.support.written_models import written_model
 
 ROUNDINGS = 16
 """Allowed error, as a multiple of the error of random roundings."""
@@ -161,9 +162,10 @@ APART = {
         "m = ReduceMean <axes = [1]> (x) d = Sub(x, m) s = Mul(d, d) v = ReduceMean <axes = [1]> (s)"
         "e = Add(v, eps) root = Sqrt(e) y = Div(d, root)"
     ),
-    "the deviation of a scalar": layers(
+    "the deviation of a scalar": written_model(
         "m = ReduceMean(x) d = Sub(x, m) s = Mul(d, d) v = ReduceMean(s) e = Add(v, eps) root = Sqrt(e) y = Div(d, root)",
-        dims="",
+        (),
+        eps=np.float32(1e-5),
     ),
     "a mask that is asked for": layers("t, m = Dropout(x) y = Relu(t)", 9, "2, 3", "float y, float m"),
     "an identity of an input": layers("y = Identity(x)"),
