@@ -15,17 +15,16 @@ from benchmarks.peers import in_passes
 from benchmarks.record import Machine, Record, Setup, rows_of, this_machine
 from benchmarks.report import absence_lines
 from benchmarks.rounds import Result, Rounds, agreeing, measure_case
-from inlay.bench.contenders import DIFFERS, agreeing_calls, first_difference, flat_copies, inlay_call, numpy
+from inlay.bench.contenders import DIFFERS, agreeing_calls, first_difference, flat_copies, numpy
 from inlay.bench.measurement import Measurement
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InlayError, Unimplemented
-from inlay.measure.statistics import Spread
+from inlay.errors import Unimplemented
 from inlay.memory import Memory
-from inlay.reordering import compile_reorder
 from inlay.reordering.attributes import PLAIN
 from tests.support.benchmark_sources import empty, filled, require_peer
 from tests.support.paths import ROOT
+from tests.support.refusals import raises_exactly
 
 MODULES = ("aims", "cases", "drawn", "record", "rounds")
 PROCESSORS = this_machine().processors
@@ -76,19 +75,6 @@ def test_examples_of_the_benchmark_run(module: str) -> None:
     assert outcome.attempted > 0
 
 
-def example_result(**seconds: list[float]) -> Result:
-    case = Case(Pair("ab", "ba", "f32", "f32"), Size("L2", 1 << 19), (256, 256))
-    copies = {"slow": [4.0, 4.0, 4.0], "fast": [1.0, 2.0, 1.0]}
-    return Result(case, Measurement(seconds, copies, {"oneDNN": "cannot"}))
-
-
-def test_percent_of_copy_is_against_the_fastest_copy_round_by_round() -> None:
-    result = example_result(Inlay=[2.0, 4.0, 4.0], NumPy=[8.0, 8.0, 12.0]).measured
-    assert result.best_copy == "fast"
-    assert result.percent_of_copy("Inlay") == Spread(50.0, 37.5, 50.0)
-    assert result.times_faster_than("NumPy") == Spread(3.0, 2.5, 3.5)
-
-
 def test_compulsory_bytes_are_the_elements_read_and_all_that_is_written() -> None:
     size, dims = Size("L2", 1 << 19), (2, 17, 5, 4)
     packing = Case(Pair("nchw", "nChw16c", "bf16", "bf16"), size, dims)
@@ -123,10 +109,8 @@ def test_the_benchmark_has_the_promised_pairs_and_sixty_more_in_every_size() -> 
 
 def test_only_promised_cases_beyond_the_caches_aim_at_a_percentage() -> None:
     cases = all_cases(this_machine().sizes)
-    aims = {(case.pair.table == PROMISED and not case.size.warm): set[float | None]() for case in cases}
-    for case in cases:
-        aims[case.pair.table == PROMISED and not case.size.warm].add(case.aim)
-    assert aims == {True: {80, 85}, False: {None}}
+    aims = {(case.pair.table == PROMISED and not case.size.warm, case.aim) for case in cases}
+    assert aims == {(True, 80), (True, 85), (False, None)}
 
 
 @pytest.mark.parametrize("data_type", ["f32", "bf16", "f16", "f8_e5m2", "u8", "s8", "s32"])
@@ -179,9 +163,8 @@ def test_every_peer_moves_every_byte_where_the_descriptors_say(name: str) -> Non
 )
 def test_whoever_converts_otherwise_is_not_compared(name: str, src_type: str, dst_type: str, reason: str) -> None:
     src, dst = MemoryDesc((4, 6), src_type, "ab"), MemoryDesc((4, 6), dst_type, "ba")
-    with pytest.raises(Unimplemented) as refused:
+    with raises_exactly(Unimplemented, reason):
         require_peer(name).prepare(filled(src), empty(dst), PLAIN, {})
-    assert str(refused.value) == reason
 
 
 def test_every_case_of_the_benchmark_leaves_the_same_bytes_with_everybody_who_is_quick_to_load() -> None:
@@ -216,24 +199,15 @@ def test_every_peer_has_a_flat_copy() -> None:
         assert dst[4999] == 0, name
 
 
-def test_a_peer_is_not_timed_when_its_bytes_differ_or_it_refuses() -> None:
+def test_an_error_of_inlay_is_raised_and_not_named_as_an_absence() -> None:
+    """Of the other peers: `tests.bench`."""
     src, dst = MemoryDesc((4, 6), "f32", "ab"), MemoryDesc((4, 6), "f32", "ba")
-    of, to = filled(src), empty(dst)
 
     def refuse() -> Callable[[], object]:
         raise Unimplemented("unimplemented")
 
-    prepare: dict[str, Callable[[], Callable[[], object]]] = {
-        "Inlay": lambda: inlay_call(compile_reorder(src, dst), of, to),
-        "idle": lambda: lambda: None,
-        "NumPy": lambda: numpy(of, to),
-        "unable": refuse,
-    }
-    calls, absent = agreeing_calls(prepare, src, to)
-    assert list(calls) == ["Inlay", "NumPy"]
-    assert absent == {"idle": f"{DIFFERS} from byte 0 on", "unable": "unimplemented"}
-    with pytest.raises(InlayError, match=r"^unimplemented$"):
-        agreeing_calls({"Inlay": refuse}, src, to)
+    with raises_exactly(Unimplemented, "unimplemented"):
+        agreeing_calls({"Inlay": refuse}, src, empty(dst))
 
 
 @pytest.mark.parametrize(
@@ -265,10 +239,10 @@ def test_a_measured_case_has_a_time_per_round_for_everybody_and_every_copy() -> 
 
 
 def test_whoever_is_left_out_is_named_with_the_reason() -> None:
-    other = Case(Pair("ab", "ba", "u8", "u8"), Size("L2", 1 << 19), (512, 512))
     measured = Measurement({"Inlay": [1.0]}, {"a": [1.0]}, {"oneDNN": "cannot"})
+    cases = [Case(Pair("ab", "ba", t, t), Size("L2", 1 << 19), (512, 512)) for t in ("f32", "u8")]
     setup = Setup(this_machine(), QUICK, {}, {"torch": "pip install torch"})
-    assert absence_lines(rows_of([example_result(Inlay=[1.0]), Result(other, measured)]), Record(setup)) == [
+    assert absence_lines(rows_of([Result(case, measured) for case in cases]), Record(setup)) == [
         "missing: torch (pip install torch)",
         "left out: oneDNN in ab -> ba f32, ab -> ba u8: cannot",
     ]
