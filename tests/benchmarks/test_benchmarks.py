@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from benchmarks.buffers import HUGE_PAGE, Bytes, ThreadedMemcpy, fill_with_values, huge_buffer
+from benchmarks.buffers import HUGE_PAGE, ThreadedMemcpy, fill_with_values, huge_buffer
 from benchmarks.cases import PROMISED, TABLES, Case, Pair, Size, all_cases, cases_of, matching
 from benchmarks.peers import in_passes
 from benchmarks.record import Machine, Record, Setup, rows_of, this_machine
@@ -22,6 +22,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import Unimplemented
 from inlay.memory import Memory
 from inlay.reordering.attributes import PLAIN
+from inlay.reordering.reference import reference_reorder
 from tests.support.benchmark_sources import empty, filled, require_peer
 from tests.support.paths import ROOT
 from tests.support.refusals import raises_exactly
@@ -50,22 +51,6 @@ CONVERSIONS = [
     for types in (("f32", "bf16"), ("f16", "f32"), ("s8", "bf16"))
 ]
 TO_INTEGERS = [("nchw", "nhwc", (2, 5, 3, 7), *types) for types in (("f32", "s8"), ("bf16", "u8"), ("s32", "s8"))]
-
-
-def by_coordinates(values: Bytes, src: MemoryDesc, dst: MemoryDesc) -> Bytes:
-    """What a reorder must write, by asking both descriptors for the offset of every coordinate.
-
-    Types are converted by ml_dtypes and NumPy: to floats rounded to nearest, to integers rounded and saturated.
-    """
-    assert src.data_type is not None
-    assert dst.data_type is not None
-    coordinates = np.indices(src.dims).reshape(src.ndims, -1).T
-    read = values.view(src.data_type.dtype)[src.offset(coordinates)]
-    if src.data_type != dst.data_type and dst.data_type.kind != "float":
-        read = np.rint(read.astype(np.float64)).clip(dst.data_type.lowest, dst.data_type.highest)
-    result = np.zeros(dst.size // dst.data_type.itemsize, dst.data_type.dtype)
-    result[dst.offset(coordinates)] = read.astype(dst.data_type.dtype)
-    return result.view(np.uint8)
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -146,11 +131,11 @@ def test_every_peer_moves_every_byte_where_the_descriptors_say(name: str) -> Non
     integers = TO_INTEGERS if name not in ("NumPy", "torch") else []
     for src_tag, dst_tag, dims, src_type, dst_type in CASES + CONVERSIONS + integers:
         src, dst = MemoryDesc(dims, src_type, src_tag), MemoryDesc(dims, dst_type, dst_tag)
-        of, to = filled(src), empty(dst)
+        of, to, expected = filled(src), empty(dst), empty(dst)
         to.buffer.fill(0xA5)
         peer.prepare(of, to, PLAIN, {})()
-        expected = by_coordinates(of.buffer, src, dst)
-        assert np.array_equal(to.buffer, expected), (src_tag, dst_tag, dims, src_type, dst_type)
+        reference_reorder(src, of.buffer, dst, expected.buffer, PLAIN, {})
+        assert np.array_equal(to.buffer, expected.buffer), (src_tag, dst_tag, dims, src_type, dst_type)
 
 
 @pytest.mark.parametrize("name", ["NumPy", pytest.param("torch", marks=[pytest.mark.heavy, pytest.mark.parity])])
@@ -222,10 +207,9 @@ def test_an_error_of_inlay_is_raised_and_not_named_as_an_absence() -> None:
 )
 def test_only_f8_may_be_one_step_away(dst_type: str, found_bytes: list[int], first: int | None) -> None:
     src, dst = MemoryDesc((4,), "f32", "a"), MemoryDesc((4,), dst_type, "a")
-    expected = np.array([0x11, 0x80, 0x00, 0x7B], np.uint8)
-    assert first_difference(np.array(found_bytes, np.uint8), expected, src, dst) == first
-    moved = first_difference(np.array(found_bytes, np.uint8), expected, dst, dst)
-    assert moved == next((i for i, (a, b) in enumerate(zip(found_bytes, expected, strict=True)) if a != b), None)
+    found, expected = (np.array(values, np.uint8) for values in (found_bytes, [0x11, 0x80, 0x00, 0x7B]))
+    assert first_difference(found, expected, src, dst) == first
+    assert first_difference(found, expected, dst, dst) == next(iter(np.flatnonzero(found != expected)), None)
 
 
 def test_a_measured_case_has_a_time_per_round_for_everybody_and_every_copy() -> None:

@@ -57,7 +57,7 @@ def like(case: Case, **changed: Any) -> Case:
 
 
 def row(case: Case = CASE, **seconds: float) -> Row:
-    return rows_of([result(case, **seconds)])[0]
+    return rows_of([result(case, 0, None, **seconds)])[0]
 
 
 def inlay_times(record: Record) -> list[tuple[str, int, float]]:
