@@ -153,7 +153,7 @@ def test_who_leaves_other_bytes_or_refuses_does_not_take_part(monkeypatch: pytes
     def without(src: Memory, dst: Memory) -> Any:
         raise Unimplemented("has no such reorder")
 
-    peers = {"wrong": wrong, "idle": lambda src, dst: lambda: None, "without": without, "NumPy": contenders.numpy}
+    peers = {"idle": lambda src, dst: lambda: None, "wrong": wrong, "without": without, "NumPy": contenders.numpy}
     monkeypatch.setattr(contenders, "CONTENDERS", peers)
     found = bench(SRC, DST, rounds=1)
     assert names(found) == ["copy", "Inlay", "NumPy"]
