@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -37,6 +36,7 @@ from inlay.measure.statistics import Spread
 from inlay.render.bars import SCALE, draw_bars
 from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
 from tests.support.paths import ROOT
+from tests.support.refusals import raises_exactly
 
 L2, BEYOND = Size("L2", 1 << 19), Size("beyond", 1 << 27, warm=False)
 CASE = Case(Pair("ab", "ba", "f32", "f32", "", "promised", 80), BEYOND, (4096, 4096))
@@ -57,8 +57,12 @@ def like(case: Case, **changed: Any) -> Case:
 
 
 def row(case: Case = CASE, **seconds: float) -> Row:
-    measured = Measurement({name: [t, t, t] for name, t in seconds.items()}, {"memcpy": [1.0, 1.0, 1.0]})
-    return rows_of([Result(case, measured)])[0]
+    return rows_of([result(case, 0, None, **seconds)])[0]
+
+
+def inlay_times(record: Record) -> list[tuple[str, int, float]]:
+    """The label, the run and the first time of Inlay, of each result."""
+    return [(r.case.label, r.run, r.measured.seconds["Inlay"][0]) for r in record.results]
 
 
 def test_of_three_runs_a_figure_is_the_middle_one_between_the_lowest_and_the_highest() -> None:
@@ -189,14 +193,16 @@ def test_a_file_of_reasons_that_says_nothing_is_refused(tmp_path: Path, text: st
 
 def test_json_holds_every_time_and_the_figures_formed_from_them() -> None:
     seconds = {"Inlay": [2.0, 4.0, 4.0], "NumPy": [8.0, 8.0, 12.0]}
-    measured = Result(CASE, Measurement(seconds, {"a": [1.0, 2.0, 1.0]}, {"b": "no"}))
+    copies = {"slow": [4.0, 4.0, 4.0], "a": [1.0, 2.0, 1.0]}
+    measured = Result(CASE, Measurement(seconds, copies, {"b": "no"}))
     figures = [Figure("import inlay", Spread(0.2, 0.1, 0.3), 0.15)]
     read = json.loads(json.dumps(as_json(Record(SETUP, None, [measured], figures))))
     measurements = read["results"][0]["measured"]
     assert measurements["NumPy"]["seconds"] == [8.0, 8.0, 12.0]
     assert measurements["Inlay"]["percent_of_copy"] == {"median": 50.0, "low": 37.5, "high": 50.0}
     assert measurements["NumPy"]["inlay_is_times_as_fast"] == {"median": 3.0, "low": 2.5, "high": 3.5}
-    assert (read["results"][0]["copies"], read["results"][0]["absent"]) == ({"a": [1.0, 2.0, 1.0]}, {"b": "no"})
+    assert (measured.measured.best_copy, read["results"][0]["copies"]) == ("a", copies)
+    assert read["results"][0]["absent"] == {"b": "no"}
     assert read["startup"][0]["is_met"] is False
     assert read["missing"] == {"torch": "pip install torch"}
     assert read["is_complete"] is False
@@ -210,12 +216,8 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     first.add(result(FAMILY, Inlay=1.0))
     again = open_record(path, SETUP)
     assert (again.results, again.startup, again.setup) == (first.results, first.startup, first.setup)
-    assert [again.result(case, run) is not None for case in (CASE, FAMILY) for run in (0, 1)] == [
-        False,
-        True,
-        True,
-        False,
-    ]
+    found = [(case, run) for case in (CASE, FAMILY) for run in (0, 1) if again.result(case, run)]
+    assert found == [(CASE, 1), (FAMILY, 0)]
     assert again.result(replace(CASE, dims=(4096, 2048)), 1) is None
     assert list(path.parent.iterdir()) == [path]
 
@@ -234,11 +236,7 @@ def test_a_disturbed_case_is_known_and_replaced_in_its_place() -> None:
     assert [r.is_loud for r in record.results] == [True, False]
     record.add(result(CASE, share=0.0, Inlay=3.0))
     record.add(result(CASE, run=1, share=None, Inlay=4.0))
-    assert [(r.case.label, r.run, r.measured.seconds["Inlay"][0]) for r in record.results] == [
-        (CASE.label, 0, 3.0),
-        (FAMILY.label, 0, 2.0),
-        (CASE.label, 1, 4.0),
-    ]
+    assert inlay_times(record) == [(CASE.label, 0, 3.0), (FAMILY.label, 0, 2.0), (CASE.label, 1, 4.0)]
     assert not any(r.is_loud for r in record.results)
 
 
@@ -288,7 +286,7 @@ def test_a_run_does_not_go_on_with_one_of_another_setup(tmp_path: Path, what: st
         f"{path} holds an unfinished run of other {what}: {getattr(SETUP, what)}, not {getattr(other, what)}; "
         "name another file or delete it"
     )
-    with pytest.raises(Unreadable, match=f"^{re.escape(words)}$"):
+    with raises_exactly(Unreadable, words):
         open_record(path, other)
 
 
@@ -305,15 +303,13 @@ def test_merged_files_are_runs_numbered_one_after_another() -> None:
     one = Record(SETUP, None, [result(run=0, Inlay=1.0), result(run=2, Inlay=2.0)], [], True)
     two = Record(SETUP, None, [result(run=0, Inlay=3.0)], figures, True)
     whole = merge_records([one, two])
-    assert [(r.run, r.measured.seconds["Inlay"][0]) for r in whole.results] == [(0, 1.0), (1, 2.0), (2, 3.0)]
+    assert inlay_times(whole) == [(CASE.label, 0, 1.0), (CASE.label, 1, 2.0), (CASE.label, 2, 3.0)]
     assert (whole.startup, whole.is_complete) == (figures, True)
 
 
 def test_files_of_two_machines_are_not_merged() -> None:
     elsewhere = Record(replace(SETUP, machine=replace(MACHINE, lines=("another",))), Path("b.json"))
-    with pytest.raises(
-        Unreadable, match=r"^b\.json comes from another machine than a\.json: another, not a processor$"
-    ):
+    with raises_exactly(Unreadable, "b.json comes from another machine than a.json: another, not a processor"):
         merge_records([Record(SETUP, Path("a.json")), elsewhere])
 
 
@@ -366,12 +362,10 @@ def test_the_picture_has_a_bar_per_case_as_long_as_its_percentage_and_a_line_at_
 
 
 def test_what_is_beyond_the_scale_of_the_picture_stands_at_its_edge() -> None:
-    widths = []
-    for percent in (SCALE, 4 * SCALE):
-        svg = ElementTree.fromstring(draw_bars([bar_of(row(FAMILY, Inlay=100 / percent))], []))
-        bars = [r for r in svg.iter("{http://www.w3.org/2000/svg}rect") if r.get("class") == "free"]
-        widths.append(bars[-1].get("width"))
-    assert widths[0] == widths[1]
+    drawn = draw_bars([bar_of(row(FAMILY, Inlay=100 / percent)) for percent in (SCALE, 4 * SCALE)], [])
+    rects = ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}rect")
+    widths = [rect.get("width") for rect in rects if rect.get("class") == "free"]
+    assert len(set(widths[-2:])) == 1
 
 
 def benchmark(*arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -3,6 +3,7 @@
 import importlib
 import pkgutil
 import re
+from contextlib import suppress
 
 import pytest
 
@@ -17,17 +18,9 @@ WITHIN = ("inlay", "inlay.graph", "inlay.reordering")
 
 def found(name: str) -> bool:
     """Return True if a dotted name is that of a module, a class or a function."""
-    head, _, rest = name.partition(".")
     for package in WITHIN:
-        at: object = importlib.import_module(package)
-        modules = {module.name for module in pkgutil.iter_modules(importlib.import_module(package).__path__)}
-        if head not in modules:
-            continue
-        for word in name.split("."):
-            path = f"{getattr(at, '__name__', '')}.{word}"
-            is_module = hasattr(at, "__path__") and word in {one.name for one in pkgutil.iter_modules(at.__path__)}
-            at = importlib.import_module(path) if is_module else getattr(at, word, None)
-        return at is not None and bool(rest)
+        with suppress(ImportError, AttributeError):
+            return pkgutil.resolve_name(f"{package}.{name}") is not None
     return False
 
 

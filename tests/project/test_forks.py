@@ -5,7 +5,8 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
@@ -16,9 +17,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this
 needs_onednn = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
 
 PROGRAM = "tests.support.forking_program"
-MANY, FEW = 200, 5
-WITHOUT_ONEDNN = ("compiling",)
-WITH_ONEDNN = ("primitives", "creating", "sessions")
+ROUNDS = (5, pytest.param(200, marks=pytest.mark.heavy))
 
 
 def forked(kind: str, rounds: int) -> Counter[str]:
@@ -45,28 +44,16 @@ def expected(rounds: int) -> Counter[str]:
     return Counter({text: rounds})
 
 
-@pytest.mark.parametrize("kind", WITHOUT_ONEDNN)
-def test_children_compile_while_threads_of_the_parent_compile(kind: str) -> None:
-    assert forked(kind, FEW) == {"right": FEW}
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_children_compile_while_threads_of_the_parent_compile(rounds: int) -> None:
+    assert forked("compiling", rounds) == {"right": rounds}
 
 
 @needs_onednn
-@pytest.mark.parametrize("kind", WITH_ONEDNN)
-def test_children_use_onednn_after_the_parent_did(kind: str) -> None:
-    assert forked(kind, FEW) == expected(FEW)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("kind", WITHOUT_ONEDNN)
-def test_200_children_compile_while_threads_of_the_parent_compile(kind: str) -> None:
-    assert forked(kind, MANY) == {"right": MANY}
-
-
-@needs_onednn
-@pytest.mark.heavy
-@pytest.mark.parametrize("kind", WITH_ONEDNN)
-def test_200_children_use_onednn_after_the_parent_did(kind: str) -> None:
-    assert forked(kind, MANY) == expected(MANY)
+@pytest.mark.parametrize("kind", ["primitives", "creating", "sessions"])
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_children_use_onednn_after_the_parent_did(kind: str, rounds: int) -> None:
+    assert forked(kind, rounds) == expected(rounds)
 
 
 def status_of_child(work: AbstractContextManager[object]) -> int:
@@ -85,30 +72,10 @@ def status_of_child(work: AbstractContextManager[object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_renewed_lock_is_free_in_a_child_although_a_thread_of_the_parent_holds_it() -> None:
-    lock, held, done = ForkResetLock(), threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with lock:
-            held.set()
-            done.wait()
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    held.wait()
-    try:
-        assert status_of_child(lock) == 0
-    finally:
-        done.set()
-        thread.join()
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_fork_waits_for_a_lock_that_is_held_across_forks() -> None:
-    lock, held, done = threading.RLock(), threading.Event(), threading.Event()
-    hold_across_forks(lock)
-    order = []
+@contextmanager
+def held_elsewhere(lock: AbstractContextManager[object], order: list[str]) -> Iterator[threading.Event]:
+    """Another thread holds the lock until the event is set, at the latest at the end; `order` says when it let go."""
+    held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
         with lock:
@@ -116,12 +83,30 @@ def test_a_fork_waits_for_a_lock_that_is_held_across_forks() -> None:
             done.wait()
             order.append("released")
 
-    thread, timer = threading.Thread(target=hold), threading.Timer(0.2, done.set)
+    thread = threading.Thread(target=hold)
     thread.start()
     held.wait()
-    timer.start()
-    status = status_of_child(lock)
-    order.append("forked")
-    thread.join()
+    try:
+        yield done
+    finally:
+        done.set()
+        thread.join()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_renewed_lock_is_free_in_a_child_although_a_thread_of_the_parent_holds_it() -> None:
+    lock = ForkResetLock()
+    with held_elsewhere(lock, []):
+        assert status_of_child(lock) == 0
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_fork_waits_for_a_lock_that_is_held_across_forks() -> None:
+    lock, order = threading.RLock(), list[str]()
+    hold_across_forks(lock)
+    with held_elsewhere(lock, order) as done:
+        threading.Timer(0.2, done.set).start()
+        status = status_of_child(lock)
+        order.append("forked")
     assert status == 0
     assert order == ["released", "forked"]

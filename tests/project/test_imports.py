@@ -6,12 +6,13 @@ import pkgutil
 import subprocess
 import sys
 import types
+from functools import cache
 
 import pytest
 
 import inlay
 
-HEAVY = (
+HEAVY = {
     "llvmlite",
     "rich",
     "typer",
@@ -24,7 +25,7 @@ HEAVY = (
     "hypothesis",
     "PIL",
     "difflib",
-)
+}
 
 _PLAIN_TEXT = ("interrupts", "errors", "arguments", "data_type", "notation")
 DESCRIBING = tuple(f"inlay.{room}" for room in (*_PLAIN_TEXT, "layout", "descriptor"))
@@ -38,6 +39,7 @@ print(" ".join(sorted(name for name in sys.modules if name.startswith("inlay")))
 """
 
 
+@cache
 def loaded_by(module: str) -> tuple[set[str], set[str]]:
     """The packages, and the modules of Inlay, that a fresh Python holds after importing `module`."""
     result = subprocess.run(
@@ -130,8 +132,7 @@ def test_the_version_is_the_one_installed() -> None:
 
 
 def test_primitives_are_a_room_that_is_loaded_late() -> None:
-    _, modules = loaded_by("inlay")
-    assert not any(name.startswith("inlay.primitives") for name in modules)
+    assert "inlay.primitives" not in loaded_by("inlay")[1]
     assert inlay.primitives is importlib.import_module("inlay.primitives")
     assert "primitives" not in inlay.__all__
 

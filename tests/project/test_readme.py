@@ -87,12 +87,10 @@ def test_the_demo_runs_and_all_its_results_are_equal() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("\n  equal  ") == 4
     has_engine = get_engine().name != "reference"
-    assert (
-        "\n  close  scores of this plan and of inlay, all nchw, nothing fused: within " in done.stdout
-    ) == has_engine
+    compared = "\n  close  scores of this plan and of inlay, all nchw, nothing fused: within "
+    assert (compared in done.stdout) == has_engine
     assert ("It is not run, since NumPy alone\n  would take minutes." in done.stdout) != has_engine
     assert "\n  weights are random, since the onnx wheel has none: the scores name no object\n" in done.stdout
     assert re.findall(r"\n  part ([0-9]) took [0-9.]+ s\n", done.stdout) == ["1", "2", "3", "4"]
-    assert re.fullmatch(
-        r"All results are equal\. [0-9]+ s; the files are in build/demo\.", done.stdout.splitlines()[-1]
-    )
+    last = r"All results are equal\. [0-9]+ s; the files are in build/demo\."
+    assert re.fullmatch(last, done.stdout.splitlines()[-1])

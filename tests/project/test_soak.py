@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,9 +45,8 @@ def test_cases_are_of_many_kinds() -> None:
     cases = [drawn_case(number) for number in range(400)]
     for name, least in (("threads", 4), ("streaming", 2), ("flush", 2), ("align", 2), ("attributes", 60)):
         assert len({getattr(case, name) for case in cases}) >= least
-    grouped = [c for c in cases if any(c.attributes.entry(name).groups for name in c.attributes.names)]
+    assert sum(any(c.attributes.entry(name).groups for name in c.attributes.names) for c in cases) > 20
     weights = [c for c in cases if c.dst.extras]
-    assert len(grouped) > 20
     assert len(weights) > 30
     assert any(c.attributes.names for c in weights)
     types = {(c.src.data_type, c.dst.data_type) for c in cases}
@@ -105,16 +105,9 @@ def test_time_ends_a_soak() -> None:
 def test_a_wrong_byte_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     right = reference_reorder
 
-    def wrong(
-        src: MemoryDesc,
-        source: soak_case.Bytes,
-        dst: MemoryDesc,
-        result: soak_case.Bytes,
-        *rest: object,
-        **more: object,
-    ) -> None:
-        right(src, source, dst, result, *rest, **more)  # type: ignore[arg-type]
-        result[1] ^= 1
+    def wrong(*arguments: Any, **more: Any) -> None:
+        right(*arguments, **more)
+        arguments[3][1] ^= 1
 
     case = Case(MemoryDesc((4, 4), "u8", "ab"), MemoryDesc((4, 4), "u8", "ba"))
     run_case(case)

@@ -12,10 +12,11 @@ from inlay.graph.op_graph import OpGraph
 from inlay.graph.plan import Plan, plan_graph
 from inlay.render.network import PlanPicture
 from inlay.render.network.drawing import BRIGHT, GRAY, format_colors
-from inlay.render.network.flow import flow_of, format_name
-from inlay.render.network.placing import GAP, crossings, layered, placed
+from inlay.render.network.flow import Flow, flow_of, format_name
+from inlay.render.network.placing import GAP, Layering, Placing, crossings, layered, placed
 from tests.support.paths import GOLDEN
 from tests.support.planner_graphs import Drawing, HashedCosts, drawn_graph
+from tests.support.refusals import raises_exactly
 
 SVG = "{http://www.w3.org/2000/svg}"
 GOLDEN = GOLDEN / "networks" / "plan.svg"
@@ -35,13 +36,32 @@ def branches() -> OpGraph:
     return drawing.graph()
 
 
+def chain(length: int) -> Placing:
+    """Return the positions of a chain of poolings."""
+    drawing = Drawing(random.Random(1))
+    image = drawing.tensors["x"]
+    for _ in range(length):
+        image = drawing.tensors[drawing.pool(image)]
+    flow = flow_of(plan_graph(drawing.graph(), HashedCosts()))
+    return placed(flow, layered(flow))
+
+
 @pytest.fixture(scope="module", params=SEEDS)
 def plan(request: pytest.FixtureRequest) -> Plan:
     return drawn_plan(request.param)
 
 
-def test_each_step_is_one_mark_and_each_buffer_that_it_reads_leads_to_it(plan: Plan) -> None:
-    flow = flow_of(plan)
+@pytest.fixture(scope="module")
+def flow(plan: Plan) -> Flow:
+    return flow_of(plan)
+
+
+@pytest.fixture(scope="module")
+def layering(flow: Flow) -> Layering:
+    return layered(flow)
+
+
+def test_each_step_is_one_mark_and_each_buffer_that_it_reads_leads_to_it(plan: Plan, flow: Flow) -> None:
     steps = [number for number, mark in enumerate(flow.marks) if mark.ms is not None]
     assert len(steps) == len(plan.program.steps)
     for number, step in zip(steps, plan.program.steps, strict=True):
@@ -49,17 +69,14 @@ def test_each_step_is_one_mark_and_each_buffer_that_it_reads_leads_to_it(plan: P
         assert sum(number in wire.targets for wire in flow.wires) == len(set(step.reads.values()))
 
 
-def test_wires_lead_to_later_marks_and_nothing_but_outputs_leads_nowhere(plan: Plan) -> None:
-    flow = flow_of(plan)
+def test_wires_lead_to_later_marks_and_nothing_but_outputs_leads_nowhere(plan: Plan, flow: Flow) -> None:
     assert all(wire.source < target for wire in flow.wires for target in wire.targets)
     ends = set(range(len(flow.marks))) - {wire.source for wire in flow.wires}
     shapes = [flow.marks[number].shape for number in ends]
     assert shapes.count("output") == len(plan.program.outputs)
 
 
-def test_links_lead_from_one_row_to_the_next_and_join_each_wire(plan: Plan) -> None:
-    flow = flow_of(plan)
-    layering = layered(flow)
+def test_links_lead_from_one_row_to_the_next_and_join_each_wire(flow: Flow, layering: Layering) -> None:
     row = {item: number for number, items in enumerate(layering.rows) for item in items}
     assert all(row[link.lower] == row[link.upper] + 1 for link in layering.links)
     for number, wire in enumerate(flow.wires):
@@ -70,18 +87,15 @@ def test_links_lead_from_one_row_to_the_next_and_join_each_wire(plan: Plan) -> N
         assert set(wire.targets) <= reached
 
 
-def test_items_of_a_row_keep_their_order_and_their_distance(plan: Plan) -> None:
-    flow = flow_of(plan)
-    layering = layered(flow)
+def test_items_of_a_row_keep_their_order_and_their_distance(flow: Flow, layering: Layering) -> None:
     placing = placed(flow, layering)
     for items in layering.rows:
         for one, other in pairwise(placing.boxes[item] for item in items):
             assert other.x - other.width / 2 >= one.x + one.width / 2 + GAP - 1e-6
 
 
-def test_no_mark_covers_another(plan: Plan) -> None:
-    flow = flow_of(plan)
-    placing = placed(flow, layered(flow))
+def test_no_mark_covers_another(flow: Flow, layering: Layering) -> None:
+    placing = placed(flow, layering)
     boxes = placing.boxes[: len(flow.marks)]
     for one, other in combinations(boxes, 2):
         is_beside = abs(one.x - other.x) >= (one.width + other.width) / 2
@@ -91,24 +105,14 @@ def test_no_mark_covers_another(plan: Plan) -> None:
 
 
 def test_a_chain_stands_in_one_line() -> None:
-    drawing = Drawing(random.Random(1))
-    image = drawing.tensors["x"]
-    for _ in range(4):
-        image = drawing.tensors[drawing.pool(image)]
-    flow = flow_of(plan_graph(drawing.graph(), HashedCosts()))
-    placing = placed(flow, layered(flow))
-    assert max(box.x for box in placing.boxes) - min(box.x for box in placing.boxes) < 1e-6
+    centers = [box.x for box in chain(4).boxes]
+    assert max(centers) - min(centers) < 1e-6
 
 
 def test_a_long_network_is_cut_into_columns_about_as_wide_as_high() -> None:
-    drawing = Drawing(random.Random(1))
-    image = drawing.tensors["x"]
-    for _ in range(60):
-        image = drawing.tensors[drawing.pool(image)]
-    flow = flow_of(plan_graph(drawing.graph(), HashedCosts()))
-    placing = placed(flow, layered(flow))
-    assert len(placing.columns) > 2
-    assert 0.7 < placing.columns[-1].right / max(column.bottom for column in placing.columns) < 3
+    columns = chain(60).columns
+    assert len(columns) > 2
+    assert 0.7 < columns[-1].right / max(column.bottom for column in columns) < 3
 
 
 def test_crossings_are_counted() -> None:
@@ -139,17 +143,15 @@ def test_usual_formats_have_one_color_in_all_pictures_and_no_two_of_seven_the_sa
 
 
 def test_the_format_of_a_part_is_that_of_the_whole() -> None:
-
     whole = MemoryDesc((2, 64, 5, 5), "f32", "nChw16c")
     assert format_name(whole.submemory((2, 32, 5, 5), (0, 16, 0, 0))) == "aBcd16b"
     assert format_name(MemoryDesc((2, 64, 5, 5), "f32", "nhwc").submemory((2, 32, 5, 5), (0, 16, 0, 0))) == "acdb"
     assert format_name(None) == "plain"
 
 
-def test_the_picture_says_all_it_shows(plan: Plan) -> None:
+def test_the_picture_says_all_it_shows(plan: Plan, flow: Flow) -> None:
     svg = PlanPicture(plan).svg()
     root = ElementTree.fromstring(svg)
-    flow = flow_of(plan)
     titles = {title.text for title in root.iter(f"{SVG}title")}
     assert {mark.about for mark in flow.marks} | {wire.about for wire in flow.wires} <= titles
     wires = [path for path in root.iter(f"{SVG}path") if path.get("class") == "wire"]
@@ -192,7 +194,6 @@ def test_a_picture_is_saved_by_its_ending(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "shown"), [("a.png", "'.png'"), ("a", "'without an ending'")])
 def test_a_picture_is_saved_as_nothing_else(name: str, shown: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidArguments) as error:
+    with raises_exactly(InvalidArguments, f"the picture of a plan is saved as .svg or .html, not {shown}"):
         PlanPicture(drawn_plan(3)).save(tmp_path / name)
-    assert str(error.value) == f"the picture of a plan is saved as .svg or .html, not {shown}"
     assert list(tmp_path.iterdir()) == []

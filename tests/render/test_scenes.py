@@ -1,6 +1,6 @@
 """The laws of pictures: what is shown is true, nothing is shown twice, and it fits."""
 
-from itertools import pairwise
+from itertools import pairwise, product
 from math import prod
 
 from hypothesis import assume, example, given, settings
@@ -27,10 +27,7 @@ def strip_cells(scene: Scene) -> list[Cell]:
 
 
 def every_coordinate(dims: tuple[int, ...]) -> list[tuple[int, ...]]:
-    points: list[tuple[int, ...]] = [()]
-    for n in dims:
-        points = [(*point, x) for point in points for x in range(n)]
-    return points
+    return list(product(*map(range, dims)))
 
 
 @settings(max_examples=60, deadline=None)

@@ -51,27 +51,33 @@ def in_child(work: Callable[[], bool]) -> str:
         return (pipe.read().decode() or "died") if ended else "hung"
 
 
+def beside(threads: int, work: Callable[[int], bool], child: Callable[[int], bool], rounds: int) -> list[str]:
+    """Fork while threads repeat `work`, each time with a new number; each child does its own with another one."""
+    done, numbers = threading.Event(), count(3)
+
+    def repeat() -> None:
+        while not done.is_set():
+            work(next(numbers))
+
+    workers = [threading.Thread(target=repeat) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    try:
+        return [in_child(lambda: child(next(numbers))) for _ in range(rounds)]
+    finally:
+        done.set()
+        for worker in workers:
+            worker.join()
+
+
 def compiling(rounds: int) -> list[str]:
     """Forks while two threads compile reorders, each for new dims; the child compiles one too."""
-    done, numbers = threading.Event(), count(3)
 
     def moved(number: int) -> bool:
         array = np.arange(number * 6, dtype=np.float32).reshape(2, 3, number)
         return bool(np.array_equal(pack(array, f"aBc{2 + number % 29}b").unpack(), array))
 
-    def work() -> None:
-        while not done.is_set():
-            moved(next(numbers))
-
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    try:
-        return [in_child(lambda: moved(next(numbers) + 10_000)) for _ in range(rounds)]
-    finally:
-        done.set()
-        for thread in threads:
-            thread.join()
+    return beside(2, moved, lambda number: moved(number + 10_000), rounds)
 
 
 def _convolution(channels: int) -> p.Primitive:
@@ -107,24 +113,13 @@ def primitives(rounds: int) -> list[str]:
 
 def creating(rounds: int) -> list[str]:
     """Forks while another thread creates primitives; the child creates one too."""
-    done, numbers = threading.Event(), count(1)
 
     def make(channels: int) -> bool:
         made = _convolution(channels)
         return bool(made(**_memories(made)).desc.dims[1] == channels)
 
-    def work() -> None:
-        while not done.is_set():
-            make(next(numbers) % 97 + 1)
-
     make(1)
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        return [in_child(lambda: make(next(numbers) + 200)) for _ in range(rounds)]
-    finally:
-        done.set()
-        thread.join()
+    return beside(1, lambda number: make(number % 97 + 1), lambda number: make(number + 200), rounds)
 
 
 def sessions(rounds: int) -> list[str]:

@@ -38,6 +38,8 @@ from inlay.reordering import choice
 from inlay.reordering.choice import Choice, Decision
 from inlay.storage import convert, open_memories, plan_conversion, save_memories
 
+Damage = Callable[[random.Random, list[bytes]], bytes]
+
 SECONDS = 20
 BYTES = 2 << 30
 LARGEST_RESULT = 1 << 24
@@ -45,24 +47,10 @@ LARGEST_RESULT = 1 << 24
 
 NUMBERS = [0, -1, 1, 2, 7, 63, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**63 - 1, -(2**63), 2**64 - 1, 10**40, 1.5, -0.0]
 TOKENS = [
-    b"{",
-    b"}",
-    b"[",
-    b"]",
-    b'"',
-    b",",
-    b":",
-    b"null",
-    b"true",
-    b"-",
-    b"1e999",
-    b"NaN",
-    b"\\ud800",
-    b"\0",
-    b"\xff",
+    *(b"{", b"}", b"[", b"]", b'"', b",", b":", b"null", b"true", b"-", b"1e999", b"NaN", b"\\ud800", b"\0", b"\xff"),
+    *(b"'", b"(", b")", b"'O'", b"'<f4'", b"lambda:0", b"#", b"\n", b"1_000", "٣".encode(), b"__metadata__"),
+    *(str(number).encode() for number in NUMBERS),
 ]
-TOKENS += [b"'", b"(", b")", b"'O'", b"'<f4'", b"lambda:0", b"#", b"\n", b"1_000", "٣".encode(), b"__metadata__"]
-TOKENS += [str(number).encode() for number in NUMBERS]
 
 
 class TooSlow(BaseException):
@@ -180,7 +168,7 @@ def _read_file(suffix: str) -> Callable[[bytes, random.Random], None]:
     return read
 
 
-def _read_header_json(data: bytes, draw: random.Random) -> bytes:
+def _mutant_header(data: bytes, draw: random.Random) -> bytes:
     """A safetensors file with a mutated header of the right length: what damages of bytes rarely reach."""
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
@@ -193,14 +181,18 @@ def _read_header_json(data: bytes, draw: random.Random) -> bytes:
     return len(text).to_bytes(8, "little") + text + data[8 + length :]
 
 
-def _safetensors(draw: random.Random, good: list[bytes]) -> bytes:
-    data = draw.choice(good)
-    return mutant(data, draw) if draw.random() < 0.5 else _read_header_json(data, draw)
+def _mutant_text(data: bytes, draw: random.Random) -> bytes:
+    return json.dumps(mutant_json(json.loads(data), draw)).encode()
 
 
-def _json(draw: random.Random, good: list[bytes]) -> bytes:
-    data = draw.choice(good)
-    return mutant(data, draw) if draw.random() < 0.5 else json.dumps(mutant_json(json.loads(data), draw)).encode()
+def _bytes_or(damage: Callable[[bytes, random.Random], bytes], share: float = 0.5) -> Damage:
+    """Damage the bytes of this share of the files, and the rest as `damage` does."""
+
+    def either(draw: random.Random, good: list[bytes]) -> bytes:
+        data = draw.choice(good)
+        return mutant(data, draw) if draw.random() < share else damage(data, draw)
+
+    return either
 
 
 def _read_json(data: bytes, _: random.Random) -> None:
@@ -212,11 +204,8 @@ def _read_json(data: bytes, _: random.Random) -> None:
     assert MemoryDesc.from_json(desc.to_json()) == desc
 
 
-def _blob(draw: random.Random, good: list[bytes]) -> bytes:
-    """A damaged blob, or one whose checksum holds for hostile content."""
-    data = draw.choice(good)
-    if draw.random() < 0.3:
-        return mutant(data, draw)
+def _mutant_blob(data: bytes, draw: random.Random) -> bytes:
+    """A blob whose checksum holds for hostile content."""
     header = struct.Struct("<8sHI")
     body = json.dumps(mutant_json(json.loads(data[header.size + 16 :]), draw), separators=(",", ":")).encode()
     prefix = header.pack(*header.unpack_from(data)[:2], len(body))
@@ -234,13 +223,10 @@ def _good_caches() -> list[bytes]:
     book.write_reorder("b", RelativeTime(0.5))
     book.save()
     (path,) = cache.require_cache_directory().glob("*.costs")
-    texts = [
-        path.read_bytes()[32:],
-        json.dumps(asdict(Decision(Choice(traversal="dst", threads=2), 1.5, 1.0))).encode(),
-    ]
+    decision = json.dumps(asdict(Decision(Choice(traversal="dst", threads=2), 1.5, 1.0))).encode()
     caches = reported_caches()
-    texts += [model_to_json(assume_model(caches, 2), caches).encode(), b"[2, 230.0, 150.0, 40.0]"]
-    return texts
+    model = model_to_json(assume_model(caches, 2), caches).encode()
+    return [path.read_bytes()[32:], decision, model, b"[2, 230.0, 150.0, 40.0]"]
 
 
 def _read_cache(data: bytes, draw: random.Random) -> None:
@@ -248,8 +234,8 @@ def _read_cache(data: bytes, draw: random.Random) -> None:
     book = TimingRecords("fuzz")
     cache.write_object(book.name, data, "costs")
     if draw.random() < 0.3:
-        directory = cache.require_cache_directory()
-        (directory / f"{book.name}.costs").write_bytes(mutant((directory / f"{book.name}.costs").read_bytes(), draw))
+        path = cache.require_cache_directory() / f"{book.name}.costs"
+        path.write_bytes(mutant(path.read_bytes(), draw))
     for key in ("a", "b", book.name):
         book.kernel(key)
         book.reorder(key)
@@ -268,17 +254,13 @@ def _read_cache(data: bytes, draw: random.Random) -> None:
         parse_model(data.decode(errors="replace"), "fuzz")
 
 
-Kind = tuple[Callable[[], list[bytes]], Callable[[random.Random, list[bytes]], bytes], Callable[..., None]]
+Kind = tuple[Callable[[], list[bytes]], Damage, Callable[..., None]]
 KINDS: dict[str, Kind] = {
-    "safetensors": (_good_safetensors, _safetensors, _read_file(".safetensors")),
-    "npy": (_good_npy, lambda draw, good: mutant(draw.choice(good), draw), _read_file(".npy")),
-    "json": (lambda: [desc.to_json().encode() for desc in DESCS], _json, _read_json),
-    "blob": (
-        lambda: [desc.to_blob() for desc in DESCS],
-        _blob,
-        _read_blob,
-    ),
-    "cache": (_good_caches, lambda draw, good: mutant(draw.choice(good), draw), _read_cache),
+    "safetensors": (_good_safetensors, _bytes_or(_mutant_header), _read_file(".safetensors")),
+    "npy": (_good_npy, _bytes_or(mutant), _read_file(".npy")),
+    "json": (lambda: [desc.to_json().encode() for desc in DESCS], _bytes_or(_mutant_text), _read_json),
+    "blob": (lambda: [desc.to_blob() for desc in DESCS], _bytes_or(_mutant_blob, 0.3), _read_blob),
+    "cache": (_good_caches, _bytes_or(mutant), _read_cache),
 }
 
 

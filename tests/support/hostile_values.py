@@ -77,21 +77,11 @@ TEXTS: tuple[Any, ...] = (
     *(b"", b"a", b"\xff\xfe", b"\x89INLAY\r\n", bytearray(b"ab"), memoryview(b"ab")),
 )
 _TUPLES = (
-    (),
-    (1,),
-    (1, 2),
-    (2, -1),
-    (0, 0),
-    (None,),
-    ("a", "b"),
-    (1.5, 2),
-    (10**5000,),
-    (2**63, 2),
-    (math.nan,),
-    ((1,),),
+    *((), (1,), (1, 2), (2, -1), (0, 0), (None,), ("a", "b"), (1.5, 2), (10**5000,), (2**63, 2), (math.nan,)),
+    *(((1,),), (1,) * 13),
 )
 CONTAINERS: tuple[Callable[[], Any], ...] = (
-    *((lambda value=value: value) for value in (*_TUPLES, (1,) * 13, frozenset({1}), range(3))),
+    *((lambda value=value: value) for value in (*_TUPLES, frozenset({1}), range(3))),
     *(list, lambda: [1], lambda: [1, [2, 3]], lambda: [[1], [2, 3]], lambda: [None] * 3, endless, generated),
     *(dict, lambda: {1: 2}, lambda: {"a": 1}, lambda: {"src": None}, set, lambda: {1}),
     *(lambda: zip((1,), (2,), strict=True), lambda: iter([1]), lambda: [endless()]),
@@ -110,17 +100,7 @@ ARRAYS: tuple[Callable[[], Any], ...] = (
     *((lambda value=value: value.copy()) for value in _ARRAYS),
 )
 _OBJECTS = (
-    type,
-    int,
-    np.float32,
-    MemoryDesc,
-    inlay.Scales,
-    len,
-    ...,
-    NotImplemented,
-    np,
-    np.dtype("f4"),
-    np.dtype("O"),
+    *(type, int, np.float32, MemoryDesc, inlay.Scales, len, ..., NotImplemented, np, np.dtype("f4"), np.dtype("O")),
 )
 OBJECTS: tuple[Callable[[], Any], ...] = (
     *(object, Unprintable, WrongIndex, Vague, lambda: [Unprintable()], lambda: Path("x"), lambda: slice(1, 2)),

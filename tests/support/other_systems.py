@@ -82,16 +82,14 @@ def take_away() -> None:
     vars(sys.modules["filelock"])["FileLock"] = FreeLock
     for name in MODULES:
         sys.modules[name] = None  # type: ignore[assignment]
-    for name in [name for name in vars(os) if not name.startswith("_") and name not in WINDOWS]:
-        if not isinstance(getattr(os, name), type(os)):
-            delattr(os, name)
+    _forget(os, lambda name: name not in WINDOWS and not isinstance(getattr(os, name), type(os)))
     _forget(mmap, lambda name: not name.startswith(_KEPT_MMAP))
     _forget(signal, lambda name: name.startswith("SIG") and not name.startswith(_KEPT_SIGNALS))
     _forget(time, lambda name: name.startswith(_ABSENT_CLOCKS))
-    for module, name in ((builtins, "open"), (io, "open"), (os, "open"), (os, "stat"), (os, "lstat")):
+    replaced = [(builtins, "open"), (io, "open")]
+    replaced += [(os, name) for name in ("open", "stat", "lstat", "listdir", "scandir")]
+    for module, name in replaced:
         setattr(module, name, _refusing(getattr(module, name)))
-    for name in ("listdir", "scandir"):
-        setattr(os, name, _refusing(getattr(os, name)))
 
 
 def _forget(module: Any, is_absent: Callable[[str], bool]) -> None:

@@ -19,7 +19,7 @@ import inlay.testing as t
 from inlay import Attributes, Axis, Digit, Extras, FormatTag, Layout, Memory, MemoryDesc, Reorder, Scales
 from inlay.memory import frameworks, sparse
 
-Given = Mapping[str, Callable[[], Any]]
+Given = Callable[[], dict[str, Any]]
 Maker = Callable[[], Any]
 
 
@@ -32,13 +32,13 @@ class Subject:
     call: Callable[..., Any]
     """The function, class or bound method."""
     given: Given
-    """What makes a valid value of each argument that the call below is given."""
+    """Returns valid arguments, by name."""
     parameters: tuple[str, ...]
     """The names of all parameters, given or not."""
 
     def __call__(self, **changed: Any) -> Any:
         """Call it with valid arguments, `changed` in the place of some."""
-        arguments = {name: make() for name, make in self.given.items() if name not in changed} | changed
+        arguments = self.given() | changed
         positional = []
         for parameter in inspect.signature(self.call).parameters.values():
             if parameter.kind is parameter.POSITIONAL_ONLY and parameter.name in arguments:
@@ -59,207 +59,204 @@ def _rows() -> Memory:
 
 
 _COUNTER = itertools.count()
-_CHOOSE: Given = {"choose": lambda: t.Seeded(next(_COUNTER))}
-_SCOPED: Given = {**_CHOOSE, "scope": t.Scope}
-_SRC: Given = {"src": _desc, "engine": lambda: "reference"}
-_WEIGHTED: Given = {**_SRC, "weights": lambda: MemoryDesc((8, 16, 3, 3), "f32", "any")}
-_CELL: Given = {
-    "src_layer": lambda: _desc((3, 2, 4), format="abc"),
-    "weights_layer": lambda: MemoryDesc((1, 1, 4, 4, 4), "f32", "any"),
-    "weights_iter": lambda: MemoryDesc((1, 1, 4, 4, 4), "f32", "any"),
-    "engine": lambda: "reference",
-}
-_GRU: Given = {
-    **_CELL,
-    **dict.fromkeys(("weights_layer", "weights_iter"), lambda: MemoryDesc((1, 1, 4, 3, 4), "f32", "any")),
-}
-_RNN: Given = {
-    **_CELL,
-    **dict.fromkeys(("weights_layer", "weights_iter"), lambda: MemoryDesc((1, 1, 4, 1, 4), "f32", "any")),
-    "activation": lambda: "relu",
-}
-_ATTENTION: Given = {"attention": lambda: _desc((3, 2, 1), format="abc")}
-_BACK: Given = {"engine": lambda: "reference"}
+_SRC = {"src": _desc(), "engine": "reference"}
+_FRAMEWORK = {"framework": "pytorch", "role": "weights", "groups": 4}
+
+
+def _choose() -> dict[str, Any]:
+    return {"choose": t.Seeded(next(_COUNTER))}
+
+
+def _scoped() -> dict[str, Any]:
+    return {**_choose(), "scope": t.Scope()}
+
+
+def _weighted() -> dict[str, Any]:
+    return {**_SRC, "weights": MemoryDesc((8, 16, 3, 3), "f32", "any")}
+
+
+def _recurrent(gates: int, **more: Any) -> Given:
+    """Arguments of a cell with so many gates."""
+
+    def given() -> dict[str, Any]:
+        weights = MemoryDesc((1, 1, 4, gates, 4), "f32", "any")
+        src = _desc((3, 2, 4), format="abc")
+        return {"src_layer": src, "weights_layer": weights, "weights_iter": weights, "engine": "reference", **more}
+
+    return given
+
+
+_ATTENTION = _desc((3, 2, 1), format="abc")
 
 
 def _trained(kind: Callable[..., Any], given: Given) -> Given:
     """Arguments of a backward primitive: its forward one, in training."""
-    arguments = {name: make() for name, make in given.items()}
-    return {**_BACK, "hint_forward": lambda: kind(**arguments, prop_kind="forward_training")}
+    return lambda: {"engine": "reference", "hint_forward": kind(**given(), prop_kind="forward_training")}
 
 
 _FORWARD: dict[str, Given] = {
-    "LSTM": _CELL,
-    "GRU": _GRU,
-    "LBRGRU": _GRU,
-    "AUGRU": {**_GRU, **_ATTENTION},
-    "LBRAUGRU": {**_GRU, **_ATTENTION},
-    "VanillaRNN": _RNN,
-    "LRN": {**_SRC, "local_size": lambda: 5, "alpha": lambda: 1e-4, "beta": lambda: 0.75},
-    "BatchNormalization": {**_SRC, "epsilon": lambda: 1e-5},
-    "LayerNormalization": {**_SRC, "epsilon": lambda: 1e-5},
-    "GroupNormalization": {**_SRC, "epsilon": lambda: 1e-5, "groups": lambda: 4},
-    "Eltwise": {**_SRC, "algorithm": lambda: "relu"},
-    "Pooling": {**_SRC, "algorithm": lambda: "max", "kernel": lambda: 2},
-    "PReLU": {**_SRC, "weights": lambda: _desc((1, 16, 1, 1))},
-    "Resampling": {**_SRC, "factors": lambda: 2.0},
-    "Shuffle": {**_SRC, "axis": lambda: 1, "group_size": lambda: 4},
-    "Softmax": {**_SRC, "axis": lambda: 1},
-    "Convolution": _WEIGHTED,
-    "Deconvolution": _WEIGHTED,
-    "InnerProduct": {**_SRC, "weights": lambda: MemoryDesc((8, 16, 6, 6), "f32", "any")},
-}
-_BACKWARD = {
-    "ConvolutionBackwardData": "Convolution",
-    "ConvolutionBackwardWeights": "Convolution",
-    "DeconvolutionBackwardData": "Deconvolution",
-    "DeconvolutionBackwardWeights": "Deconvolution",
-    "InnerProductBackwardData": "InnerProduct",
-    "InnerProductBackwardWeights": "InnerProduct",
+    "LSTM": _recurrent(4),
+    "GRU": _recurrent(3),
+    "LBRGRU": _recurrent(3),
+    "AUGRU": _recurrent(3, attention=_ATTENTION),
+    "LBRAUGRU": _recurrent(3, attention=_ATTENTION),
+    "VanillaRNN": _recurrent(1, activation="relu"),
+    "LRN": lambda: {**_SRC, "local_size": 5, "alpha": 1e-4, "beta": 0.75},
+    "BatchNormalization": lambda: {**_SRC, "epsilon": 1e-5},
+    "LayerNormalization": lambda: {**_SRC, "epsilon": 1e-5},
+    "GroupNormalization": lambda: {**_SRC, "epsilon": 1e-5, "groups": 4},
+    "Eltwise": lambda: {**_SRC, "algorithm": "relu"},
+    "Pooling": lambda: {**_SRC, "algorithm": "max", "kernel": 2},
+    "PReLU": lambda: {**_SRC, "weights": _desc((1, 16, 1, 1))},
+    "Resampling": lambda: {**_SRC, "factors": 2.0},
+    "Shuffle": lambda: {**_SRC, "axis": 1, "group_size": 4},
+    "Softmax": lambda: {**_SRC, "axis": 1},
+    "Convolution": _weighted,
+    "Deconvolution": _weighted,
+    "InnerProduct": lambda: {**_SRC, "weights": MemoryDesc((8, 16, 6, 6), "f32", "any")},
 }
 
 
 def _primitives() -> dict[str, Given]:
     found: dict[str, Given] = {
         **_FORWARD,
-        "Binary": {"src_0": _desc, "src_1": _desc, "algorithm": lambda: "add", **_BACK},
-        "Concat": {"srcs": lambda: [_desc(), _desc()], "axis": lambda: 1, **_BACK},
-        "Sum": {"srcs": lambda: [_desc(), _desc()], **_BACK},
-        "MatMul": {"src": lambda: _desc((4, 6), format="ab"), "weights": lambda: _desc((6, 8), format="ab"), **_BACK},
-        "Reduction": {**_SRC, "dst": lambda: _desc((2, 16, 1, 1)), "algorithm": lambda: "sum"},
-        "Reorder": {**_SRC, "dst": lambda: _desc(format="acdb")},
-        "PrimitiveAttributes": {},
-        "get_engine": {"engine": lambda: "reference"},
-        "set_engine": {"engine": lambda: None},
+        "Binary": lambda: {"src_0": _desc(), "src_1": _desc(), "algorithm": "add", "engine": "reference"},
+        "Concat": lambda: {"srcs": [_desc(), _desc()], "axis": 1, "engine": "reference"},
+        "Sum": lambda: {"srcs": [_desc(), _desc()], "engine": "reference"},
+        "MatMul": lambda: {
+            "src": _desc((4, 6), format="ab"),
+            "weights": _desc((6, 8), format="ab"),
+            "engine": "reference",
+        },
+        "Reduction": lambda: {**_SRC, "dst": _desc((2, 16, 1, 1)), "algorithm": "sum"},
+        "Reorder": lambda: {**_SRC, "dst": _desc(format="acdb")},
+        "PrimitiveAttributes": dict,
+        "get_engine": lambda: {"engine": "reference"},
+        "set_engine": lambda: {"engine": None},
     }
     for name in p.__all__:
         if "Backward" in name:
-            forward = _BACKWARD.get(name, name.removesuffix("Backward"))
+            forward = name.partition("Backward")[0]
             found[name] = _trained(getattr(p, forward), _FORWARD[forward])
     return {f"primitives.{name}": given for name, given in found.items()}
 
 
-_FRAMEWORK: Given = {"framework": lambda: "pytorch", "role": lambda: "weights", "groups": lambda: 4}
+_SPARSE: dict[str, Given] = {
+    "to_coo": lambda: {"source": _rows()},
+    "to_csr": lambda: {"source": _rows()},
+    "to_dense": lambda: {"memory": inlay.to_csr(_rows())},
+}
 _BESIDE: dict[str, Given] = {
-    "interop.AxisOrder": {"letters": lambda: "NHWC", "logical": lambda: "NCHW"},
-    "interop.conv_orders": {"dimension_numbers": lambda: ("NHWC", "HWIO", "NHWC")},
-    "interop.framework_desc": {**_FRAMEWORK, "shape": lambda: (64, 16, 3, 3), "data_type": lambda: "f32"},
-    "interop.framework_dims": {**_FRAMEWORK, "shape": lambda: (64, 16, 3, 3)},
-    "interop.framework_shape": {
-        "framework": lambda: "tensorflow",
-        "role": lambda: "weights",
-        "dims": lambda: (2, 8, 4, 3, 3),
-        "grouped": lambda: True,
+    "interop.AxisOrder": lambda: {"letters": "NHWC", "logical": "NCHW"},
+    "interop.conv_orders": lambda: {"dimension_numbers": ("NHWC", "HWIO", "NHWC")},
+    "interop.framework_desc": lambda: {**_FRAMEWORK, "shape": (64, 16, 3, 3), "data_type": "f32"},
+    "interop.framework_dims": lambda: {**_FRAMEWORK, "shape": (64, 16, 3, 3)},
+    "interop.framework_shape": lambda: {
+        "framework": "tensorflow",
+        "role": "weights",
+        "dims": (2, 8, 4, 3, 3),
+        "grouped": True,
     },
-    "interop.from_array": {"array": lambda: np.ones((2, 3), np.float32)},
-    "interop.from_logical": {"value": lambda: np.ones((2, 3, 4, 5)), "order": lambda: "NHWC"},
-    "interop.to_logical": {"value": lambda: (2, 3, 4, 5), "order": lambda: "NHWC"},
-    "interop.to_numpy": {"memory": _rows},
-    "interop.permute_with_reorder": {"memory": _rows, "permutation": lambda: (1, 0)},
-    "sparse.check": {"memory": lambda: inlay.to_csr(_rows())},
-    "sparse.to_coo": {"source": _rows},
-    "sparse.to_csr": {"source": _rows},
-    "sparse.to_dense": {"memory": lambda: inlay.to_csr(_rows())},
+    "interop.from_array": lambda: {"array": np.ones((2, 3), np.float32)},
+    "interop.from_logical": lambda: {"value": np.ones((2, 3, 4, 5)), "order": "NHWC"},
+    "interop.to_logical": lambda: {"value": (2, 3, 4, 5), "order": "NHWC"},
+    "interop.to_numpy": lambda: {"memory": _rows()},
+    "interop.permute_with_reorder": lambda: {"memory": _rows(), "permutation": (1, 0)},
+    "sparse.check": lambda: {"memory": inlay.to_csr(_rows())},
+    **{f"sparse.{name}": given for name, given in _SPARSE.items()},
 }
 _SCOPED_NAMES = ("any_kind", "blocked", "by_strides", "by_tag", "pair", "permute", "reshape", "submemory")
 _DRAWN: dict[str, Given] = {
-    **{name: _CHOOSE for name in t.__all__ if name.startswith("draw_")},
-    **{f"draw_{name}": _SCOPED for name in _SCOPED_NAMES},
-    "ByStrides": {"dims": lambda: (2,), "data_type": lambda: inlay.DataType("f32"), "strides": lambda: (1,)},
-    "ByTag": {"dims": lambda: (2,), "data_type": lambda: inlay.DataType("f32"), "tag": lambda: "a"},
-    "Pair": {"desc": _desc, "other": _desc},
-    "Permute": {"desc": _desc, "permutation": lambda: (0, 1, 3, 2)},
-    "Reshape": {"desc": _desc, "dims": lambda: (2, 16, 36)},
-    "Submemory": {"desc": _desc, "dims": lambda: (1, 1, 1, 1), "offsets": lambda: (0, 0, 0, 0)},
-    "Seeded": {"seed": lambda: 3},
-    "attributes": {"src": _desc, "dst": _desc},
-    "draw_attributes": {**_CHOOSE, "src": _desc, "dst": _desc},
-    "extras": {"ndims": lambda: 4},
-    "draw_extras": {**_CHOOSE, "ndims": lambda: 4},
+    **{name: _choose for name in t.__all__ if name.startswith("draw_")},
+    **{f"draw_{name}": _scoped for name in _SCOPED_NAMES},
+    "ByStrides": lambda: {"dims": (2,), "data_type": inlay.DataType("f32"), "strides": (1,)},
+    "ByTag": lambda: {"dims": (2,), "data_type": inlay.DataType("f32"), "tag": "a"},
+    "Pair": lambda: {"desc": _desc(), "other": _desc()},
+    "Permute": lambda: {"desc": _desc(), "permutation": (0, 1, 3, 2)},
+    "Reshape": lambda: {"desc": _desc(), "dims": (2, 16, 36)},
+    "Submemory": lambda: {"desc": _desc(), "dims": (1, 1, 1, 1), "offsets": (0, 0, 0, 0)},
+    "Seeded": lambda: {"seed": 3},
+    "attributes": lambda: {"src": _desc(), "dst": _desc()},
+    "draw_attributes": lambda: {**_choose(), "src": _desc(), "dst": _desc()},
+    "extras": lambda: {"ndims": 4},
+    "draw_extras": lambda: {**_choose(), "ndims": 4},
 }
 
 CALLS: Mapping[str, Given] = MappingProxyType(
     {
-        "Attributes": {"src_scales": Scales},
-        "Axis": {"stride": lambda: 3, "inner": lambda: (Digit(2, 1),)},
-        "DataType": {"value": lambda: "f32"},
-        "Digit": {"extent": lambda: 2, "stride": lambda: 3},
-        "Extras": {"flags": lambda: 1, "compensation_mask": lambda: 1},
-        "FormatTag": {"order": lambda: (0, 1), "inner_blocks": lambda: ((1, 8),)},
-        "Layout": {"dims": lambda: (2, 3), "axes": lambda: (Axis(3), Axis(1))},
-        "Memory": {"desc": _desc, "buffer": lambda: np.zeros(1152, np.float32)},
-        "MemoryDesc": {"dims": lambda: (2, 16), "data_type": lambda: "f32", "format": lambda: "ab"},
-        "Refusal": {"rule": lambda: "stride", "axes": lambda: (0,), "problem": lambda: "text"},
-        "Reorder": {"src": _desc, "dst": lambda: _desc(format="acdb")},
-        "Scales": {"mask": lambda: 2},
-        "ZeroPoints": {"mask": lambda: 2},
-        "as_strided": {"elements": lambda: np.arange(12), "layout": lambda: Layout.row_major((3, 4))},
-        "check_padding": {"memory": _memory},
-        "map_padded": {"f": lambda: np.tanh, "memory": _memory},
-        "pack": {"array": lambda: np.ones((2, 3), np.float32), "format": lambda: "ba"},
-        "preserves_padding": {"f": lambda: np.tanh},
-        "reorder": {"src": _rows, "dst": lambda: "ba"},
-        "set_num_threads": {"n": lambda: 1},
-        "show": {"desc": _desc, "width": lambda: 60},
-        "to_coo": {"source": _rows},
-        "to_csr": {"source": _rows},
-        "to_dense": {"memory": lambda: inlay.to_csr(_rows())},
-        "zero_padding": {"memory": _memory},
-        "Attributes.entry": {"name": lambda: "src_scales"},
-        "Axis.bounds": {"n": lambda: 6},
-        "Axis.digits": {"dim": lambda: 6},
-        "Axis.offset": {"x": lambda: 3},
-        "Extras.buffer_sizes": {"padded_dims": lambda: (16, 16)},
-        "Extras.require_axes": {"ndims": lambda: 4},
-        "Extras.size_with": {"nbytes": lambda: 256, "padded_dims": lambda: (16, 16)},
-        "Extras.start": {"nbytes": lambda: 256},
-        "FormatTag.blocks": {"axis": lambda: 1},
-        "FormatTag.layout": {"dims": lambda: (2, 17)},
-        "FormatTag.parse": {"text": lambda: "nChw8c"},
-        "Layout.add_axis": {"i": lambda: 1, "dim": lambda: 2, "stride": lambda: 0},
-        "Layout.broadcast": {"dims": lambda: (5, 4, 6)},
-        "Layout.byte_offset": {"coordinates": lambda: (1, 2), "itemsize": lambda: 4},
-        "Layout.byte_span": {"itemsize": lambda: 4},
-        "Layout.byte_strides": {"itemsize": lambda: 4},
-        "Layout.column_major": {"dims": lambda: (2, 3)},
-        "Layout.dimshuffle": {"order": lambda: (1, 0)},
-        "Layout.equivalent": {"other": lambda: Layout.row_major((4, 6))},
-        "Layout.from_array": {"array": lambda: np.zeros((2, 3))},
-        "Layout.from_strides": {"dims": lambda: (2, 3), "strides": lambda: (12, 4), "itemsize": lambda: 4},
-        "Layout.offset": {"coordinates": lambda: (1, 2)},
-        "Layout.remove_axis": {"i": lambda: 1},
-        "Layout.reshape": {"dims": lambda: (24,)},
-        "Layout.row_major": {"dims": lambda: (2, 3)},
-        "Layout.try_reshape": {"dims": lambda: (24,)},
-        "MemoryDesc.bind": {"dims": lambda: (2, 17, 3, 4)},
-        "MemoryDesc.byte_offset": {"coordinates": lambda: (1, 2, 0, 1)},
-        "MemoryDesc.coo": {"dims": lambda: (3, 4), "data_type": lambda: "f32", "nnz": lambda: 2},
-        "MemoryDesc.csr": {"dims": lambda: (3, 4), "data_type": lambda: "f32", "nnz": lambda: 2},
-        "MemoryDesc.equivalent": {"other": _desc},
-        "MemoryDesc.from_blob": {"blob": lambda: _desc().to_blob()},
-        "MemoryDesc.from_json": {"text": lambda: _desc().to_json()},
-        "MemoryDesc.from_layout": {"layout": lambda: Layout.row_major((2, 3)), "data_type": lambda: "f32"},
-        "MemoryDesc.from_onednn": {"source": lambda: b"", "library": lambda: None},
-        "MemoryDesc.has_tag": {"tag": lambda: "nChw8c"},
-        "MemoryDesc.host_scalar": {"data_type": lambda: "f32"},
-        "MemoryDesc.offset": {"coordinates": lambda: (1, 2, 0, 1)},
-        "MemoryDesc.opaque": {
-            "dims": lambda: (3, 4),
-            "data_type": lambda: "f32",
-            "name": lambda: "wino",
-            "nbytes": lambda: 64,
-        },
-        "MemoryDesc.packed": {"dims": lambda: (3, 4), "data_type": lambda: "f32", "nnz": lambda: 2},
-        "MemoryDesc.permute_axes": {"permutation": lambda: (0, 2, 3, 1)},
-        "MemoryDesc.reinterpret_axes": {"permutation": lambda: (0, 2, 3, 1)},
-        "MemoryDesc.rename_axes": {"order": lambda: (0, 2, 3, 1)},
-        "MemoryDesc.require_layout": {"purpose": lambda: "test"},
-        "MemoryDesc.reshape": {"dims": lambda: (2, 17, 12)},
-        "MemoryDesc.submemory": {"dims": lambda: (1, 8, 3, 4), "offsets": lambda: (0, 8, 0, 0)},
-        "MemoryDesc.try_reshape": {"dims": lambda: (2, 17, 12)},
-        "Reorder.__call__": {"src": lambda: Memory(_desc()), "dst": lambda: Memory(_desc(format="acdb"))},
-        "Scales.shape": {"dims": lambda: (2, 16)},
-        "ZeroPoints.shape": {"dims": lambda: (2, 16)},
+        "Attributes": lambda: {"src_scales": Scales()},
+        "Axis": lambda: {"stride": 3, "inner": (Digit(2, 1),)},
+        "DataType": lambda: {"value": "f32"},
+        "Digit": lambda: {"extent": 2, "stride": 3},
+        "Extras": lambda: {"flags": 1, "compensation_mask": 1},
+        "FormatTag": lambda: {"order": (0, 1), "inner_blocks": ((1, 8),)},
+        "Layout": lambda: {"dims": (2, 3), "axes": (Axis(3), Axis(1))},
+        "Memory": lambda: {"desc": _desc(), "buffer": np.zeros(1152, np.float32)},
+        "MemoryDesc": lambda: {"dims": (2, 16), "data_type": "f32", "format": "ab"},
+        "Refusal": lambda: {"rule": "stride", "axes": (0,), "problem": "text"},
+        "Reorder": lambda: {"src": _desc(), "dst": _desc(format="acdb")},
+        "Scales": lambda: {"mask": 2},
+        "ZeroPoints": lambda: {"mask": 2},
+        "as_strided": lambda: {"elements": np.arange(12), "layout": Layout.row_major((3, 4))},
+        "check_padding": lambda: {"memory": _memory()},
+        "map_padded": lambda: {"f": np.tanh, "memory": _memory()},
+        "pack": lambda: {"array": np.ones((2, 3), np.float32), "format": "ba"},
+        "preserves_padding": lambda: {"f": np.tanh},
+        "reorder": lambda: {"src": _rows(), "dst": "ba"},
+        "set_num_threads": lambda: {"n": 1},
+        "show": lambda: {"desc": _desc(), "width": 60},
+        **_SPARSE,
+        "zero_padding": lambda: {"memory": _memory()},
+        "Attributes.entry": lambda: {"name": "src_scales"},
+        "Axis.bounds": lambda: {"n": 6},
+        "Axis.digits": lambda: {"dim": 6},
+        "Axis.offset": lambda: {"x": 3},
+        "Extras.buffer_sizes": lambda: {"padded_dims": (16, 16)},
+        "Extras.require_axes": lambda: {"ndims": 4},
+        "Extras.size_with": lambda: {"nbytes": 256, "padded_dims": (16, 16)},
+        "Extras.start": lambda: {"nbytes": 256},
+        "FormatTag.blocks": lambda: {"axis": 1},
+        "FormatTag.layout": lambda: {"dims": (2, 17)},
+        "FormatTag.parse": lambda: {"text": "nChw8c"},
+        "Layout.add_axis": lambda: {"i": 1, "dim": 2, "stride": 0},
+        "Layout.broadcast": lambda: {"dims": (5, 4, 6)},
+        "Layout.byte_offset": lambda: {"coordinates": (1, 2), "itemsize": 4},
+        "Layout.byte_span": lambda: {"itemsize": 4},
+        "Layout.byte_strides": lambda: {"itemsize": 4},
+        "Layout.column_major": lambda: {"dims": (2, 3)},
+        "Layout.dimshuffle": lambda: {"order": (1, 0)},
+        "Layout.equivalent": lambda: {"other": Layout.row_major((4, 6))},
+        "Layout.from_array": lambda: {"array": np.zeros((2, 3))},
+        "Layout.from_strides": lambda: {"dims": (2, 3), "strides": (12, 4), "itemsize": 4},
+        "Layout.offset": lambda: {"coordinates": (1, 2)},
+        "Layout.remove_axis": lambda: {"i": 1},
+        "Layout.reshape": lambda: {"dims": (24,)},
+        "Layout.row_major": lambda: {"dims": (2, 3)},
+        "Layout.try_reshape": lambda: {"dims": (24,)},
+        "MemoryDesc.bind": lambda: {"dims": (2, 17, 3, 4)},
+        "MemoryDesc.byte_offset": lambda: {"coordinates": (1, 2, 0, 1)},
+        "MemoryDesc.coo": lambda: {"dims": (3, 4), "data_type": "f32", "nnz": 2},
+        "MemoryDesc.csr": lambda: {"dims": (3, 4), "data_type": "f32", "nnz": 2},
+        "MemoryDesc.equivalent": lambda: {"other": _desc()},
+        "MemoryDesc.from_blob": lambda: {"blob": _desc().to_blob()},
+        "MemoryDesc.from_json": lambda: {"text": _desc().to_json()},
+        "MemoryDesc.from_layout": lambda: {"layout": Layout.row_major((2, 3)), "data_type": "f32"},
+        "MemoryDesc.from_onednn": lambda: {"source": b"", "library": None},
+        "MemoryDesc.has_tag": lambda: {"tag": "nChw8c"},
+        "MemoryDesc.host_scalar": lambda: {"data_type": "f32"},
+        "MemoryDesc.offset": lambda: {"coordinates": (1, 2, 0, 1)},
+        "MemoryDesc.opaque": lambda: {"dims": (3, 4), "data_type": "f32", "name": "wino", "nbytes": 64},
+        "MemoryDesc.packed": lambda: {"dims": (3, 4), "data_type": "f32", "nnz": 2},
+        "MemoryDesc.permute_axes": lambda: {"permutation": (0, 2, 3, 1)},
+        "MemoryDesc.reinterpret_axes": lambda: {"permutation": (0, 2, 3, 1)},
+        "MemoryDesc.rename_axes": lambda: {"order": (0, 2, 3, 1)},
+        "MemoryDesc.require_layout": lambda: {"purpose": "test"},
+        "MemoryDesc.reshape": lambda: {"dims": (2, 17, 12)},
+        "MemoryDesc.submemory": lambda: {"dims": (1, 8, 3, 4), "offsets": (0, 8, 0, 0)},
+        "MemoryDesc.try_reshape": lambda: {"dims": (2, 17, 12)},
+        "Reorder.__call__": lambda: {"src": Memory(_desc()), "dst": Memory(_desc(format="acdb"))},
+        "Scales.shape": lambda: {"dims": (2, 16)},
+        "ZeroPoints.shape": lambda: {"dims": (2, 16)},
         **_BESIDE,
         **{f"testing.{name}": given for name, given in _DRAWN.items()},
     }
@@ -345,5 +342,5 @@ def subjects() -> list[Subject]:
     """All that is called."""
     calls = {**CALLS, **_primitives()}
     return [
-        Subject(name, call, calls.get(name, {}), _parameters(call)) for name, call in public() if name not in LEFT_OUT
+        Subject(name, call, calls.get(name, dict), _parameters(call)) for name, call in public() if name not in LEFT_OUT
     ]
