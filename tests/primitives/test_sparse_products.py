@@ -326,8 +326,8 @@ def test_a_stored_element_of_the_padding_is_an_error() -> None:
     memory.buffers[0].view(np.float32)[3] = 1
     memory.buffers[2][23] = 1
     text = (
-        "bitmask marks an element of the padding of MemoryDesc.packed((3, 4), 'f32', 4, tag='aB64b'): padding stores no "
-        "elements"
+        "bitmask marks an element of the padding of MemoryDesc.packed((3, 4), 'f32', 4, tag='aB64b'): padding stores "
+        "no elements"
     )
     with raises_exactly(InvalidArguments, text):
         memory.unpack()

@@ -163,7 +163,7 @@ APART = {
         "e = Add(v, eps) root = Sqrt(e) y = Div(d, root)"
     ),
     "the deviation of a scalar": written_model(
-        "m = ReduceMean(x) d = Sub(x, m) s = Mul(d, d) v = ReduceMean(s) e = Add(v, eps) root = Sqrt(e) y = Div(d, root)",
+        "m = ReduceMean(x) d = Sub(x, m) s = Mul(d, d) v = ReduceMean(s) e = Add(v, eps) r = Sqrt(e) y = Div(d, r)",
         (),
         eps=np.float32(1e-5),
     ),
