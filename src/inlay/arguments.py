@@ -24,7 +24,7 @@ def as_flag(name: str, value: object) -> bool:
     if isinstance(value, bool):
         return value
     # The class of NumPy's truth values is `bool` or `bool_`, depending on the release.
-    if type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_") and not hasattr(value, "char"):
+    if type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_"):
         return bool(value)
     raise InvalidArguments(f"{name} is {shown(value)}: give True or False")
 

@@ -178,6 +178,7 @@ def _reorders(plan: Plan) -> str:
     rows = [("reorder of", "from", "to", "MB", "ms", "reason", "without it")]
     for step in plan.reorders:
         figures = _reorder_figures(plan, step)
+        # Without `alternative`, the best plan without the reorder was not searched.
         without = "-" if step.alternative is None else "no plan"
         if step.without is not None:
             without = f"{step.without:.3f} ms slower"

@@ -65,13 +65,14 @@ def _digit_weights(axis: Axis) -> set[int]:
 def _common_weights(weights: set[int], n: int) -> list[int]:
     """Return the weights of the common digits, ascending, so that each divides the next.
 
-    `weights` are those of the digits of both axes. A common weight divides, or is a multiple of, each of them.
+    `weights` are those of the digits of both axes, `n` is the number of coordinates. A common weight divides, or is a
+    multiple of, each of them.
     """
     candidates = {f(a, b) for a in weights for b in weights for f in (gcd, lcm)} | {lcm(*weights)}
     chain: list[int] = []
     for candidate in sorted(candidates):
         is_common = all(candidate % weight == 0 or weight % candidate == 0 for weight in weights)
-        # A weight of neither axis that exceeds the coordinates would only make a table longer.
+        # A weight of neither axis that is `n` or more splits no digit; it only lengthens offset tables.
         is_useful = candidate in weights or candidate < n
         if is_common and is_useful and (not chain or (candidate % chain[-1] == 0 and chain[-1] < n)):
             chain.append(candidate)

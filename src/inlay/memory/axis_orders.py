@@ -512,7 +512,10 @@ def _find_convention(framework: Any, role: Any, order: Any, groups: Any) -> tupl
 
 
 def _parse_convention(text: str) -> tuple[_ConventionAxis, ...]:
-    """Parse a convention. Grammar: convention = { letter | "(" letter letter ")" | "*" }."""
+    """Parse an axis order such as NCHW. Grammar: order = { letter | "(" letter letter ")" | "*" }.
+
+    A lower-case letter is an axis of extent 1.
+    """
     axes: list[_ConventionAxis] = []
     i = 0
     while i < len(text):

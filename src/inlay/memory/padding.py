@@ -28,7 +28,8 @@ multiplication keep padding zero; exp, cos, sigmoid and addition of a bias do no
     >>> preserves_padding(np.tanh), preserves_padding(np.exp)
     (True, False)
 
-A range of coordinates along one axis is a few runs, in each of which the digits vary independently
+A coordinate has digits, such as the number of a block and the position in it, each with a stride of its own. A range
+of coordinates along one axis is a few runs, in each of which every digit takes its values independently of the others
 (`layout.axis.split_range`). One run of each axis makes a **box**. In every layout, a box is a strided array of NumPy: a
 view.
 The padding of a tensor is at most one range of coordinates per axis. So a few views hold all padding and nothing else,

@@ -76,8 +76,8 @@ class Eltwise(Primitive):
     | dst | those of src | may be any |
 
     `algorithm` is a name of `algorithms.ALL_ELTWISE`; `algorithms.ELTWISE` has the formulas, with the parameters
-    `alpha` and `beta`. The gradient of an algorithm that ends in `use_dst_for_bwd` reads dst instead of src. It may be
-    computed in place.
+    `alpha` and `beta`. The gradient of an algorithm that ends in `use_dst_for_bwd` reads dst instead of src. The
+    primitive may be computed in place.
 
     Source: oneAPI specification, "Elementwise".
 

@@ -31,7 +31,8 @@ Level = Literal["L2", "L3", "memory"]
 
 def level_of(moved_bytes: int, memory: MemoryModel, streams: bool | None = None) -> Level:
     """Return the memory level that holds `moved_bytes`; `streams`, if set, decides whether it is main memory."""
-    if moved_bytes > memory.last_level if streams is None else streams:
+    is_in_memory = moved_bytes > memory.last_level if streams is None else streams
+    if is_in_memory:
         return "memory"
     return "L3" if moved_bytes > memory.l2 else "L2"
 
@@ -50,8 +51,8 @@ _FAR_APART = 512  # bytes between two lines of a tile: nearer lines share pages,
 # Prefetch distances.
 _BYTES_AHEAD = 256  # least distance along the source
 _ROW_TILES_AHEAD = 2  # least number of tiles along the source
-# Beyond the caches: as many next rows as have the first number of bytes, at most `_MOST_ROWS_AHEAD`; no row ahead if
-# one row has more than the second number of bytes.
+# Beyond the caches, rows ahead are prefetched: as many as have the first number of bytes together, at most
+# `_MOST_ROWS_AHEAD`; none if one row has more than the second number of bytes.
 _ROWS_AHEAD_BYTES = (32 << 10, 128 << 10)
 _MOST_ROWS_AHEAD = 4
 _TILES_AHEAD = {False: 2, True: 4}  # tiles along the destination, with cached (False) and streaming (True) stores
@@ -117,8 +118,8 @@ def order_loops(
 def _pair_tiles(loops: list[Loop], order: list[OuterLoop], traffic: Traffic) -> list[OuterLoop]:
     """Return the source order with pairs of tiles that write two consecutive lines, if lines are scattered widely.
 
-    The loop that advances by one line of the destination is split: half of its iterations stay, the other two are
-    innermost.
+    The loop that advances by one line of the destination is split in two: one of half as many iterations stays in its
+    place, one of 2 iterations becomes innermost.
     """
     line = next((o for o in order if _steps_by_line(loops[o.loop], o, traffic)), None)
     if not traffic.exceeds_caches or line is None or line.extent % 2 or _count_places(order, line) <= _MANY_PLACES:

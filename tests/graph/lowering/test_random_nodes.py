@@ -29,7 +29,7 @@ EXPECTED: Mapping[str, str] = {
     "Gemm": f"(matmul|inner_product)( eltwise)*( binary)?|{NUMBER}",
     "GRU": f"gru|lbr_gru|{CELLS}|{OPEN}",
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), "pooling"),
-    "LSTM": f"lstm|its input gate and its forget gate are one|{CELLS}|{OPEN}",
+    "LSTM": f"lstm|its input and forget gates are coupled|{CELLS}|{OPEN}",
     "LayerNormalization": "layer_normalization",
     **dict.fromkeys(("LogSoftmax", "Softmax"), "softmax"),
     "MatMul": f"matmul|{NUMBER}",

@@ -89,7 +89,7 @@ LENGTHS = {"B": normal(3, (1, 10)), "lengths": np.array([3, 1], np.int32)}
     ("operator", "rest", "why"),
     [
         ("LSTM", {"activations": ["Sigmoid", "Relu", "Tanh"]}, "its activations are Sigmoid, Relu, Tanh"),
-        ("LSTM", {"input_forget": 1}, "its input gate and its forget gate are one"),
+        ("LSTM", {"input_forget": 1}, "its input and forget gates are coupled"),
         ("GRU", {"clip": 1.0}, "it clips the inputs of activations"),
         ("RNN", {"activations": ["Affine"]}, "its activations are Affine"),
         ("RNN", {"more": LENGTHS}, "its sequences differ in length"),

@@ -377,7 +377,7 @@ def _codes(kind: str) -> Callable[[str], int]:
 
 
 def _check_unlisted(operation: Operation, name: str, expected: MemoryDesc) -> MemoryDesc:
-    """Return the descriptor of an argument of `_UNLISTED`; `expected` is the format that the primitive uses.
+    """Return the descriptor of an argument that is no argument of creation; `expected` is the format in use.
 
     Raises:
         InvalidArguments: the caller's descriptor has another format, or the primitive has no such argument.

@@ -112,8 +112,9 @@ def _with_canonical_operands(attributes: PrimitiveAttributes) -> PrimitiveAttrib
 
 @lru_cache(maxsize=4096)
 def canonical_descs(desc: MemoryDesc) -> tuple[MemoryDesc, MemoryDesc] | None:
-    """Return the row-major and the channels-last variant of a descriptor; one object twice if both are the same.
+    """Return a descriptor with the strides of its unit axes as in row-major, and as in channels-last formats.
 
+    Both place the elements as `desc` does; the same object is returned twice if the strides are equal.
     The result is None for a descriptor without unit axes, without elements, or with RUNTIME dims: it has one variant.
     Equal descriptors share a cache entry, so the result does not depend on the strides of their unit axes.
 

@@ -164,7 +164,10 @@ class DescriptorTable:
         return create_handle(self._library, "memory_desc_clone", "memory_desc", pointer)
 
     def _parse(self, pointer: int, request: MemoryDesc | None = None) -> MemoryDesc:
-        """Read a native descriptor without the table; see `read`."""
+        """Read a native descriptor that is not among the known ones; see `read`.
+
+        `request` is the descriptor with packed weights whose order the library chose: it has their dims and type.
+        """
         kind = query(self._library, pointer, abi.QUERY_KIND)
         if kind == abi.SPARSE and request is not None and is_packed_order_chosen(self._library, pointer):
             assert request.data_type is not None

@@ -227,7 +227,7 @@ class MeasuredCosts(MachineCosts):
 
     @property
     def _yardstick(self) -> float:
-        """Time of the yardstick in seconds that multiples are converted with; constant for the life of these costs."""
+        """Seconds of the yardstick; stored times are multiples of it. It is constant for the life of this object."""
         if self._yardstick_seconds is None:
             known = self._records.yardstick
             if known is None:

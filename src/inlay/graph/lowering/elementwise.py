@@ -167,8 +167,13 @@ def _has_reciprocal(number: float) -> bool:
 def emit_binary(context: LoweringContext, algorithm: str, first: Operand, second: Operand, dims: Dims) -> str:
     """Emit an arithmetic operation on two operands that are broadcast to `dims`."""
     one, other = (with_leading_axes(context, operand, len(dims)) for operand in (first, second))
-    is_small = context.dims(one) != dims or not isinstance(one, str)
-    if is_small and context.dims(other) == dims and isinstance(other, str) and algorithm in _COMMUTATIVE:
+    is_broadcast_or_constant = context.dims(one) != dims or not isinstance(one, str)
+    if (
+        is_broadcast_or_constant
+        and context.dims(other) == dims
+        and isinstance(other, str)
+        and algorithm in _COMMUTATIVE
+    ):
         one, other = other, one
     return context.emit("binary", {"src_0": one, "src_1": other}, dims, algorithm=algorithm)
 

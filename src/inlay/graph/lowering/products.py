@@ -121,8 +121,8 @@ Results = tuple[Operand | None, ...]
 def lstm(context: LoweringContext) -> Results:
     """Lower LSTM, with or without peepholes."""
     _require_activations(context, "Sigmoid", "Tanh", "Tanh")
-    require(not context.attribute("input_forget", 0), "its input gate and its forget gate are one")
-    operands = _operands(context, (0, 2, 3, 1))
+    require(not context.attribute("input_forget", 0), "its input and forget gates are coupled")
+    operands = _operands(context, gates=(0, 2, 3, 1))
     states = [_initial_state(context, index) for index in (5, 6)]
     if any(state is not None for state in states):
         zeros = np.zeros((1, *_state_dims(context)), F32)
@@ -142,7 +142,7 @@ def gru(context: LoweringContext) -> Results:
     """Lower GRU, with the reset before or after the product."""
     _require_activations(context, "Sigmoid", "Tanh")
     is_linear = bool(context.attribute("linear_before_reset", 0))
-    operands = _operands(context, (0, 1, 2), is_linear)
+    operands = _operands(context, gates=(0, 1, 2), is_linear=is_linear)
     return _emit_with_state(context, "lbr_gru" if is_linear else "gru", operands, {})
 
 
@@ -151,7 +151,7 @@ def rnn(context: LoweringContext) -> Results:
     names = {str(name) for name in context.attribute("activations") or ("Tanh",)}
     require(len(names) == 1 and names <= _ACTIVATIONS.keys(), f"its activations are {', '.join(sorted(names))}")
     parameters: dict[str, Parameter] = {"activation": _ACTIVATIONS[names.pop()], "alpha": 0.0, "beta": 0.0}
-    return _emit_with_state(context, "vanilla_rnn", _operands(context, (0,)), parameters)
+    return _emit_with_state(context, "vanilla_rnn", _operands(context, gates=(0,)), parameters)
 
 
 def _emit_with_state(
@@ -181,8 +181,8 @@ def _is_batch_first(context: LoweringContext) -> bool:
     return bool(context.attribute("layout", 0))
 
 
-def _operands(context: LoweringContext, order: tuple[int, ...], is_linear: bool = False) -> dict[str, Operand]:
-    """Return the sequence, weights and biases of the primitive, with gates in `order`."""
+def _operands(context: LoweringContext, *, gates: tuple[int, ...], is_linear: bool = False) -> dict[str, Operand]:
+    """Return the sequence, weights and biases of the primitive; `gates` are ONNX's gates in oneDNN's order."""
     require(context.attribute("clip") is None, "it clips the inputs of activations")
     src = context.source(0)
     layer = context.permute(src, (1, 0, 2)) if _is_batch_first(context) else src
@@ -190,15 +190,15 @@ def _operands(context: LoweringContext, order: tuple[int, ...], is_linear: bool 
     if context.has_input(4):
         lengths = context.constant(4, "list of lengths")
         require(bool((lengths == times).all()), "its sequences differ in length")
-    weights, states = context.constant(1, "matrix W"), context.constant(2, "matrix R")
+    weights, recurrence = context.constant(1, "matrix W"), context.constant(2, "matrix R")
     require(weights.dtype == F32, f"its weights are {weights.dtype}, and primitives are used for float32")
     operands: dict[str, Operand] = {
         "src_layer": layer,
-        "weights_layer": _reorder_gates(weights, order),
-        "weights_iter": _reorder_gates(states, order),
+        "weights_layer": _reorder_gates(weights, gates),
+        "weights_iter": _reorder_gates(recurrence, gates),
     }
     if context.has_input(3):
-        operands["bias"] = _reorder_bias(context.constant(3, "bias"), order, is_linear)
+        operands["bias"] = _reorder_bias(context.constant(3, "bias"), gates, is_linear)
     return operands
 
 

@@ -135,7 +135,7 @@ def _pooling_axes(call: OperatorCall, image: Dims) -> tuple[WindowAxis, ...]:
     return tuple(axes)
 
 
-def _positions(room: int, stride: int, before_padding: int, is_ceil: bool) -> int:
+def _positions(room: int, stride: int, end_padding_start: int, is_ceil: bool) -> int:
     """Return the number of positions of a window that can move by `room` elements.
 
     With `ceil_mode` there is one more, unless it begins in the padding after the image.
@@ -143,7 +143,7 @@ def _positions(room: int, stride: int, before_padding: int, is_ceil: bool) -> in
     if room < 0:
         return 0
     count = (-(-room // stride) if is_ceil else room // stride) + 1
-    return count - 1 if is_ceil and (count - 1) * stride >= before_padding else count
+    return count - 1 if is_ceil and (count - 1) * stride >= end_padding_start else count
 
 
 def max_pool(call: OperatorCall) -> tuple[Array, ...]:

@@ -327,15 +327,10 @@ def roi_align(call: OperatorCall) -> Array:
     result = np.zeros((len(regions), src.shape[1], rows, columns), working)
     for k, (left, top, right, bottom) in enumerate(scaled):
         image = src[batch[k]].astype(working)
-        high, wide = (
-            _sample_positions(call, top, bottom, rows, is_half),
-            _sample_positions(call, left, right, columns, is_half),
-        )
-        result[k] = (
-            _interpolate_image(image, high, wide)
-            .reshape(src.shape[1], rows, high.size // rows, columns, -1)
-            .mean((2, 4))
-        )
+        row_positions = _sample_positions(call, top, bottom, rows, is_half)
+        column_positions = _sample_positions(call, left, right, columns, is_half)
+        samples = _interpolate_image(image, row_positions, column_positions)
+        result[k] = samples.reshape(src.shape[1], rows, row_positions.size // rows, columns, -1).mean((2, 4))
     return result.astype(src.dtype)
 
 
@@ -353,9 +348,9 @@ def _sample_positions(call: OperatorCall, start: float, stop: float, bins: int, 
 _MOST_SAMPLES = 1 << 20
 
 
-def _interpolate_image(image: Array, high: Array, wide: Array) -> Array:
+def _interpolate_image(image: Array, row_positions: Array, column_positions: Array) -> Array:
     """Return an image (C, H, W) interpolated at each row and column; 0 more than one element outside."""
-    rows, columns = _linear_taps(high, image.shape[1]), _linear_taps(wide, image.shape[2])
+    rows, columns = _linear_taps(row_positions, image.shape[1]), _linear_taps(column_positions, image.shape[2])
     along = sum(image[:, index] * weight[:, None] for index, weight in rows)
     return np.asarray(sum(np.asarray(along)[:, :, index] * weight for index, weight in columns))
 

@@ -36,7 +36,7 @@ THRESHOLD = 2.0**32
 GUARDED = ValueRange(-THRESHOLD, THRESHOLD)
 """Range that a guard accepts."""
 MASKED = ValueRange(-inf, THRESHOLD)
-"""Range that a guard of scores with a mask accepts, with minus infinity."""
+"""Range that the guard of masked attention scores accepts: masks add minus infinity."""
 _MOST_TRIED = 6
 """Limit on the tensors that are tried for one guard, smallest first."""
 _HORIZON = 40

@@ -251,7 +251,10 @@ class FormatCombinations:
     def _pairs(
         self, sources: Sequence[Format], written: str, src: Format, dst: Format
     ) -> Iterator[tuple[Format, Format]]:
-        """Yield the formats of a source and a result; `src` and `dst` are the engine's own."""
+        """Yield the formats of a source and a result; `src` and `dst` are those that the engine chooses for `any`.
+
+        The plain format of an image of few channels is tried with all results, since it hardly matters to the kernel.
+        """
         results = self.choices(written)
         if src in sources and dst in results:
             yield src, dst

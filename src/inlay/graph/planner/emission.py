@@ -318,16 +318,20 @@ class _Emission:
         return self.buffers.of(name, candidate.writes[group.writes.index(name)])
 
     def operands(
-        self, group: Group, candidate: Candidate, call: KernelCall, between: dict[str, str]
+        self, group: Group, candidate: Candidate, call: KernelCall, intermediates: dict[str, str]
     ) -> tuple[dict[str, str], dict[str, Array]]:
-        """Return the buffers and the constants that a call reads, by argument."""
+        """Return the buffers and the constants that a call reads, by argument.
+
+        `intermediates` are the buffers of results that earlier calls of the group write.
+        """
         op = group.ops[call.first]
-        descs = dict(zip(reversed(group.reads), reversed(candidate.reads), strict=True))  # the first of equal names
+        # Reversed, so that the first of several equal names counts.
+        descs = dict(zip(reversed(group.reads), reversed(candidate.reads), strict=True))
 
         def read(name: str) -> str:
             return self.buffers.of(name, descs[name])
 
-        reads = {a: between.get(name) or read(name) for a, name in op.reads.items()}
+        reads = {a: intermediates.get(name) or read(name) for a, name in op.reads.items()}
         constants = dict(op.constants)
         post_ops = call.operation.attributes.post_ops if call.operation is not None else ()
         for i, post_op in enumerate(post_ops):

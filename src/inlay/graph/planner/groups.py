@@ -276,10 +276,15 @@ def _bias(graph: OpGraph, head: Op, op: Op) -> Array | None:
 def _find_last_uses(
     graph: OpGraph, group: Group, groups: Sequence[Group], writers: Mapping[str, int]
 ) -> frozenset[str]:
-    """Return the operands that the epilogue adds, and that nothing reads later, be it directly or through a view."""
+    """Return the operands that the epilogue adds and may overwrite: nothing reads them later, directly or by a view.
+
+    Results of views, concatenations and references are left out: others may share their bytes.
+    """
     added = {op.reads["src_1"] for op in group.epilogue if "src_1" in op.reads and op.parameters["algorithm"] == "add"}
-    own = {n for n in added & writers.keys() if graph.ops[writers[n]].kind not in ("view", "concat", "reference")}
-    return frozenset(name for name in own if _is_last_use(graph, name, group, groups))
+    in_own_bytes = {
+        n for n in added & writers.keys() if graph.ops[writers[n]].kind not in ("view", "concat", "reference")
+    }
+    return frozenset(name for name in in_own_bytes if _is_last_use(graph, name, group, groups))
 
 
 def _is_last_use(graph: OpGraph, name: str, group: Group, groups: Sequence[Group]) -> bool:

@@ -397,20 +397,23 @@ def compare_plans(search: PlanSearch) -> dict[str, FormatAssignment]:
     found = {} if plain is None else {"plain": plain}
     found["greedy"] = assign_formats(problem, greedy_choices(problem))
     for name, tag in UNIFORM.items():
-        wanted = _find_uniform_formats(problem, tag)
+        wanted = _find_formats_with_tag(problem, tag)
         assignment = search.best_among(_matching_candidates(problem, wanted)) if wanted else None
         if assignment is not None:
             found[name] = assignment
     return found
 
 
-def _find_uniform_formats(problem: Problem, tag: Callable[[int], str | None]) -> dict[str, Format]:
-    """Return the tensors whose domain has a format other than plain with this tag, and that format."""
+def _find_formats_with_tag(problem: Problem, tag: Callable[[int], str | None]) -> dict[str, Format]:
+    """Return each tensor with the format of its domain that has the tag, if that is not the first, plain one.
+
+    `tag` returns the tag for a number of axes.
+    """
     found: dict[str, Format] = {}
     for name, domain in problem.domains.items():
-        for number in domain[1:]:
-            if problem.formats.tag(number) == tag(problem.formats[number].ndims):
-                found[name] = number
+        for fmt in domain[1:]:
+            if problem.formats.tag(fmt) == tag(problem.formats[fmt].ndims):
+                found[name] = fmt
     return found
 
 

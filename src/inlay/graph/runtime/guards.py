@@ -68,6 +68,7 @@ def build_guards(program: Program, graph: OpGraph) -> RunGuards:
             if tensor not in program.inputs and _can_scan(program, graph, name):
                 written.setdefault(tensor, (step.name, name))
     sizes = {tensor: 4 * prod(graph.tensors[tensor].dims) for tensor in (*inputs, *written)}
+    # An operation of a named algorithm, such as Winograd's, is not exact; direct ones are.
     inexact = {name for step in program.steps if step.operation and algorithm_of(step.operation) for name in step.ops}
     chosen = place_guards(graph, sizes, frozenset(inexact))
     if chosen is None:
