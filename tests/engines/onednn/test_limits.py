@@ -11,7 +11,7 @@ from onnx import helper
 
 from inlay import primitives as p
 from inlay.descriptor import MemoryDesc
-from inlay.engines.onednn.defects import find_exceeded_limit
+from inlay.engines.onednn.limits import find_exceeded_limit
 from tests.oracles import onednn as oracle
 from tests.support.network_runs import model_of
 from tests.support.processes import run_python

@@ -10,6 +10,7 @@ The modules in the order in which data flows through them:
     descs        conversion of descriptors: `MemoryDesc` to `dnnl_memory_desc_t` and back
     arguments    attributes of a primitive, and the arguments of an execution
     defects      operations that a release lacks, computes wrongly or crashes on; they are not passed to the library
+    limits       sizes from which a release ends the process or exhausts the memory
     creation     stride variants of equal descriptors, and the calls that create primitive descriptors
     execution    thread contexts, and the execution of one primitive
     batches      the execution of many primitives by one call

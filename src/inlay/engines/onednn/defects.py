@@ -11,7 +11,7 @@ does not support:
     3.2 lacks f8, f4, e8m0, s4, u4, s64
     sparse operands other than those below               `find_unsupported_sparse`
     operations that a release computes wrongly           `find_defect`
-    operations that are too large for a release          `find_exceeded_limit`
+    operations that are too large for a release          `limits.find_exceeded_limit`
     recurrent networks that a release computes wrongly   `arguments.find_recurrent_defect`
 
 The reference engine also computes operations to which the library returns `unimplemented`: other algorithms and
@@ -28,22 +28,6 @@ Positions are s32, the rows of the dense operand and of the result are contiguou
 attribute. 3.2 also accepts inner products and integer matmul with sparse operands, 3.13 inner products, and both read
 the values as a dense matrix, past their end. With sparse f16 weights each partial sum is rounded to f16, which the
 reference engine does not do.
-
-**Size limits.** Kernels store dims and products of dims in `int`. A product above 2^31 - 1 wraps, at a power of two to
-0, and the library divides by it. The creation of such a primitive ends the process or exhausts the memory. The limits
-were found by creating 3,264 primitives with dims up to 2^40 (tests/support/large_dims.py).
-
-    before 3.13
-    all but elementwise kinds               a dim above 2^31 - 1
-    convolution, deconvolution              more than 2^31 - 1 elements in an image or in the weights of a group, with
-                                              channels rounded up to 16; 2^26 or more columns of dst, for each of which
-                                              the library allocates 64 bytes of tables
-    recurrent networks                      more than 2^31 - 1 channels of all gates together
-
-    all releases
-    inner product                           a dim, or the elements of one image, above 2^31 - 1
-    linear resampling                       more than 2^27 pixels of dst: about 32 bytes of tables for each
-    layer normalization                     more than 2^28 elements on the last axis: its code is unrolled
 
 **Defects.** The library accepts these operations and computes them wrongly or ends the process. All were found by
 comparing random problems with the reference engine (tests/support/primitive_cases.py). An operation is refused for all
@@ -103,19 +87,18 @@ releases unless its row names some: a crash of the process costs more than a slo
 Source: oneDNN, `ref_sparse_matmul_t`, `jit_uni_sparse_matmul_t`, `brgemm_matmul_t` for sparse products.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import prod
-from typing import Any, Final
 
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc, kinds
 from inlay.engines.onednn.library import Library
+from inlay.engines.onednn.limits import find_exceeded_limit
 from inlay.layout import Layout
 from inlay.onednn_abi import CREATORS, creator_name
 from inlay.primitives.attributes import PLAIN, BinaryPostOp, PReLUPostOp, PrimitiveAttributes, SumPostOp
 from inlay.primitives.engine import Operation
-from inlay.primitives.rules import RECURRENT, WEIGHTED
+from inlay.primitives.rules import WEIGHTED
 
 _RMS_SINCE = (3, 9)
 """The release that has root mean square normalization."""
@@ -256,104 +239,8 @@ def _find_unsupported_positions(sparse: str, operation: Operation) -> str | None
     return None
 
 
-_INT: Final = 2**31 - 1
-_LIMITS_FIXED: Final = (3, 13)
-"""The release that refuses dims above 2^31 - 1 or computes with them, except for the kinds of `_LIMITS`."""
-_BLOCK: Final = 16
-_MOST_COLUMNS: Final = 2**26 - 1
-_MOST_PIXELS: Final = 2**27
-_MOST_NORMALIZED: Final = 2**28
-_MOST_TAPS: Final = 2**12
-_COUNTING_64_BITS: Final = frozenset(("eltwise", "binary", "sum", "concat", "reorder"))
-"""Kinds whose kernels count elements with 64 bits."""
-
-
-def find_exceeded_limit(version: tuple[int, int, int], operation: Operation) -> str | None:
-    """Return the size that is too large for this release, as the end of `oneDNN has no ...`; None if there is none."""
-    kind, descs = operation.kind, operation.descs
-    if kind in _LIMITS and (excess := next(_LIMITS[kind](operation), None)):
-        return excess
-    if version >= _LIMITS_FIXED or kind in _COUNTING_64_BITS:
-        return None
-    for name, desc in descs.items():
-        if desc.dims and max(desc.dims) > _INT:
-            return f"{kind} with a dim of {max(desc.dims)} in {name}: its kernels count to {_INT}"
-    if kind in _OLD_LIMITS:
-        return next(_OLD_LIMITS[kind](operation), None)
-    return None
-
-
-def _check_convolution(operation: Operation) -> Iterator[str]:
-    """Iterate over the limits that a convolution or deconvolution exceeds before 3.13."""
-    kind = operation.kind
-    for name, desc in operation.descs.items():
-        if "weights" in name:
-            end = 2 if desc.ndims == 2 + _spatial_axes(operation) else 3  # with groups, channels are axes 1 and 2
-            count = prod(_in_blocks(n) for n in desc.dims[end - 2 : end]) * prod(desc.dims[end:])
-            if count > _INT:
-                yield f"{kind} by {count} {name} of a group: its kernels count to {_INT}"
-        elif desc.ndims > 2:
-            count = _in_blocks(desc.dims[1]) * prod(desc.dims[2:])
-            if count > _INT:
-                yield f"{kind} with {count} elements in an image of {name}: its kernels count to {_INT}"
-    dst = operation.descs.get("dst") or operation.descs.get("diff_dst") or MemoryDesc()
-    if dst.ndims > 2 and dst.dims[-1] > _MOST_COLUMNS:
-        yield f"{kind} with {dst.dims[-1]} columns of dst, for which it would fill {dst.dims[-1] >> 24} GiB with tables"
-
-
-def _in_blocks(channels: int) -> int:
-    """Return the number of channels, rounded up to whole blocks."""
-    return -(-channels // _BLOCK) * _BLOCK
-
-
-def _spatial_axes(operation: Operation) -> int:
-    """Return the number of spatial axes of a convolution."""
-    return max(desc.ndims for name, desc in operation.descs.items() if "weights" not in name) - 2
-
-
-def _check_recurrent(operation: Operation) -> Iterator[str]:
-    """Iterate over the limits that a recurrent network exceeds before 3.13."""
-    for name, desc in operation.descs.items():
-        if name.endswith(("weights_layer", "weights_iter")) and prod(desc.dims[-2:]) > _INT:
-            yield f"{operation.kind} with {prod(desc.dims[-2:])} channels of gates: its kernels count to {_INT}"
-
-
-def _check_inner_product(operation: Operation) -> Iterator[str]:
-    """Iterate over the limits that an inner product exceeds in all releases."""
-    for name, desc in operation.descs.items():
-        if desc.dims and (desc.dims[0] > _INT or prod(desc.dims[1:]) > _INT):
-            yield f"inner_product with dims {desc.dims} in {name}: its kernels count to {_INT}"
-
-
-def _check_resampling(operation: Operation) -> Iterator[str]:
-    """Iterate over the limits that a resampling exceeds in all releases."""
-    dst = operation.descs.get("dst") or operation.descs.get("diff_dst") or MemoryDesc()
-    pixels = prod(dst.dims[2:])
-    if operation.parameters.get("algorithm") == "linear" and pixels > _MOST_PIXELS:
-        yield f"linear resampling to {pixels} pixels, for which it would fill {pixels >> 25} GiB with tables"
-
-
-def _check_layer_normalization(operation: Operation) -> Iterator[str]:
-    """Iterate over the limits that a layer normalization exceeds in all releases."""
-    src = operation.descs.get("src") or MemoryDesc()
-    if src.dims and src.dims[-1] > _MOST_NORMALIZED:
-        yield f"layer_normalization over {src.dims[-1]} elements, for which it would unroll its code"
-
-
-_LIMITS: Final[Mapping[str, Callable[[Operation], Iterator[str]]]] = {
-    "inner_product": _check_inner_product,
-    "resampling": _check_resampling,
-    "layer_normalization": _check_layer_normalization,
-}
-"""Checks for all releases, by kind."""
-_OLD_LIMITS: Final[Mapping[str, Callable[[Operation], Iterator[str]]]] = {
-    "convolution": _check_convolution,
-    "deconvolution": _check_convolution,
-    **dict.fromkeys(RECURRENT, _check_recurrent),
-}
-"""Checks for releases before 3.13, by kind."""
-
-
+_MOST_TAPS = 2**12
+"""Number of taps on an axis that are checked."""
 _AMX = 0xE00
 """Bits of `dnnl_cpu_isa_t`: tiles, and their products of s8 and bf16."""
 _AVX2, _VNNI_OR_AVX512 = 0x4, 0x28
@@ -445,10 +332,9 @@ def _multiplies_padded_elements(operation: Operation) -> bool:
 def _skips_integer_elements(operation: Operation) -> bool:
     """Return whether a deconvolution of integers has a stride above the extent of its kernel on an axis."""
     src, weights = operation.descs.get("src", MemoryDesc()), operation.descs.get("weights", MemoryDesc())
-    strides = operation.parameters.get("strides")
-    if src.data_type not in _INTEGERS or not isinstance(strides, tuple):
-        return False
-    return any(step > k for step, k in zip(strides, weights.dims[-len(strides) :], strict=True))
+    (strides,) = _window(operation, "strides")
+    kernel = weights.dims[-len(strides) :] if strides else ()
+    return src.data_type in _INTEGERS and any(step > k for step, k in zip(strides, kernel, strict=False))
 
 
 def _has_unused_bf16_tap(operation: Operation) -> bool:
@@ -457,13 +343,20 @@ def _has_unused_bf16_tap(operation: Operation) -> bool:
     src, dst, weights = (descs.get(name, MemoryDesc()) for name in ("src", "dst", "weights"))
     if src.data_type != _HALVES[0]:
         return False
-    window: list[Any] = [operation.parameters[name] for name in ("strides", "dilations", "padding_l")]
-    axes = zip(src.dims[2:], dst.dims[2:], weights.dims[2 - src.ndims :], *window, strict=True)
+    window = _window(operation, "strides", "dilations", "padding_l")
+    axes = zip(src.dims[2:], dst.dims[2:], weights.dims[2 - src.ndims :], *window, strict=False)
     return any(
         max(0, -((tap * (gap + 1) - left) // step)) > min(outputs - 1, (n - 1 + left - tap * (gap + 1)) // step)
         for n, outputs, taps, step, gap, left in axes
         for tap in range(min(taps, _MOST_TAPS))
+        if step > 0
     )
+
+
+def _window(operation: Operation, *names: str) -> list[tuple[int, ...]]:
+    """Return parameters of a window; an empty tuple for one that is no tuple of integers, which is refused later."""
+    values = [operation.parameters.get(name) for name in names]
+    return [v if isinstance(v, tuple) and all(type(n) is int for n in v) else () for v in values]  # type: ignore[misc]
 
 
 def _find_attribute_defects(operation: Operation) -> Iterator[str]:
