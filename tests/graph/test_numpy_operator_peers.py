@@ -12,9 +12,8 @@ import onnx
 import pytest
 
 from inlay.errors import Unimplemented
-from inlay.graph.network import Node
 from inlay.graph.numpy_operators.evaluation import COMPARED, FUNCTIONS, compute_node
-from tests.support.operator_cases import FIRST, Array, Case, attributes_of, backend_cases, by_runtime, since, versions
+from tests.support.operator_cases import FIRST, Array, Case, backend_cases, by_runtime, node_of, since, versions
 from tests.support.operator_generators import GENERATORS, case_of
 
 pytest.importorskip("onnxruntime")
@@ -23,11 +22,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 RANDOM = ("bernoulli", "training_dropout")
 OTHERWISE = ("downsample_scales_linear_align_corners", "downsample_scales_cubic_align_corners")
 """Cases whose written results ONNX Runtime does not give."""
-
-
-def node_of(case: Case) -> Node:
-    node = case.node
-    return Node("node", node.op_type, tuple(node.input), tuple(node.output), attributes_of(node))
 
 
 def difference(got: Array, wanted: Array, tolerance: float) -> str:
@@ -64,7 +58,7 @@ def failures(operator: str, seeds: range) -> list[str]:
         if wanted is not None:
             count += 1
             text = compare(case, wanted)
-            faults += [f"{case.name}, opset {case.opset}, {attributes_of(case.node)}: {text}"] if text else []
+            faults += [f"{case.name}, opset {case.opset}, {node_of(case).attributes}: {text}"] if text else []
     assert count >= 0.8 * len(seeds), (operator, count)
     return faults
 

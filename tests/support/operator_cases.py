@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import defs, helper, numpy_helper
 
+from inlay.graph.network import Node
 from tests.support.network_runs import run_by_onnxruntime
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -140,6 +141,12 @@ def _errors() -> tuple[type[Exception], ...]:
 
     found = (value for value in vars(state).values() if isinstance(value, type))
     return (RuntimeError, TypeError, ValueError, *(one for one in found if issubclass(one, Exception)))
+
+
+def node_of(case: Case) -> Node:
+    """Return the node as in a network."""
+    node = case.node
+    return Node("node", node.op_type, tuple(node.input), tuple(node.output), attributes_of(node))
 
 
 def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
