@@ -25,8 +25,10 @@ OPSETS: Mapping[Exporter, int] = {"script": 17, "dynamo": 20}
 """The opset that each exporter writes."""
 
 
-def export(name: str, exporter: Exporter, dynamic: bool = False) -> bytes:
+def export(name: str, exporter: Exporter, dynamic: bool = False, suppression: bool = True) -> bytes:
     """Return the ONNX file of an architecture; `dynamic` leaves its open axes open.
+
+    Detectors end with NonMaxSuppression, or without `suppression` with all boxes and scores.
 
     The example has a batch of 2 where the axis is open, since the newer exporter takes an extent of 1 for fixed.
     """
@@ -34,7 +36,7 @@ def export(name: str, exporter: Exporter, dynamic: bool = False) -> bytes:
     example = draw_inputs(architecture, {"batch": 2} if dynamic else {})
     module = build_lively(architecture, example)
     model = _EXPORTERS[exporter](module, architecture, example, dynamic)
-    if architecture.has_suppression:
+    if architecture.has_suppression and suppression:
         append_suppression(model)
     return bytes(model.SerializeToString())
 

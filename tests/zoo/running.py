@@ -60,13 +60,15 @@ def case_sizes(case: ZooCase) -> dict[str, int]:
     return {axis: OTHER_SIZES[axis] for axis in ZOO[case.name].open_axes} if case.dynamic else {}
 
 
-def run_case(case: ZooCase) -> ZooRun:
+def run_case(case: ZooCase, suppression: bool = True) -> ZooRun:
     """Export, load, plan and run a case, and compare the results with ONNX Runtime's.
+
+    Without `suppression` detectors return all boxes and scores.
 
     Raises:
         InlayError: Inlay refuses the network.
     """
-    data, sizes = export(*case), case_sizes(case)
+    data, sizes = export(*case, suppression), case_sizes(case)
     inputs = draw_inputs(ZOO[case.name], sizes)
     expected = run_by_onnxruntime(onnx.load_from_string(data), inputs)
     plan = inlay.plan(inlay.load(data, dims=sizes), costs="probed")

@@ -55,6 +55,13 @@ def test_every_architecture_runs_and_agrees(case: ZooCase, record_property: Reco
 
 
 @pytest.mark.heavy
+@pytest.mark.long
+@pytest.mark.parametrize("case", [case for case in CASES if ZOO[case.name].has_suppression], ids=str)
+def test_detectors_agree_in_all_boxes_and_scores(case: ZooCase) -> None:
+    assert run_case(case, suppression=False).error <= LARGEST_ERROR
+
+
+@pytest.mark.heavy
 @pytest.mark.parametrize("case", SOME, ids=str)
 def test_some_architectures_run_and_agree(case: ZooCase, record_property: Record) -> None:
     require_agreement(case, record_property)
