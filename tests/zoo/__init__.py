@@ -1,0 +1,1 @@
+"""Forty architectures as PyTorch modules, exported to ONNX when tests run; `architectures.ZOO` lists them."""

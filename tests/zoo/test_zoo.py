@@ -1,0 +1,90 @@
+"""Forty architectures, exported when tests run, load, are planned, run, and agree with ONNX Runtime."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TypeAlias
+
+import onnx
+import pytest
+
+from inlay.errors import InlayError
+from tests.zoo.architectures import ZOO
+from tests.zoo.exporting import export
+from tests.zoo.running import CASES, ZooCase, run_case
+
+Record: TypeAlias = Callable[[str, object], None]
+LARGEST_ERROR = 1e-3
+"""The greatest accepted difference from ONNX Runtime, as a part of the greatest element of an output."""
+
+SUPPRESSION = (
+    "node 'suppression': the dims of NonMaxSuppression's results depend on the data of a run: only fixed dims are "
+    "supported; export the model without it, or with constants in its place"
+)
+KNOWN: Mapping[str, str] = MappingProxyType(dict.fromkeys(("yolo", "ssd", "retinanet"), SUPPRESSION))
+"""Architectures that Inlay refuses, with the text of the error; a test fails as soon as one of them runs."""
+
+SOME = (
+    ZooCase("mobilenet_v3", "dynamo", False),
+    ZooCase("diffusion_unet", "script", False),
+    ZooCase("lstm_tagger", "script", False),
+    ZooCase("qwen3", "dynamo", True),
+    ZooCase("swin", "script", True),
+)
+"""Cases of five families that `make test-all` runs; `make test-long` runs all."""
+
+
+def require_agreement(case: ZooCase, record_property: Record) -> None:
+    """Run a case, or require that its error is the known one; record the steps and NumPy's share."""
+    if case.name in KNOWN:
+        with pytest.raises(InlayError) as raised:
+            run_case(case)
+        assert str(raised.value) == KNOWN[case.name]
+        return
+    run = run_case(case)
+    record_property("steps", run.numpy.steps)
+    record_property("numpy_steps", run.numpy.count)
+    record_property("numpy_share", run.numpy.share)
+    assert run.error <= LARGEST_ERROR
+
+
+@pytest.mark.heavy
+@pytest.mark.long
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_architecture_runs_and_agrees(case: ZooCase, record_property: Record) -> None:
+    require_agreement(case, record_property)
+
+
+@pytest.mark.heavy
+@pytest.mark.long
+@pytest.mark.parametrize("case", [case for case in CASES if ZOO[case.name].has_suppression], ids=str)
+def test_detectors_agree_in_all_boxes_and_scores(case: ZooCase) -> None:
+    assert run_case(case, suppression=False).error <= LARGEST_ERROR
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("case", SOME, ids=str)
+def test_some_architectures_run_and_agree(case: ZooCase, record_property: Record) -> None:
+    require_agreement(case, record_property)
+
+
+@pytest.mark.heavy
+def test_an_export_is_the_same_each_time() -> None:
+    case = ZooCase("dncnn", "script", False)
+    assert export(*case) == export(*case)
+
+
+@pytest.mark.heavy
+def test_open_axes_are_open_in_the_file() -> None:
+    model = onnx.load_from_string(export("bert", "script", True))
+    dims = [[dim.dim_param for dim in value.type.tensor_type.shape.dim] for value in model.graph.input]
+    assert dims == [["batch", "length"]] * 2
+
+
+@pytest.mark.heavy
+def test_the_zoo_has_forty_architectures_and_each_family() -> None:
+    assert len(ZOO) >= 40
+    counts = {family: sum(one.family == family for one in ZOO.values()) for family in {a.family for a in ZOO.values()}}
+    assert counts["cnns"] >= 14
+    assert counts["detectors"] >= 5
+    assert counts["recurrent"] >= 2
+    assert KNOWN.keys() <= ZOO.keys()
