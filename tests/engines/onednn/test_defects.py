@@ -261,7 +261,7 @@ IN_LATER = [
 ]
 CORRECT = [
     *(lrn(3), lrn(5, FORMATS["nhwc"]), lrn(7, FORMATS["nChw16c"])),
-    *(convolve(p.Deconvolution, U8, 2, 2), convolve(p.Convolution, MemoryDesc(DIMS, "bf16"), 3, 1, 1)),
+    convolve(p.Deconvolution, U8, 2, 2),
     *(fused(PLAIN), pool(PLAIN), prelu(PLAIN), dense(2), resample(f32(2, 3, 2))),
 ]
 DEFECTS = [
@@ -315,6 +315,11 @@ PRODUCT = "correct inner product of integers in channels last on AVX2"
 def test_later_releases_have_defects_of_instruction_sets(primitive: p.Primitive, isa: int, text: str | None) -> None:
     assert find_defect(LATER, primitive.operation, isa) == text
     assert find_defect(OLD, primitive.operation, isa) is None
+
+
+def test_a_convolution_of_bf16_whose_taps_all_meet_elements_has_no_defect() -> None:
+    operation = convolve(p.Convolution, MemoryDesc(DIMS, "bf16"), 3, 1, 1).operation
+    assert {find_defect(version, operation) for version in (OLD, LATER)} == {None}
 
 
 def test_batch_normalization_of_six_axes_is_declined() -> None:
