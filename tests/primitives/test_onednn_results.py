@@ -14,9 +14,8 @@ from tests.support.primitive_runs import assert_close, bound_of, run
 
 SINCE = {"group_normalization": (3, 3)}
 """Releases of oneDNN that introduced kinds after 3.2."""
-SHARES = {"prelu": 0.15}
-"""Least shares of problems that every release supports, if they are not `SHARE`."""
 SHARE = 0.3
+"""Least share of problems that every release supports."""
 RANGES = [range(32), pytest.param(range(32, 368), marks=pytest.mark.heavy)]
 
 
@@ -36,7 +35,7 @@ def test_onednn_computes_what_the_reference_computes(kind: str, seeds: range) ->
         expected = run(case, "reference")
         assert_close(case, found, expected)
         compared += 1
-    assert compared >= len(seeds) * SHARES.get(kind, SHARE)
+    assert compared >= len(seeds) * SHARE
 
 
 @pytest.mark.parametrize("kind", DRAWERS)

@@ -214,7 +214,9 @@ def _softmax(draw: Draw) -> Drawn:
 
 def _prelu(draw: Draw) -> Drawn:
     dims = draw.image()
-    return {"src": draw.source(dims), "weights": draw.weights(draw.repeated(dims, 0.5))}, TRAINING
+    by_channel = (1, dims[1], *(1,) * (len(dims) - 2))
+    weights = by_channel if draw.rng.random() < 0.7 else draw.repeated(dims, 0.5)
+    return {"src": draw.source(dims), "weights": draw.weights(weights)}, TRAINING
 
 
 def _resampling(draw: Draw) -> Drawn:
