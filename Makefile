@@ -2,11 +2,11 @@
 #
 #   make demo      the main job on real input: layouts, files, a network run, beside a copy and other ways
 #   make check     lint, types and the quick tests of every package: a minute, for each small change
-#   make test      all but the heavy tests: six minutes, twelve on a fresh clone
+#   make test      all but the heavy tests: ten minutes
 #   make test-all  the heavy tests too, with the peers (torch, JAX, ONNX Runtime, oneDNN 3.13) that can be installed here,
-#                  and test-isa: 45 minutes
+#                  and test-isa: 55 minutes
 #   make test-heavy  the heavy tests alone, with those peers
-#   make test-isa  the engine's tests as on processors with SSE4.1, AVX2 and AVX-512 only: five minutes
+#   make test-isa  the engine's tests as on processors with SSE4.1, AVX2 and AVX-512 only: seven minutes
 #   make test-long what takes longer: before an issue that touches it is resolved; SOAK="--minutes 5 --seed 7" for another soak
 #   make parity    only the comparisons with those peers: descriptors with oneDNN 3.2 and 3.13, 180,000 cases each
 #   make bench     the benchmarks, ten minutes, to build/bench.json and build/bench.svg; RUNS=3 for three runs
