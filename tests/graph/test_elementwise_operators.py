@@ -36,7 +36,7 @@ def difference(got: Array, wanted: Array) -> str:
     tolerance = {"float16": 2e-3, "bfloat16": 1.6e-2}.get(got.dtype.name, 1e-5)
     a, b = got.astype(np.float64).reshape(-1), wanted.astype(np.float64).reshape(-1)
     with np.errstate(all="ignore"):
-        close = np.isclose(a, b, rtol=tolerance, atol=1e-6, equal_nan=True)
+        close = np.isclose(a, b, rtol=tolerance, atol=tolerance if got.itemsize == 2 else 1e-6, equal_nan=True)
     return "" if close.all() else f"{a[~close][:6]}, not {b[~close][:6]}"
 
 
@@ -165,6 +165,7 @@ X = np.ones(2)
         ("Softplus", 22, "f4", ([-INF, -50, 1000, INF],), {}, [0, 1.928750e-22, 1000, INF]),
         ("Round", 22, "f2", ([0.5, 1.5, 2.5, -0.5, -1.5],), {}, [0, 2, 2, 0, -2]),
         ("Shrink", 9, "i8", ([2**62 + 1, -(2**62) - 1, 1],), {"bias": 1.0, "lambd": 1.5}, [2**62, -(2**62), 0]),
+        ("PRelu", 7, "f4", ([[[-1], [-2]]], [3, 4]), {}, [[[-3], [-8]]]),
         ("Sign", 13, "f4", ([NAN, -0.0, -3],), {}, [NAN, 0, -1]),
     ],
 )

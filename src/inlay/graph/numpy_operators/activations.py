@@ -15,6 +15,7 @@ from inlay.graph.numpy_operators.blockwise import compute_widened, map_blocks
 from inlay.graph.numpy_operators.call import OperatorCall, accumulation_dtype, is_float
 from inlay.graph.numpy_operators.error_function import erf, erfc
 from inlay.graph.op_graph import Array
+from inlay.layout import Dims
 
 _F64 = np.dtype(np.float64)
 
@@ -40,14 +41,23 @@ def leaky_relu(call: OperatorCall) -> Array:
 
 
 def prelu(call: OperatorCall) -> Array:
-    """Compute PRelu: slope * x below 0, where the slope is broadcast to the dims of x."""
-    src, slope = call.input(0), call.input(1)
-    fits = slope.ndim <= src.ndim and all(
-        n in (1, extent) for n, extent in zip(reversed(slope.shape), reversed(src.shape), strict=False)
-    )
-    if not fits:
-        raise call.invalid(f"a slope of dims {slope.shape} cannot be broadcast to {src.shape}")
+    """Compute PRelu: slope * x below 0, where the slope is broadcast to the dims of x.
+
+    A slope for each channel may have one axis only, as before opset 7: older converters write it so.
+    """
+    src = call.input(0)
+    slope = _align_slope(call, call.input(1), src.shape)
     return compute_widened(lambda x, factor: np.where(x < 0, factor * x, x), src, slope)
+
+
+def _align_slope(call: OperatorCall, slope: Array, dims: Dims) -> Array:
+    """Return a slope that NumPy broadcasts to `dims`."""
+    pairs = zip(reversed(slope.shape), reversed(dims), strict=False)
+    if slope.ndim <= len(dims) and all(n in (1, extent) for n, extent in pairs):
+        return slope
+    if slope.ndim == 1 and slope.shape == dims[1:2]:
+        return slope.reshape(-1, *(1,) * (len(dims) - 2))
+    raise call.invalid(f"a slope of dims {slope.shape} cannot be broadcast to {dims}")
 
 
 def thresholded_relu(call: OperatorCall) -> Array:
