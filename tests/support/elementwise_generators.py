@@ -130,11 +130,11 @@ def elementwise_case(operator: str, version: int, dtype: np.dtype[Any], seed: in
 
 
 def _several(rng: Generator, operator: str, version: int, dtype: np.dtype[Any], seed: int) -> dict[str, Any]:
-    """Return inputs that are broadcast."""
-    pairs = (
-        _PAIRS[:6] if operator == "PRelu" else [p for p in _PAIRS if p[0] == p[1]] if operator == "SwiGLU" else _PAIRS
-    )
+    """Return inputs that are broadcast, where the operator allows it."""
+    pairs = _PAIRS[:6] if operator == "PRelu" else _PAIRS  # a slope is broadcast, x is not
     left, right = pairs[seed % len(pairs)]
+    if operator == "SwiGLU" or (operator in VARIADIC and version < 8):
+        left = right = _DIMS[seed % len(_DIMS)]
     arrays = {"a": numbers(rng, dtype, left), "b": numbers(rng, dtype, right)}
     if operator in VARIADIC:
         more = {f"c{k}": numbers(rng, dtype, pick(rng, left, right)) for k in range(seed % 3)}
