@@ -98,7 +98,7 @@ def test_a_computation_runs_again_with_other_arrays() -> None:
 def test_without_onnx_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnx.reference", None)
     with raises_exactly(MissingExtra, "onnx is not installed: pip install 'inlay[onnx]'"):
-        compute_node(Node("n", "Relu", ("x",), ("y",)), 17, {"x": IMAGE})
+        compute_node(Node("n", "RandomNormalLike", ("x",), ("y",)), 17, {"x": IMAGE})
 
 
 def test_an_index_of_a_run_names_the_tensor_and_the_axis() -> None:

@@ -52,10 +52,10 @@ _ATTRIBUTES: Mapping[str, tuple[tuple[int, str, int], ...]] = {
 """Inputs of operators that were attributes before an opset: position, attribute, opset."""
 
 
-def versions(operator: str) -> list[int]:
-    """Return the opsets in which an operator changed; older ones count as the oldest supported opset."""
+def versions(operator: str, first: int = FIRST) -> list[int]:
+    """Return the opsets from `first` on in which an operator changed; older ones count as `first`."""
     found = {s.since_version for s in defs.get_all_schemas_with_history() if (s.name, s.domain) == (operator, "")}
-    return sorted({max(version, FIRST) for version in found if defs.has(operator, max(version, FIRST), "")})
+    return sorted({max(version, first) for version in found if defs.has(operator, max(version, first), "")})
 
 
 def since(operator: str, opset: int) -> int:

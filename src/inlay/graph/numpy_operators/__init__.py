@@ -4,13 +4,18 @@ Data flow, from node to results:
 
     evaluation      `compute_node`: calls a function of this package, or `onnx.reference` where that was compared
     call            `OperatorCall`: a node with its arrays; attributes with defaults, optional inputs, errors
+    elementwise     arithmetic, comparisons, logic, bits, elementary functions, Where, Clip, Dropout
+    activations     Relu, Gelu, Swish, Selu and others
+    error_function  erf and erfc, for Erf and Gelu
+    blockwise       functions of floats in blocks of elements, in a wider type
     data_movement   Slice, Pad, Gather, Scatter, Cast, Pow, quantization
     normalization   BatchNormalization, LayerNormalization, LRN, Softmax, Hardmax, LpNormalization; reductions
     pooling         MaxPool with indices, AveragePool, LpPool and their global forms; ConvTranspose
     sampling        Resize, Upsample, GridSample, RoiAlign
     recurrent       LSTM, GRU, RNN with sequence lengths, clipping and all activations
 
-Each function is compared with ONNX Runtime or PyTorch in `tests/graph/test_numpy_operators.py`.
+Each function is compared with ONNX Runtime or PyTorch in `tests/graph/test_numpy_operator_peers.py`, or in
+`tests/graph/test_elementwise_operators.py`.
 
 Glossary:
 
