@@ -145,7 +145,7 @@ def trilu(rng: Generator) -> Drawn:
 def center_crop_pad(rng: Generator) -> Drawn:
     axes = pick(rng, None, [0], [-1, 0], [2])
     sizes = some(rng, 3 if axes is None else len(axes), 1, 6)
-    return 18, {"x": dims_of(rng, 3), "dims": np.array(sizes, pick(rng, np.int32, np.int64))}, {"axes": axes}, 1
+    return 18, {"x": dims_of(rng, 3), "dims": np.array(sizes)}, {"axes": axes}, 1
 
 
 def split(rng: Generator) -> Drawn:

@@ -4,13 +4,17 @@ Data flow, from node to results:
 
     evaluation      `compute_node`: calls a function of this package, or `onnx.reference` where that was compared
     call            `OperatorCall`: a node with its arrays; attributes with defaults, optional inputs, errors
+    shapes          Reshape, Transpose, Concat, Split, Expand, DepthToSpace and others that move whole tensors; BitCast
+    selection       TopK, ArgMax, Unique, NonZero, OneHot, CumSum, NonMaxSuppression and others that compare or count
+    random_numbers  RandomNormal, RandomUniform, Bernoulli, Multinomial
     data_movement   Slice, Pad, Gather, Scatter, Cast, Pow, quantization
     normalization   BatchNormalization, LayerNormalization, LRN, Softmax, Hardmax, LpNormalization; reductions
     pooling         MaxPool with indices, AveragePool, LpPool and their global forms; ConvTranspose
     sampling        Resize, Upsample, GridSample, RoiAlign
     recurrent       LSTM, GRU, RNN with sequence lengths, clipping and all activations
 
-Each function is compared with ONNX Runtime or PyTorch in `tests/graph/test_numpy_operators.py`.
+Each function is compared with ONNX Runtime or PyTorch in `tests/graph/test_numpy_operator_peers.py` and
+`tests/graph/test_movement_peers.py`.
 
 Glossary:
 

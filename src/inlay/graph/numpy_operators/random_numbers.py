@@ -51,10 +51,10 @@ def _dims_and_dtype(call: OperatorCall) -> tuple[Dims, np.dtype[Any]]:
         dims, dtype = src.shape, onnx_dtype(code) if code else src.dtype
     else:
         dims, dtype = tuple(int(n) for n in call.attribute("shape", ())), onnx_dtype(code or _FLOAT)
-    if min(dims, default=0) < 0 or not is_float(dtype) or dtype.kind == "c":
-        raise call.invalid(
-            f"dims {dims} of {dtype} are not those of a tensor of floats: give no negative dims, and dtype"
-        )
+    if min(dims, default=0) < 0:
+        raise call.invalid(f"dims {dims} are negative")
+    if not is_float(dtype) or dtype.kind == "c":
+        raise call.invalid(f"dims {dims} of {dtype} are those of no tensor of floats: state another dtype")
     return dims, dtype
 
 

@@ -45,7 +45,7 @@ def one_hot(call: OperatorCall) -> Array:
     """Compute OneHot: for each index, an axis whose element at the index has the second value, the others the first."""
     indices, depth, values = call.input(0).astype(np.int64), call.input(1), call.input(2)
     if depth.size != 1 or values.size != 2 or int(depth.reshape(-1)[0]) < 0:
-        raise call.invalid(f"it needs one depth of 0 or more and two values, not {depth.size} and {values.size}")
+        raise call.invalid(f"it needs one depth of 0 or more and two values, not {depth.tolist()} and {values.size}")
     extent = int(depth.reshape(-1)[0])
     axis = call.axis(int(call.attribute("axis", -1)), indices.ndim + 1)
     places = np.expand_dims(np.where(indices < 0, indices + extent, indices), axis)
