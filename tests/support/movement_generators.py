@@ -38,7 +38,7 @@ def type_of(name: str) -> np.dtype[Any]:
 def drawn_case(operator: str, seed: int) -> Case:
     """Return a random node whose inputs of the tested type have numbers from 1 on, as float32."""
     rng = np.random.default_rng([seed, *operator.encode()])
-    opset, inputs, attributes, outputs = (MOVING | COUNTING)[operator](rng)
+    opset, inputs, attributes, outputs = {**MOVING, **COUNTING}[operator](rng)
     arrays, count = dict[str, Array](), 1
     for name, value in inputs.items():
         if name.startswith("x"):
@@ -92,16 +92,16 @@ def counted_cases(operator: str, seed: int) -> list[Case]:
 
 def random_elements(rng: Generator, dtype: np.dtype[Any], dims: Any, few: bool = False) -> Array:
     """Return random elements of a type; if they are to be few, many are equal."""
+    numbers: Array = rng.standard_normal(dims) * 3
     if dtype.kind == "b":
-        return rng.random(dims) < 0.5
-    if few:
-        return (rng.integers(0 if dtype.kind == "u" else -3, 4, dims) * (0.5 if "float" in dtype.name else 1)).astype(
-            dtype
-        )
-    numbers = rng.standard_normal(dims) * 3
-    if dtype.kind == "c":
-        return (numbers + 1j * rng.standard_normal(dims)).astype(dtype)
-    return (np.abs(numbers) if "uint" in dtype.name else numbers).astype(dtype)
+        numbers = rng.random(dims) < 0.5
+    elif few:
+        numbers = rng.integers(0 if dtype.kind == "u" else -3, 4, dims) * (0.5 if "float" in dtype.name else 1)
+    elif dtype.kind == "c":
+        numbers = numbers + 1j * rng.standard_normal(dims)
+    elif "uint" in dtype.name:
+        numbers = np.abs(numbers)
+    return np.asarray(numbers).astype(dtype)
 
 
 # Moving
