@@ -8,6 +8,9 @@ Data flow, from node to results:
     activations     Relu, Gelu, Swish, Selu and others
     error_function  erf and erfc, for Erf and Gelu
     blockwise       functions of floats in blocks of elements, in a wider type
+    shapes          Reshape, Transpose, Concat, Split, Expand, DepthToSpace and others that move whole tensors; BitCast
+    selection       TopK, ArgMax, Unique, NonZero, OneHot, CumSum, NonMaxSuppression and others that compare or count
+    random_numbers  RandomNormal, RandomUniform, Bernoulli, Multinomial
     data_movement   Slice, Pad, Gather, Scatter, Cast, Pow, quantization
     normalization   BatchNormalization, LayerNormalization, LRN, Softmax, Hardmax, LpNormalization; reductions
     pooling         MaxPool with indices, AveragePool, LpPool and their global forms; ConvTranspose
@@ -16,6 +19,8 @@ Data flow, from node to results:
 
 Each function is compared with ONNX Runtime or PyTorch in `tests/graph/test_numpy_operator_peers.py`, or in
 `tests/graph/test_elementwise_operators.py`.
+Each function is compared with ONNX Runtime or PyTorch in `tests/graph/test_numpy_operator_peers.py` and
+`tests/graph/test_movement_peers.py`.
 
 Glossary:
 

@@ -34,8 +34,11 @@ from inlay.graph.numpy_operators.data_movement import DATA_MOVEMENT
 from inlay.graph.numpy_operators.elementwise import ELEMENTWISE
 from inlay.graph.numpy_operators.normalization import NORMALIZATION
 from inlay.graph.numpy_operators.pooling import POOLING
+from inlay.graph.numpy_operators.random_numbers import RANDOM_NUMBERS
 from inlay.graph.numpy_operators.recurrent import RECURRENT
 from inlay.graph.numpy_operators.sampling import SAMPLING
+from inlay.graph.numpy_operators.selection import SELECTION
+from inlay.graph.numpy_operators.shapes import SHAPES
 from inlay.graph.onnx_package import defs, helper, numpy_helper
 from inlay.graph.op_graph import Array
 
@@ -51,7 +54,18 @@ ONNX_DOMAINS = ("", "ai.onnx")
 """Names of the domain of ONNX's own operators."""
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(
-    {**ACTIVATIONS, **DATA_MOVEMENT, **ELEMENTWISE, **NORMALIZATION, **POOLING, **RECURRENT, **SAMPLING}
+    {
+        **ACTIVATIONS,
+        **DATA_MOVEMENT,
+        **ELEMENTWISE,
+        **NORMALIZATION,
+        **POOLING,
+        **RANDOM_NUMBERS,
+        **RECURRENT,
+        **SAMPLING,
+        **SELECTION,
+        **SHAPES,
+    }
 )
 """Function of this package for each operator that has one; it supports every opset that Inlay does."""
 
@@ -197,27 +211,10 @@ class ComparedOperator:
 
 _NEWEST: Mapping[frozenset[str] | None, Mapping[int, str]] = {
     None: {
-        13: "Concat Expand Tile",
-        14: "Trilu",
-        18: "CenterCropPad Split",
-        22: "EyeLike",
-        24: "TensorScatter",
-        25: "ConstantOfShape Flatten Reshape Shape Size Squeeze Transpose",
-        28: "Compress DepthToSpace ReverseSequence SpaceToDepth",
-    },
-    # The elements of random operators cannot be predicted; their types and dims were compared.
-    ALL: {
-        13: "NonZero",
-        22: "Bernoulli RandomNormal RandomNormalLike RandomUniform RandomUniformLike",
-        28: "OneHot",
     },
     NUMBERS: {
-        13: "ArgMax ArgMin MatMul",
-        14: "CumSum",
-        24: "TopK",
-        26: "BitCast CumProd",
-        27: "Range",
-        28: "Einsum Unique",
+        13: "MatMul",
+        28: "Einsum",
     },
     FLOATS: {
         13: "Gemm",
@@ -231,7 +228,7 @@ _NEWEST: Mapping[frozenset[str] | None, Mapping[int, str]] = {
     INDICES: {17: "BlackmanWindow HammingWindow HannWindow"},
     FLOATS | INDICES: {18: "Col2Im", 20: "DFT", 23: "RotaryEmbedding"},
     WIDE | INDICES: {13: "SoftmaxCrossEntropyLoss", 17: "STFT", 22: "NegativeLogLikelihoodLoss"},
-    F32 | INDICES: {11: "NonMaxSuppression", 17: "MelWeightMatrix", 20: "AffineGrid"},
+    F32 | INDICES: {11: "", 17: "MelWeightMatrix", 20: "AffineGrid"},
     BYTES | F32: {10: "QLinearConv", 21: "QLinearMatMul"},
 }
 """Operators by the types of their inputs, and by the newest version that was compared."""
