@@ -1,7 +1,7 @@
 """Functions of normalizations and reductions, which combine elements along axes.
 
-The normalizations are those that `onnx.reference` computes differently from ONNX, or in some opsets only. Reductions
-support floats and integers; of no elements they return the neutral element of the reduction.
+Statistics of floats of 16 bits are computed in f32. Reductions support floats and integers;
+of no elements they return the neutral element of the reduction.
 """
 
 from collections.abc import Callable, Mapping
