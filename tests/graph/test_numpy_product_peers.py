@@ -112,9 +112,9 @@ def test_zero_points_are_by_row_column_and_channel() -> None:
     arrays = {"a": stacked, "b": b, "z": np.stack([rows, rows])[:, :, None]}
     assert np.array_equal(run("MatMulInteger", 10, arrays)[0], np.stack([exact, exact]))
     x, w, zeros = rng.integers(0, 256, (1, 2, 5)), rng.integers(0, 256, (3, 2, 1)), np.array([1, 2, 3], np.uint8)
-    arrays = {"x": x.astype(np.uint8), "w": w.astype(np.uint8), "xz": None, "wz": zeros}
+    images = {"x": x.astype(np.uint8), "w": w.astype(np.uint8), "xz": None, "wz": zeros}
     wanted = np.einsum("oc,cn->on", w[:, :, 0] - zeros[:, None], x[0])
-    assert np.array_equal(run("ConvInteger", 10, arrays)[0][0], wanted)
+    assert np.array_equal(run("ConvInteger", 10, images)[0][0], wanted)
 
 
 def zeros(*dims: int) -> Array:

@@ -143,7 +143,7 @@ def _mask_bias(call: OperatorCall, mask: Array, total: int, working: np.dtype[An
     short = total - numbers.shape[-1] if numbers.ndim else 0
     if short < 0 or numbers.ndim > 4:
         raise call.invalid(f"a mask of dims {mask.shape} does not fit {total} keys")
-    if short and (numbers.shape[-1] != 1):
+    if short:
         extend: Any = np.pad
         return np.asarray(extend(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, short)], constant_values=-np.inf))
     return numbers
