@@ -15,13 +15,18 @@ Made: TypeAlias = tuple[int, dict[str, Any], dict[str, Any]]
 
 def case_of(operator: str, seed: int) -> Case:
     """Return a random node of an operator."""
+    return make_case(operator, seed, GENERATORS[operator], OUTPUTS.get(operator, 1))
+
+
+def make_case(operator: str, seed: int, generator: Callable[[Generator], Made], count: int) -> Case:
+    """Return the node with `count` outputs that a generator makes."""
     rng = np.random.default_rng([seed, *operator.encode()])
-    opset, arrays, attributes = GENERATORS[operator](rng)
+    opset, arrays, attributes = generator(rng)
     given = {name: array for name, array in arrays.items() if array is not None}
     names = [name if name in given else "" for name in arrays]
     while not names[-1]:
         names.pop()
-    outputs = [f"y{k}" for k in range(OUTPUTS.get(operator, 1))]
+    outputs = [f"y{k}" for k in range(count)]
     attributes = {name: value for name, value in attributes.items() if value is not None}
     node = helper.make_node(operator, names, outputs, "node", **attributes)
     return Case(f"{operator}-{seed}", node, opset, given, [], False)
@@ -225,25 +230,6 @@ def conv_transpose(rng: Generator) -> Made:
     return opset, arrays, attributes
 
 
-def to_bytes(array: Any) -> Any:
-    return np.clip(array * 40 + 100, 0, 255).astype(np.uint8)
-
-
-def conv_integer(rng: Generator) -> Made:
-    _, arrays, attributes = conv(rng)
-    zeros = {"a": np.array(7, np.uint8), "b": np.array(9, np.uint8)}
-    return 10, {"x": to_bytes(arrays["x"]), "w": to_bytes(arrays["w"]), **zeros}, attributes
-
-
-def qlinear_conv(rng: Generator) -> Made:
-    _, arrays, attributes = conv(rng)
-    quantized: dict[str, Any] = {}
-    for name, scale, zero in (("x", 0.02, 100), ("w", 0.03, 99), ("y", 0.11, 120)):
-        quantized |= {name: to_bytes(arrays[name])} if name != "y" else {}
-        quantized |= {f"{name}s": np.array(scale, np.float32), f"{name}z": np.array(zero, np.uint8)}
-    return 10, quantized, attributes
-
-
 # Normalizations, reductions and products
 
 
@@ -287,24 +273,6 @@ def batch_normalization(rng: Generator) -> Made:
     scale, shift, mean, deviation = real(rng, 4, dims[1])
     arrays = {"x": real(rng, *dims), "s": scale, "b": shift, "m": mean, "v": deviation**2 + np.float32(0.1)}
     return pick(rng, 9, 14, 15), arrays, picks(rng, epsilon=(1e-5, 1e-3))
-
-
-def gemm(rng: Generator) -> Made:
-    m, n, k = dims_of(rng, 3)
-    attributes = picks(rng, transA=(0, 1), transB=(0, 1), alpha=(0.0, 0.5, 1.0), beta=(0.0, 1.0, 1.5))
-    a = real(rng, *((k, m) if attributes["transA"] else (m, k)))
-    b = real(rng, *((n, k) if attributes["transB"] else (k, n)))
-    c = real(rng, *pick(rng, (m, n), (n,), (1, n), (m, 1), ()))
-    opset = pick(rng, 9, 11, 13)
-    return opset, {"a": a, "b": b, "c": c if opset < 11 else pick(rng, c, c, c, None)}, attributes
-
-
-def matmul(rng: Generator) -> Made:
-    batch, (m, n, k) = dims_of(rng, int(rng.integers(0, 4)), 3), dims_of(rng, 3, 4)
-    small = tuple(pick(rng, 1, size) for size in batch)[int(rng.integers(0, len(batch) + 1)) :]
-    left = pick(rng, (*batch, m, k), (*small, m, k), (k,))
-    right = pick(rng, (*batch, k, n), (*small, k, n), (k, n), (k,))
-    return pick(rng, 9, 13), {"a": real(rng, *left), "b": real(rng, *right)}, {}
 
 
 # Sampling
@@ -441,29 +409,18 @@ def power(rng: Generator) -> Made:
     return pick(rng, 12, 13, 15), {"x": x.astype(pick(rng, *types)), "y": y.astype(pick(rng, *types))}, {}
 
 
-def einsum(rng: Generator) -> Made:
-    equation = pick(rng, "ij,jk->ik", "ij,jk", "...ij,...jk->...ik", "bij,bij->b", "ij->ji", "ij,ij->")
-    dims = {"i": 3, "j": 4, "k": 2, "b": 2}
-    terms = equation.split("->")[0].replace(".", "").split(",")
-    return 12, {f"x{k}": real(rng, *(dims[c] for c in term)) for k, term in enumerate(terms)}, {"equation": equation}
-
-
 GENERATORS: Mapping[str, Callable[[Generator], Made]] = {
     **dict.fromkeys(("ArgMax", "ArgMin"), argument),
     "AveragePool": average_pool,
     "BatchNormalization": batch_normalization,
-    "Conv": conv,
-    "ConvInteger": conv_integer,
     "ConvTranspose": conv_transpose,
     "CumSum": cum_sum,
     "DepthToSpace": depth_to_space,
     "DequantizeLinear": dequantize,
-    "Einsum": einsum,
     "GRU": recurrent("GRU", 3, 2, 1),
     "Gather": gather,
     "GatherElements": gather_elements,
     "GatherND": gather_nd,
-    "Gemm": gemm,
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), unary((9,), (3, 4, 5))),
     "GridSample": grid_sample,
     "GlobalLpPool": unary((9,), (4,), p=(1, 2, 3)),
@@ -472,13 +429,11 @@ GENERATORS: Mapping[str, Callable[[Generator], Made]] = {
     "LayerNormalization": layer_normalization,
     "LpNormalization": unary((9, 22), axis=(0, 1, -1), p=(1, 2)),
     "LpPool": lp_pool,
-    "MatMul": matmul,
     "MaxPool": max_pool,
     "Mod": modulo,
     "OneHot": one_hot,
     "Pad": pad,
     "Pow": power,
-    "QLinearConv": qlinear_conv,
     "QuantizeLinear": quantize,
     "RNN": recurrent("RNN", 1, 1, 1),
     **{f"Reduce{way}": reduction for way in ("L1", "L2", "LogSum", "Max", "Mean", "Min", "Prod", "SumSquare")},

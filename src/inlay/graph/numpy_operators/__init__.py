@@ -1,8 +1,8 @@
-"""Operators of ONNX in NumPy, for nodes that no primitive computes and `onnx.reference` computes wrongly or not at all.
+"""Operators of ONNX in NumPy, for nodes that no primitive computes.
 
 Data flow, from node to results:
 
-    evaluation      `compute_node`: calls a function of this package, or `onnx.reference` where that was compared
+    evaluation      `compute_node`: calls the function of a node's operator
     call            `OperatorCall`: a node with its arrays; attributes with defaults, optional inputs, errors
     elementwise     arithmetic, comparisons, logic, bits, elementary functions, Where, Clip, Dropout
     activations     Relu, Gelu, Swish, Selu and others
@@ -12,21 +12,24 @@ Data flow, from node to results:
     selection       TopK, ArgMax, Unique, NonZero, OneHot, CumSum, NonMaxSuppression and others that compare or count
     random_numbers  RandomNormal, RandomUniform, Bernoulli, Multinomial
     data_movement   Slice, Pad, Gather, Scatter, Cast, Pow, quantization
-    normalization   BatchNormalization, LayerNormalization, LRN, Softmax, Hardmax, LpNormalization; reductions
+    normalization   normalizations by batch, layer, instance, group, RMS; LRN, Softmax, Hardmax; reductions
     pooling         MaxPool with indices, AveragePool, LpPool and their global forms; ConvTranspose
-    sampling        Resize, Upsample, GridSample, RoiAlign
+    products        MatMul, Gemm, Einsum, Det
+    convolution     Conv, DeformConv, CausalConvWithState; Col2Im, MaxUnpool
+    quantized       products and convolutions of 8-bit integers, DynamicQuantizeLinear
+    attention       Attention, RotaryEmbedding, LinearAttention
+    signals         DFT, STFT, windows, MelWeightMatrix
+    losses          NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss
+    sampling        Resize, Upsample, GridSample, AffineGrid, RoiAlign
     recurrent       LSTM, GRU, RNN with sequence lengths, clipping and all activations
 
-Each function is compared with ONNX Runtime or PyTorch in `tests/graph/test_numpy_operator_peers.py`, or in
-`tests/graph/test_elementwise_operators.py`.
-Each function is compared with ONNX Runtime or PyTorch in `tests/graph/test_numpy_operator_peers.py` and
-`tests/graph/test_movement_peers.py`.
+Each function is compared with ONNX Runtime or PyTorch in `tests/graph/test_numpy_operator_peers.py`,
+`test_numpy_product_peers.py`, `test_movement_peers.py` and `test_elementwise_operators.py`.
 
 Glossary:
 
     node, attribute   call of an operator in a network, and its constant parameters (ONNX IR specification)
     opset             version of ONNX's operators, a number
-    onnx.reference    ONNX's evaluator in Python, which documents the operators (`onnx.reference.ReferenceEvaluator`)
     tap               element of a window, or one of the elements that an interpolation combines
 
 Source: ONNX, "Operators".

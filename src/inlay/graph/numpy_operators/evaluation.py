@@ -1,4 +1,4 @@
-"""Evaluation of nodes by NumPy: by functions of this package, or by `onnx.reference` for operators that were compared.
+"""Evaluation of nodes by functions in NumPy.
 
 It computes the nodes that no primitive computes, and the results that networks are compared with:
 
@@ -10,36 +10,34 @@ It computes the nodes that no primitive computes, and the results that networks 
 
 An exception of NumPy becomes an error of Inlay that names the node.
 
-`onnx.reference` documents ONNX but is not tested as a runtime is. Some of its operators are wrong for dims, types or
-attributes that no example has. So it computes only the operators in `COMPARED`. For each of them, every version up to
-the newest one listed was compared in `tests/graph/test_numpy_operator_peers.py` with ONNX Runtime, or with ONNX's own
-test data if the runtime lacks the operator. At least one type of each operator was compared, not all, since neither
-source has all of them. For random operators only types and dims were compared.
-
-Source: ONNX, "Operators"; the package onnx, `onnx.reference`.
+Source: ONNX, "Operators".
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from inlay.errors import InlayError, MissingExtra, OutOfMemory, Unimplemented
+from inlay.errors import InlayError, OutOfMemory, Unimplemented
 from inlay.graph.network import Node
 from inlay.graph.numpy_operators.activations import ACTIVATIONS
+from inlay.graph.numpy_operators.attention import ATTENTION
 from inlay.graph.numpy_operators.call import OperatorCall
+from inlay.graph.numpy_operators.convolution import CONVOLUTION
 from inlay.graph.numpy_operators.data_movement import DATA_MOVEMENT
 from inlay.graph.numpy_operators.elementwise import ELEMENTWISE
+from inlay.graph.numpy_operators.losses import LOSSES
 from inlay.graph.numpy_operators.normalization import NORMALIZATION
 from inlay.graph.numpy_operators.pooling import POOLING
+from inlay.graph.numpy_operators.products import PRODUCTS
+from inlay.graph.numpy_operators.quantized import QUANTIZED
 from inlay.graph.numpy_operators.random_numbers import RANDOM_NUMBERS
 from inlay.graph.numpy_operators.recurrent import RECURRENT
 from inlay.graph.numpy_operators.sampling import SAMPLING
 from inlay.graph.numpy_operators.selection import SELECTION
 from inlay.graph.numpy_operators.shapes import SHAPES
-from inlay.graph.onnx_package import defs, helper, numpy_helper
+from inlay.graph.numpy_operators.signals import SIGNALS
 from inlay.graph.op_graph import Array
 
 Function: TypeAlias = Callable[[OperatorCall], Array | tuple[Array, ...]]
@@ -47,24 +45,31 @@ Function: TypeAlias = Callable[[OperatorCall], Array | tuple[Array, ...]]
 
 Computation: TypeAlias = Callable[[Mapping[str, Array]], dict[str, Array]]
 """Function from the inputs of a node to its results, both by name; results that the node leaves out are missing."""
-Evaluation: TypeAlias = Callable[[Mapping[str, Array]], list[Array]]
-"""Function from the inputs of a node by name to its results in order; results that the node leaves out are missing."""
 
 ONNX_DOMAINS = ("", "ai.onnx")
 """Names of the domain of ONNX's own operators."""
 
+OPSETS = (9, 28)
+"""Oldest and newest version of ONNX's operators that the functions were compared with."""
+
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(
     {
         **ACTIVATIONS,
+        **ATTENTION,
+        **CONVOLUTION,
         **DATA_MOVEMENT,
         **ELEMENTWISE,
+        **LOSSES,
         **NORMALIZATION,
         **POOLING,
+        **PRODUCTS,
+        **QUANTIZED,
         **RANDOM_NUMBERS,
         **RECURRENT,
         **SAMPLING,
         **SELECTION,
         **SHAPES,
+        **SIGNALS,
     }
 )
 """Function of this package for each operator that has one; it supports every opset that Inlay does."""
@@ -73,16 +78,13 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
 _SHOWN = 200  # characters of another package's text
 _FAILURES = (
     ArithmeticError,
-    AssertionError,
     AttributeError,
     LookupError,
-    NameError,
-    NotImplementedError,
     RuntimeError,
     TypeError,
     ValueError,
 )
-"""Exceptions that NumPy and `onnx.reference` raise for unexpected elements and attributes."""
+"""Exceptions that NumPy raises for unexpected elements and attributes."""
 
 
 def compute_node(node: Node, opset: int, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -92,35 +94,31 @@ def compute_node(node: Node, opset: int, arrays: Mapping[str, Array]) -> dict[st
 
     Raises:
         InvalidArguments: the operator does not allow these inputs.
-        MissingExtra: the package onnx is not installed.
         OutOfMemory: there is not enough memory for the results.
         Unimplemented: NumPy cannot compute the operator for these types.
     """
-    return build_computation(node, opset, {name: array.dtype for name, array in arrays.items()})(arrays)
+    return build_computation(node, opset)(arrays)
 
 
-def build_computation(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> Computation:
-    """Return a function that computes a node any number of times, for inputs of the types `dtypes`.
+def build_computation(node: Node, opset: int) -> Computation:
+    """Return a function that computes a node any number of times.
 
     Several threads may call the function at once. It returns new arrays, or views of its inputs. A call raises
     InvalidArguments, OutOfMemory or Unimplemented for the reasons of `compute_node`.
 
     Raises:
-        MissingExtra: the package onnx is not installed.
-        Unimplemented: NumPy cannot compute the operator for these types.
+        Unimplemented: no function computes the operator.
     """
-    require_computable(node, opset, dtypes)
-    reads = tuple(name for name in dict.fromkeys(node.inputs) if name)
+    require_computable(node, opset)
+    function = FUNCTIONS[node.operator]
     writes = tuple(name for name in node.outputs if name)
-    evaluate = _function_evaluation(node, opset)
-    if evaluate is None:
-        evaluate = _reference_evaluation(node, opset, {name: dtypes[name] for name in reads})
 
     def run(arrays: Mapping[str, Array]) -> dict[str, Array]:
+        inputs = tuple(arrays[name] if name else None for name in node.inputs)
         try:
             # Overflow and division by zero follow IEEE 754, without warnings.
             with np.errstate(all="ignore"):
-                results = evaluate({name: arrays[name] for name in reads})
+                returned = function(OperatorCall(node, opset, inputs))
         except InlayError:
             raise
         except MemoryError as error:
@@ -128,24 +126,26 @@ def build_computation(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]
                 f"{_describe(node)}: there is not enough memory for its results: use smaller dims"
             ) from error
         except _FAILURES as error:
-            raise _error_for(node, [arrays[name] for name in reads], error) from error
-        return dict(zip(writes, results, strict=True))
+            raise _error_for(node, [array for array in inputs if array is not None], error) from error
+        results = returned if isinstance(returned, tuple) else (returned,)
+        named = [np.asarray(result) for name, result in zip(node.outputs, results, strict=False) if name]
+        return dict(zip(writes, named, strict=True))
 
     return run
 
 
-def require_computable(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> None:
-    """Require that NumPy can compute a node, for inputs of these types by name.
+def require_computable(node: Node, opset: int) -> None:
+    """Require that a function computes a node.
 
     Raises:
-        MissingExtra: the package onnx is not installed.
-        Unimplemented: NumPy cannot compute the node.
+        Unimplemented: no function computes the operator.
     """
     if node.domain in ONNX_DOMAINS and node.operator in FUNCTIONS:
         return
-    reason = _find_unsupported(node, opset, {name: dtypes[name] for name in node.inputs if name})
-    if reason:
-        raise Unimplemented(f"{_describe(node)}{reason}: replace it by operators of ONNX, or leave it out of the file")
+    raise Unimplemented(
+        f"{_describe(node)}, opset {opset}, is computed by no primitive and by no function of Inlay: replace it by "
+        "operators of ONNX, or leave it out of the file"
+    )
 
 
 def _describe(node: Node) -> str:
@@ -154,181 +154,10 @@ def _describe(node: Node) -> str:
 
 
 def _error_for(node: Node, arrays: list[Array], error: Exception) -> Unimplemented:
-    """Return the error of Inlay for an exception of NumPy or `onnx.reference`."""
+    """Return the error of Inlay for an exception of NumPy."""
     inputs = " and ".join(f"{array.dtype} {array.shape}" for array in arrays) or "nothing"
     text = " ".join(str(error).split())[:_SHOWN] or type(error).__name__
     return Unimplemented(
         f"{_describe(node)} of {inputs} is not computed by NumPy: {text}; correct the node where ONNX does not allow "
         "this, else write it with other operators"
     )
-
-
-def _function_evaluation(node: Node, opset: int) -> Evaluation | None:
-    """Return the evaluation of a node by a function of this package; None if there is no function."""
-    function = FUNCTIONS.get(node.operator) if node.domain in ONNX_DOMAINS else None
-    if function is None:
-        return None
-
-    def evaluate(arrays: Mapping[str, Array]) -> list[Array]:
-        inputs = tuple(arrays[name] if name else None for name in node.inputs)
-        returned = function(OperatorCall(node, opset, inputs))
-        results = returned if isinstance(returned, tuple) else (returned,)
-        return [np.asarray(result) for name, result in zip(node.outputs, results, strict=False) if name]
-
-    return evaluate
-
-
-# Evaluation by onnx.reference
-
-OPSETS = (9, 28)
-"""Oldest and newest version of ONNX's operators that were compared."""
-
-F32 = frozenset({"float32"})
-WIDE = frozenset({"float32", "float64"})
-FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
-INTS = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"})
-BYTES = frozenset({"int8", "uint8"})
-INDICES = frozenset({"int32", "int64"})
-BOOL = frozenset({"bool"})
-NUMBERS = FLOATS | INTS
-ALL = NUMBERS | BOOL
-
-
-@dataclass(frozen=True, slots=True)
-class ComparedOperator:
-    """Extent of an operator's comparison with a peer."""
-
-    types: frozenset[str] | None
-    """Names of the input types that are allowed. At least one was compared; NumPy computes all of them by the same
-    code. None if the operator only moves elements, so that any type is allowed."""
-    newest: int
-    """Newest version of the operator that was compared, as the opset that introduced it."""
-    outputs: int = 99
-    """Number of its results that were compared, from the first one on."""
-    inputs: int = 1 << 31
-    """Number of its inputs that were compared, from the first one on."""
-
-
-_NEWEST: Mapping[frozenset[str] | None, Mapping[int, str]] = {
-    None: {
-    },
-    NUMBERS: {
-        13: "MatMul",
-        28: "Einsum",
-    },
-    FLOATS: {
-        13: "Gemm",
-        22: "Conv DeformConv InstanceNormalization",
-        23: "RMSNormalization",
-        27: "CausalConvWithState LinearAttention",
-    },
-    WIDE: {22: "Det"},
-    F32: {11: "DynamicQuantizeLinear", 13: "MeanVarianceNormalization"},
-    BYTES: {10: "ConvInteger MatMulInteger"},
-    INDICES: {17: "BlackmanWindow HammingWindow HannWindow"},
-    FLOATS | INDICES: {18: "Col2Im", 20: "DFT", 23: "RotaryEmbedding"},
-    WIDE | INDICES: {13: "SoftmaxCrossEntropyLoss", 17: "STFT", 22: "NegativeLogLikelihoodLoss"},
-    F32 | INDICES: {11: "", 17: "MelWeightMatrix", 20: "AffineGrid"},
-    BYTES | F32: {10: "QLinearConv", 21: "QLinearMatMul"},
-}
-"""Operators by the types of their inputs, and by the newest version that was compared."""
-
-COMPARED: Mapping[str, ComparedOperator] = {
-    **{
-        name: ComparedOperator(types, newest)
-        for types, rows in _NEWEST.items()
-        for newest, names in rows.items()
-        for name in names.split()
-    },
-    "Attention": ComparedOperator(FLOATS | BOOL | INDICES, 25, outputs=3),
-    "MaxUnpool": ComparedOperator(FLOATS | INDICES, 22, inputs=2),  # peers disagree on output_shape
-}
-"""Operators that `onnx.reference` computes, each with the extent of its comparison."""
-
-
-def _find_unsupported(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> str:
-    """Return why `onnx.reference` is not used for a node, as the end of a sentence; an empty text if it is used.
-
-    `dtypes` are the types of the node's inputs, by name.
-    """
-    row = COMPARED.get(node.operator) if node.domain in ONNX_DOMAINS else None
-    if row is None:
-        return f", opset {opset}, is computed by no primitive and by no function of Inlay"
-    version = _since_version(node, opset)
-    if version > row.newest:
-        return f", opset {opset}, is computed as up to opset {row.newest} only"
-    wrong = [str(dtype) for dtype in dtypes.values() if row.types is not None and dtype.name not in row.types]
-    if wrong:
-        return f" of {wrong[0]} is computed by no primitive and by no function of Inlay"
-    if any(node.inputs[row.inputs :]):
-        return f" is computed without its input {node.inputs[row.inputs :][0]!r} only"
-    if any(node.outputs[row.outputs :]):
-        return f" is computed without its result {node.outputs[row.outputs :][0]!r} only"
-    return ""
-
-
-def _opset_for(node: Node, opset: int) -> int:
-    """Return the opset of an operator's evaluation: the network's, or the newest one for an operator that it lacks.
-
-    Passes insert operators, such as Gelu, that are newer than the network's opset.
-    """
-    newest = int(defs.onnx_opset_version())
-    return newest if not defs.has(node.operator, opset, "") and defs.has(node.operator, newest, "") else opset
-
-
-def _since_version(node: Node, opset: int) -> int:
-    """Return the opset that introduced the node's version of its operator; 0 for an unknown operator."""
-    version = _opset_for(node, opset)
-    return int(defs.get_schema(node.operator, version, "").since_version) if defs.has(node.operator, version, "") else 0
-
-
-def _reference_evaluation(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> Evaluation:
-    """Return the evaluation of a node by `onnx.reference`, for inputs of these types.
-
-    Raises:
-        MissingExtra: the package onnx is not installed, or without `onnx.reference`.
-        Unimplemented: `onnx.reference` rejects the node.
-    """
-    try:
-        from onnx.reference import ReferenceEvaluator
-    except ImportError:
-        raise MissingExtra("onnx is not installed: pip install 'inlay[onnx]'") from None
-    writes = [name for name in node.outputs if name]
-    try:
-        evaluator = ReferenceEvaluator(_model_of(node, _opset_for(node, opset), dtypes))
-    except (LookupError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
-        raise Unimplemented(
-            f"node {node.name!r}: {node.operator}, opset {opset}, is rejected by onnx.reference: correct the node, "
-            "or write it with other operators"
-        ) from error
-
-    def evaluate(arrays: Mapping[str, Array]) -> list[Array]:
-        return [np.asarray(result) for result in evaluator.run(writes, dict(arrays))]
-
-    return evaluate
-
-
-def _model_of(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]]) -> Any:
-    """Return a model that consists of the node."""
-    proto = helper.make_node(node.operator, list(node.inputs), list(node.outputs), node.name)
-    proto.attribute.extend(_attribute(node, opset, name) for name in node.attributes)
-    reads = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), None)
-        for name, dtype in dtypes.items()
-    ]
-    writes = [helper.make_empty_tensor_value_info(name) for name in node.outputs if name]
-    graph = helper.make_graph([proto], "node", reads, writes)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-
-
-def _attribute(node: Node, opset: int, name: str) -> Any:
-    """Return an attribute as ONNX stores it.
-
-    Its type is that of the operator's schema, since it cannot be inferred from an empty tuple.
-    """
-    value = node.attributes[name]
-    declared = defs.get_schema(node.operator, opset, "").attributes.get(name)
-    kind = None if declared is None else int(declared.type)  # type: ignore[call-overload]
-    if isinstance(value, np.ndarray):
-        value = numpy_helper.from_array(value)
-    return helper.make_attribute(name, list(value) if isinstance(value, tuple) else value, attr_type=kind)

@@ -1,7 +1,7 @@
 """Functions of normalizations and reductions, which combine elements along axes.
 
-The normalizations are those that `onnx.reference` computes differently from ONNX, or in some opsets only. Reductions
-support floats and integers; of no elements they return the neutral element of the reduction.
+Statistics of floats of 16 bits are computed in f32. Reductions support floats and integers;
+of no elements they return the neutral element of the reduction.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from inlay.graph.numpy_operators.call import OperatorCall, accumulation_dtype, is_float, number_limits
+from inlay.graph.numpy_operators.call import OperatorCall, accumulation_dtype, is_float, number_limits, onnx_dtype
 from inlay.graph.op_graph import Array
 
 _EPSILON = 1e-5
@@ -143,6 +143,46 @@ def group_normalization(call: OperatorCall) -> Array:
     return np.asarray(result.reshape(src.shape).astype(src.dtype))
 
 
+def rms_normalization(call: OperatorCall) -> Array:
+    """Compute RMSNormalization: x / sqrt(mean of squares + epsilon) * scale, over the axes from `axis` on.
+
+    The result has the type of the scale. Statistics are f64 if the input is, or if the node states so, else f32.
+    """
+    src, scale = call.input(0), call.input(1)
+    stated = accumulation_dtype(onnx_dtype(int(call.attribute("stash_type", 1))))
+    working = np.promote_types(accumulation_dtype(src.dtype), stated)
+    first = call.axis(call.attribute("axis", -1), src.ndim)
+    values = src.astype(working)
+    squares = np.square(values).mean(tuple(range(first, src.ndim)), keepdims=True)
+    normal = values / np.sqrt(squares + working.type(call.attribute("epsilon", _EPSILON)))
+    return np.asarray((normal * scale.astype(working)).astype(scale.dtype))
+
+
+def instance_normalization(call: OperatorCall) -> Array:
+    """Compute InstanceNormalization: mean 0 and variance 1 over each channel of each image, then scale and shift."""
+    src = call.input(0)
+    if src.ndim < 2 or any(call.input(index).shape != src.shape[1:2] for index in (1, 2)):
+        raise call.invalid(f"its scale and shift do not fit the channels of dims {src.shape}")
+    working, axes = accumulation_dtype(src.dtype), tuple(range(2, src.ndim))
+    values = src.astype(working)
+    centered = values - values.mean(axes, keepdims=True)
+    epsilon = working.type(call.attribute("epsilon", _EPSILON))
+    normal = centered / np.sqrt(np.square(centered).mean(axes, keepdims=True) + epsilon)
+    scale, shift = (call.input(index).astype(working).reshape(-1, *(1,) * len(axes)) for index in (1, 2))
+    return np.asarray((normal * scale + shift).astype(src.dtype))
+
+
+def mean_variance(call: OperatorCall) -> Array:
+    """Compute MeanVarianceNormalization: (x - mean) / (deviation + 1e-9), over axes 0, 2 and 3 or those it states."""
+    src = call.input(0)
+    axes = tuple(dict.fromkeys(call.axis(axis, src.ndim) for axis in call.attribute("axes", (0, 2, 3))))
+    working = accumulation_dtype(src.dtype)
+    values = src.astype(working)
+    centered = values - values.mean(axes, keepdims=True)
+    deviation = np.sqrt(np.square(centered).mean(axes, keepdims=True))
+    return np.asarray((centered / (deviation + working.type(1e-9))).astype(src.dtype))
+
+
 def local_response(call: OperatorCall) -> Array:
     """Compute LRN: x / (bias + alpha / size * sum of squares over `size` channels)^beta.
 
@@ -261,10 +301,13 @@ NORMALIZATION: Mapping[str, Callable[[OperatorCall], Array | tuple[Array, ...]]]
     "BatchNormalization": batch_normalization,
     "GroupNormalization": group_normalization,
     "Hardmax": hardmax,
+    "InstanceNormalization": instance_normalization,
     "LRN": local_response,
     "LayerNormalization": layer_normalization,
     "LogSoftmax": log_softmax,
     "LpNormalization": lp_normalization,
+    "MeanVarianceNormalization": mean_variance,
+    "RMSNormalization": rms_normalization,
     "Softmax": softmax,
     **{name: _rule(reduction) for name, reduction in _REDUCTIONS.items()},
 }

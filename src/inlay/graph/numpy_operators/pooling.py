@@ -112,12 +112,21 @@ def _pooling_axes(call: OperatorCall, image: Dims) -> tuple[WindowAxis, ...]:
     """Return the window of a pooling over an image, without batch and channels.
 
     Raises:
-        InvalidArguments: an attribute has another length than the image has axes, or is not positive, or the window is
-            larger than the padded image.
+        InvalidArguments: `kernel_shape` is left out; or a reason of `window_axes`.
     """
     kernel = tuple(call.attribute("kernel_shape") or ())
     if not kernel:
         raise call.invalid("its kernel_shape is left out")
+    return window_axes(call, image, kernel)
+
+
+def window_axes(call: OperatorCall, image: Dims, kernel: Dims) -> tuple[WindowAxis, ...]:
+    """Return the window of `kernel` taps that the node's attributes move over an image.
+
+    Raises:
+        InvalidArguments: an attribute has another length than the image has axes, or is not positive, or the window is
+            larger than the padded image.
+    """
     strides, dilations, pads, mode = _window_attributes(call, len(image))
     axes = []
     for k, (n, taps, stride, dilation) in enumerate(zip(image, kernel, strides, dilations, strict=True)):
@@ -225,11 +234,20 @@ def _sum_windows(src: Array, axes: tuple[WindowAxis, ...], dtype: np.dtype[Any])
 
 
 def _taps(axes: tuple[WindowAxis, ...]) -> Iterator[tuple[Slices, Slices]]:
-    """Yield for each tap of the window the positions at which it is on the image, and the elements there."""
+    """Yield for each tap of the window the positions at which it is on the image, and the elements there.
+
+    The slices begin with those of batch and channels.
+    """
     every = (slice(None), slice(None))
-    sides = [[axis.under(tap) for tap in range(axis.kernel)] for axis in axes]
-    for pairs in product(*([side for side in along if side[0].start < side[0].stop] for along in sides)):
-        yield (*every, *(positions for positions, _ in pairs)), (*every, *(elements for _, elements in pairs))
+    for _, positions, elements in iterate_taps(axes):
+        yield (*every, *positions), (*every, *elements)
+
+
+def iterate_taps(axes: tuple[WindowAxis, ...]) -> Iterator[tuple[Dims, Slices, Slices]]:
+    """Yield each tap that is on the image anywhere, with the positions at which it is, and the elements there."""
+    sides = [[(tap, *axis.under(tap)) for tap in range(axis.kernel)] for axis in axes]
+    for tap in product(*([side for side in along if side[1].start < side[1].stop] for along in sides)):
+        yield tuple(k for k, _, _ in tap), tuple(at for _, at, _ in tap), tuple(elements for _, _, elements in tap)
 
 
 # The transpose of a convolution

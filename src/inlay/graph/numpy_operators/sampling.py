@@ -14,7 +14,7 @@ from math import ceil, floor
 import numpy as np
 import numpy.typing as npt
 
-from inlay.graph.numpy_operators.call import OperatorCall, is_float
+from inlay.graph.numpy_operators.call import OperatorCall, accumulation_dtype, is_float
 from inlay.graph.op_graph import Array
 from inlay.layout import Dims
 
@@ -307,6 +307,31 @@ def _reflect(at: Array, low: float, high: float) -> Array:
     return np.where(phase > length, 2 * length - phase, phase) + low
 
 
+def affine_grid(call: OperatorCall) -> Array:
+    """Compute AffineGrid: the coordinates of each element of an image, -1 to 1, transformed by a matrix.
+
+    Coordinates are in the order of GridSample, the last axis of the image first.
+    """
+    theta, sizes = call.input(0), [int(n) for n in call.input(1).reshape(-1)]
+    image = sizes[2:]
+    count = len(image)
+    if count not in (2, 3) or theta.shape != (sizes[0], count, count + 1) or min(sizes) < 0:
+        raise call.invalid(f"matrices of dims {theta.shape} do not fit an image of dims {tuple(sizes)}")
+    working = accumulation_dtype(theta.dtype)
+    is_aligned = bool(call.attribute("align_corners", 0))
+    axes = [_grid_line(n, is_aligned).astype(working) for n in image]
+    places = np.stack([*np.meshgrid(*axes, indexing="ij")[::-1], np.ones(image, working)], -1)
+    grid = places.reshape(-1, count + 1) @ theta.astype(working).swapaxes(1, 2)
+    return np.asarray(grid.reshape(sizes[0], *image, count).astype(theta.dtype))
+
+
+def _grid_line(n: int, is_aligned: bool) -> Reals:
+    """Return the coordinates of `n` elements; the corners are at -1 and 1 if aligned. One element alone is at 0."""
+    if is_aligned:
+        return np.linspace(-1, 1, n) if n != 1 else np.zeros(1)
+    return np.asarray((2 * np.arange(n) + 1) / n - 1)
+
+
 # RoiAlign
 
 
@@ -366,6 +391,7 @@ def _linear_taps(at: Array, n: int) -> list[tuple[Array, Array]]:
 
 
 SAMPLING: Mapping[str, Callable[[OperatorCall], Array]] = {
+    "AffineGrid": affine_grid,
     "GridSample": grid_sample,
     "Resize": resize,
     "RoiAlign": roi_align,

@@ -12,7 +12,7 @@ stride 0.
 **If.** The branch of an If with a constant condition is imported in place of the If. ONNX's names are unique within a
 graph or branch only, so names of a branch get the name of the If as a prefix.
 
-Source: ONNX, "Operators", "Shape Inference"; the package onnx, `onnx.reference`.
+Source: ONNX, "Operators", "Shape Inference".
 """
 
 import math
@@ -388,7 +388,7 @@ class GraphImporter:
                     self._add_constant(name, array)
                 return
         require_known(node, outputs)
-        require_computable(node, self.opset, {tensor.name: tensor.dtype for tensor in reads})
+        require_computable(node, self.opset)
         self.nodes.append(node)
         self.tensors.update({tensor.name: tensor for tensor in outputs if tensor is not None})
 

@@ -279,9 +279,7 @@ def _prepare_node(step: Step, program: Program, graph: OpGraph) -> PreparedStep:
     _require_arguments(step, {name for name in node.outputs if name} & {*writes}, {*writes})
     for name in (*reads.values(), *writes.values()):
         _require_plain(step, program.buffers[name])
-    dtypes = {name: graph.tensors[name].dtype for name in reads}
-    dtypes |= {name: array.dtype for name, array in step.constants.items()}
-    return PreparedStep(step, partial(_bind_node, step, build_computation(node, graph.opset, dtypes), reads, writes))
+    return PreparedStep(step, partial(_bind_node, step, build_computation(node, graph.opset), reads, writes))
 
 
 def _bind_node(
