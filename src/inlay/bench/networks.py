@@ -160,9 +160,8 @@ def bench_network(
     _require_rounds_and_engine(rounds, engine)
     _limit_threads(threads)
     runtimes, network = chosen_runtimes(peers), load(source, dims=dims, batch=batch)
-    choices: dict[str, Any] = {"costs": costs, "seconds": seconds, "convolutions": convolutions, "engine": engine}
-    choices["fallback"] = fallback
-    planning, planned = time_call(lambda: plan(network, progress=progress, **choices))
+    choices: dict[str, Any] = {"costs": costs, "convolutions": convolutions, "fallback": fallback, "engine": engine}
+    planning, planned = time_call(lambda: plan(network, seconds=seconds, progress=progress, **choices))
     compiling, session = time_call(planned.compile)
     inputs = {name: values_of(network.tensors[name]) for name in network.inputs}
     chosen, absent = _agreeing(source, network, planned, session, inputs, runtimes, compiles)

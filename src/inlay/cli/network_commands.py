@@ -184,6 +184,11 @@ def run(
         results, (took, *notes) = _run(session, {name or network.inputs[0]: array for name, array in arrays.items()})
     _report(results, output)
     echo(f"{took}; predicted {network_plan.ms:.3f} ms by {network_plan.costs} costs")
+    _print_notes(network_plan, notes)
+
+
+def _print_notes(network_plan: "Plan", notes: Iterable[str]) -> None:
+    """Print notes on the machine and on what ran outside the engine."""
     if network_plan.load:
         echo(network_plan.load, err=True)
     for note in notes:

@@ -20,6 +20,7 @@ from inlay.forks import ForkResetLock, at_fork
 from inlay.graph.fallback.library import INSTALL, describe_error, find_onnxruntime, onnxruntime_errors
 from inlay.graph.fallback.models import build_model, element_type
 from inlay.graph.network import Subgraph, Tensor
+from inlay.graph.numpy_operators.evaluation import compute_node
 from inlay.graph.op_graph import Array
 
 _MOST_STORED = 1 << 24
@@ -143,6 +144,7 @@ class SubgraphCall:
         try:
             self._session.run_with_iobinding(self._binding, self._run_options)
         except onnxruntime_errors() as error:
+            self._require_computable_inputs()
             raise _error(error, InvalidArguments(self._describe(error))) from error
         for name in self._copies:
             if name in self._written:
@@ -152,6 +154,17 @@ class SubgraphCall:
         """Return the text of the error for a run that fails."""
         text = describe_error(error)
         return f"step {self._owner.interface.subgraph.name}: ONNX Runtime does not compute these inputs: {text}"
+
+    def _require_computable_inputs(self) -> None:
+        """Raise NumPy's error for these inputs, which names the node and the tensor, if there is one."""
+        interface = self._owner.interface
+        arrays = {name: array for name, array in self._staged.items() if name not in self._written}
+        arrays |= interface.constants
+        try:
+            for node in interface.subgraph.nodes:
+                arrays |= compute_node(node, interface.opset, {name: arrays[name] for name in node.inputs if name})
+        except (OutOfMemory, Unimplemented):
+            return
 
     def _bind(self) -> None:
         """Pass the addresses of all arrays to the session."""

@@ -51,10 +51,10 @@ _TYPES = frozenset(
     {
         *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
         *("float16", "bfloat16", "float32", "float64"),
-        *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
     }
 )
-"""Names of the types whose elements have the same bytes in NumPy and in ONNX Runtime."""
+"""Names of the types that ONNX Runtime is used for: it stores types of 4 bits in other bytes than NumPy, and saturates
+infinities to floats of 8 bits where ONNX does not."""
 
 
 def find_exclusion(node: Node, opset: int, dtypes: Iterable[np.dtype[Any]]) -> str:
@@ -71,7 +71,7 @@ def find_exclusion(node: Node, opset: int, dtypes: Iterable[np.dtype[Any]]) -> s
         return DIFFERENT[operator]
     wrong = next((dtype for dtype in types if dtype.name not in _TYPES), None)
     if wrong is not None:
-        return f"it stores {wrong} otherwise"
+        return f"it is not used for {wrong}"
     if operator in LOSES_NAN and any(map(is_float, types)):
         return f"its {operator} loses NaN or infinities"
     return ""

@@ -125,10 +125,10 @@ def require_supported(node: Node, opset: int, dtypes: Mapping[str, np.dtype[Any]
     try:
         require_computable(node, opset, dtypes)
     except Unimplemented as error:
-        if find_onnxruntime() is None:
-            raise Unimplemented(f"{error}; ONNX Runtime may compute it: {INSTALL}") from error
         if find_exclusion(node, opset, dtypes.values()):
             raise
+        if find_onnxruntime() is None:
+            raise Unimplemented(f"{error}; ONNX Runtime may compute it: {INSTALL}") from error
 
 
 def require_fit(inputs: NodeInputs) -> None:

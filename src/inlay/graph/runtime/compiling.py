@@ -324,6 +324,6 @@ def _require_plain(step: Step, buffer: Buffer) -> None:
     layout = None if buffer.desc is None else buffer.desc.layout
     if layout is not None and not (isinstance(layout, Layout) and not any(axis.inner for axis in layout.axes)):
         raise InvalidArguments(
-            f"step {step.name} is a reference, and buffer {buffer.name} is {buffer.desc!r}: give it a format "
+            f"step {step.name} is computed by NumPy, and buffer {buffer.name} is {buffer.desc!r}: give it a format "
             "without blocks"
         )
