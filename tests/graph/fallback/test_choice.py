@@ -95,14 +95,6 @@ def test_without_the_extra_numpy_computes_and_errors_name_the_command() -> None:
     )
 
 
-def test_a_node_that_only_onnx_runtime_computes() -> None:
-    assert text_of(planned, "y = Det(x)", dims=(2, 2), kind=TensorProto.FLOAT16, fallback=False).endswith(
-        "; ONNX Runtime does not compute it: fallback=False forbids it"
-    )
-    found = planned("y = Det(x)", dims=(2, 2), kind=TensorProto.FLOAT16).compile(engine="reference")
-    assert found.run({"x": np.float16([[1, 2], [3, 5]])})["y"] == -1
-
-
 def test_a_plan_for_onnx_runtime_is_refused_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = planned("y = Sin(x)")
     monkeypatch.setattr("inlay.graph.fallback.sessions.find_onnxruntime", lambda: None)
