@@ -220,6 +220,7 @@ def test_json_holds_every_time() -> None:
         "compiling": 0.25,
         "note": "",
         "numpy": None,
+        "fallback": None,
         "sources": None,
     }
 
@@ -313,10 +314,10 @@ def test_the_command_passes_on_what_it_is_told(
     assert cli.main(["bench", "net.onnx", *options.split()]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(REPORT.as_json()))
     plain: dict[str, Any] = {"batch": None, "dims": {}, "threads": None, "peers": None, "compiles": False}
-    plain |= {"convolutions": "auto", "engine": None}
+    plain |= {"convolutions": "auto", "fallback": "auto", "engine": None}
     assert asked[0] == ("net.onnx", {"rounds": 15, "costs": "measured", "seconds": None, **plain})
     told: dict[str, Any] = {"batch": 8, "dims": {"height": 224}, "threads": 1, "peers": "torch", "compiles": True}
-    told |= {"convolutions": "direct", "engine": "reference"}
+    told |= {"convolutions": "direct", "fallback": "auto", "engine": "reference"}
     assert asked[1] == ("net.onnx", {"rounds": 3, "costs": "probed", "seconds": None, **told})
 
 

@@ -14,7 +14,7 @@ MODEL = written_model("r = Relu(x) y = Erf(r)", (4, 8)).SerializeToString()
 
 
 def test_a_plan_and_its_report_state_the_share_of_numpy() -> None:
-    plan = inlay.plan(inlay.load(MODEL), costs="probed")
+    plan = inlay.plan(inlay.load(MODEL), costs="probed", fallback=False)
     share = plan.numpy
     assert (share.count, share.steps, share.how) == (1, 2, "predicted")
     assert 0 < share.share <= 1
@@ -24,7 +24,7 @@ def test_a_plan_and_its_report_state_the_share_of_numpy() -> None:
 
 
 def test_a_session_states_the_share_of_numpy() -> None:
-    session = inlay.plan(inlay.load(MODEL), costs="probed").compile()
+    session = inlay.plan(inlay.load(MODEL), costs="probed", fallback=False).compile()
     assert str(session.numpy) in repr(session)
     measured = session.measure_numpy({"x": np.zeros((4, 8), np.float32)})
     assert (measured.count, measured.steps, measured.how) == (1, 2, "measured")
@@ -41,5 +41,6 @@ def test_run_prints_the_share_of_numpy(tmp_path: Path, capsys: pytest.CaptureFix
     (tmp_path / "net.onnx").write_bytes(MODEL)
     np.save(tmp_path / "x.npy", np.zeros((4, 8), np.float32))
     arguments = ["run", str(tmp_path / "net.onnx"), "-i", str(tmp_path / "x.npy"), "--costs", "probed"]
+    arguments += ["--fallback", "numpy"]
     assert main(arguments) == 0
     assert "NumPy computes 1 of 2 steps, " in capsys.readouterr().out

@@ -20,12 +20,13 @@ from inlay.errors import InvalidArguments, MissingExtra, Unimplemented
 from inlay.graph.algorithms import Convolutions
 from inlay.graph.costs import CostSources
 from inlay.graph.costs.estimates import Costs, Progress
+from inlay.graph.fallback.assignment import Fallback
 from inlay.graph.network import Network, Tensor
 from inlay.graph.onnx.reading import Source, load
 from inlay.graph.onnx_package import onnx
 from inlay.graph.op_graph import Array
 from inlay.graph.plan import Plan, Tier, plan
-from inlay.graph.program import NumpyShare
+from inlay.graph.program import FallbackShare, NumpyShare
 from inlay.graph.runtime.session import Session
 from inlay.layout import Dims
 from inlay.measure.interleaved import Turn, measure_interleaved, time_call
@@ -74,6 +75,8 @@ class NetworkReport:
     """The session's note on steps that the engine does not support; empty if there are none."""
     numpy: NumpyShare | None = None
     """The number of steps that NumPy computes, and their share of the measured time; None if it computes none."""
+    fallback: FallbackShare | None = None
+    """The number of steps that ONNX Runtime computes, and their share of the measured time; None if there are none."""
     sources: CostSources | None = None
     """The numbers of kernel costs that were measured and estimated; None where an analytic model has all costs."""
 
@@ -91,6 +94,7 @@ class NetworkReport:
             "absent": dict(self.measured.absent),
             **{name: getattr(self, name) for name in names},
             "numpy": None if self.numpy is None else {"steps": self.numpy.count, "share": self.numpy.share},
+            "fallback": None if self.fallback is None else {"steps": self.fallback.count, "share": self.fallback.share},
             "sources": None if self.sources is None else self.sources.as_json(),
         }
 
@@ -104,7 +108,7 @@ class NetworkReport:
             f"predicted {self.predicted_ms:.3g} ms, measured {1e3 * self.measured.time(INLAY):.3g} ms",
         ]
         costs = "" if self.sources is None else f"costs of {self.sources}"
-        rows += filter(None, [costs, str(self.numpy or ""), self.note])
+        rows += filter(None, [costs, str(self.fallback or ""), str(self.numpy or ""), self.note])
         absent = (f"{name}: {reason}" for name, reason in self.measured.absent.items())
         return "\n".join([*rows, runtimes_text(self.measured, self.configurations), *absent])
 
@@ -127,6 +131,7 @@ def bench_network(
     rounds: int = ROUNDS,
     costs: Tier | Costs = "measured",
     convolutions: Convolutions = "auto",
+    fallback: Fallback = "auto",
     seconds: float | None = None,
     progress: Progress | None = None,
     threads: int | None = None,
@@ -139,7 +144,7 @@ def bench_network(
     Args:
         source: as `inlay.load` takes it, with `dims` and `batch`.
         rounds: how many turns each contender takes.
-        costs: as `inlay.plan` takes them, with `convolutions`, `seconds` and `progress`.
+        costs: as `inlay.plan` takes them, with `convolutions`, `fallback`, `seconds` and `progress`.
         threads: the number of threads of each contender: the limit of this process from now on. None leaves it as it
             is.
         engine: the engine that computes for Inlay; the default engine if None, which must not be the reference engine
@@ -155,8 +160,8 @@ def bench_network(
     _require_rounds_and_engine(rounds, engine)
     _limit_threads(threads)
     runtimes, network = chosen_runtimes(peers), load(source, dims=dims, batch=batch)
-    choices: dict[str, Any] = {"costs": costs, "seconds": seconds, "convolutions": convolutions, "engine": engine}
-    planning, planned = time_call(lambda: plan(network, progress=progress, **choices))
+    choices: dict[str, Any] = {"costs": costs, "convolutions": convolutions, "fallback": fallback, "engine": engine}
+    planning, planned = time_call(lambda: plan(network, seconds=seconds, progress=progress, **choices))
     compiling, session = time_call(planned.compile)
     inputs = {name: values_of(network.tensors[name]) for name in network.inputs}
     chosen, absent = _agreeing(source, network, planned, session, inputs, runtimes, compiles)
@@ -173,6 +178,7 @@ def bench_network(
         planning=planning,
         compiling=compiling,
         numpy=session.measure_numpy(inputs) if session.numpy.count else None,
+        fallback=session.measure_fallback(inputs) if session.fallback.count else None,
         **_plan_figures(planned, session),
     )
 

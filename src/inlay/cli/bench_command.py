@@ -15,6 +15,7 @@ from inlay.cli.network_commands import (
     explain_dim_options,
     parse_convolutions,
     parse_dim_options,
+    parse_fallback,
     require_engine_here,
 )
 from inlay.cli.output import echo
@@ -41,6 +42,7 @@ CostsTier = Annotated[str | None, _option("--costs", "TIER", f"{_NETWORK}measure
 ConvolutionsMode = Annotated[
     str | None, _option("--convolutions", "MODE", f"{_NETWORK}auto, or direct: no Winograd algorithm.")
 ]
+FallbackWay = Annotated[str | None, _option("--fallback", "WAY", f"{_NETWORK}auto, numpy or none.")]
 Threads = Annotated[int | None, _option("--threads", "N", f"{_NETWORK}threads of every runtime.")]
 Peers = Annotated[str | None, _option("--peers", "LIST", f"{_NETWORK}of onnxruntime, openvino, torch.")]
 TorchCompile = Annotated[bool, typer.Option("--torch-compile", help=f"{_NETWORK}PyTorch compiles it too, in a minute.")]
@@ -60,6 +62,7 @@ def bench(
     dim: DimOption = None,
     costs: CostsTier = None,
     convolutions: ConvolutionsMode = None,
+    fallback: FallbackWay = None,
     threads: Threads = None,
     engine: EngineOption = None,
     peers: Peers = None,
@@ -82,6 +85,7 @@ def bench(
         raise InvalidArguments(f"--seconds is {seconds:g}: give a number greater than 0")
     network_options: dict[str, Any] = {"batch": batch, "dim": dim, "costs": costs, "convolutions": convolutions}
     network_options |= {"threads": threads, "engine": engine, "peers": peers, "torch-compile": compiles}
+    network_options["fallback"] = fallback
     dtype = None if data_type == "f32" else data_type
     reorder_only: dict[str, Any] = {"dtype": dtype, "to-dtype": to_type, "tune": tune}
     what, head = what or [], ""
@@ -150,6 +154,7 @@ def _bench_network(path: str, rounds: int | None, seconds: float | None, options
     network_options |= {
         "dims": parse_dim_options(options["dim"] or ()),
         "convolutions": parse_convolutions(options["convolutions"]),
+        "fallback": parse_fallback(options["fallback"]),
     }
     network_options |= {"rounds": ROUNDS if rounds is None else rounds, "compiles": options["torch-compile"]}
     with MeasurementProgress() as progress, explain_dim_options():

@@ -27,6 +27,7 @@ from inlay.measure.interleaved import time_call
 
 if TYPE_CHECKING:
     from inlay.graph.algorithms import Convolutions
+    from inlay.graph.fallback.assignment import Fallback
     from inlay.graph.network import Network
     from inlay.graph.plan import Plan, Tier
     from inlay.graph.runtime.session import Session
@@ -59,6 +60,15 @@ ConvolutionsOption = Annotated[
     ),
 ]
 
+FallbackOption = Annotated[
+    str | None,
+    typer.Option(
+        "--fallback",
+        metavar="WAY",
+        help="What computes operators without a kernel: auto (default), ONNX Runtime, else NumPy; numpy; none.",
+    ),
+]
+
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -81,6 +91,7 @@ def plan(
     seconds: SecondsOption = None,
     convolutions: ConvolutionsOption = None,
     engine: EngineOption = None,
+    fallback: FallbackOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: every step and reorder.")] = False,
     picture: Annotated[
         Path | None, typer.Option("--picture", metavar="FILE", help="Draw the plan too, as .svg or .html.")
@@ -112,7 +123,8 @@ def plan(
     network = _load_network(model, parse_dim_options(dims or ()), batch)
     if isa is None and threads is None and costs != "analytic":
         note_reference_engine(engine, f"costs are {'analytic' if costs is None else 'those of NumPy'}")
-    network_plan = _plan_network(network, tier, mode, isa, threads, seconds, engine)
+    options: dict[str, Any] = {"convolutions": mode, "engine": engine, "fallback": parse_fallback(fallback)}
+    network_plan = _plan_network(network, tier, isa, threads, seconds, options)
     echo(json.dumps(figures(network_plan), indent=2) if as_json else explain_plan(network_plan))
     if picture is not None:
         from inlay.render.network import PlanPicture
@@ -136,6 +148,7 @@ def run(
     seconds: SecondsOption = None,
     convolutions: ConvolutionsOption = None,
     engine: EngineOption = None,
+    fallback: FallbackOption = None,
     clean: CleanOption = False,
 ) -> None:
     """Plan a network for the dims of the input arrays, run it, and print a summary of its outputs, or write them.
@@ -165,11 +178,17 @@ def run(
         require_names_for(output, network.outputs)
         clear_abandoned(output, clean)
     note_reference_engine(engine, "NumPy computes, far slower than oneDNN")
-    network_plan = _plan_network(network, tier, mode, None, None, seconds, engine)
+    options: dict[str, Any] = {"convolutions": mode, "engine": engine, "fallback": parse_fallback(fallback)}
+    network_plan = _plan_network(network, tier, None, None, seconds, options)
     with network_plan.compile() as session:
         results, (took, *notes) = _run(session, {name or network.inputs[0]: array for name, array in arrays.items()})
     _report(results, output)
     echo(f"{took}; predicted {network_plan.ms:.3f} ms by {network_plan.costs} costs")
+    _print_notes(network_plan, notes)
+
+
+def _print_notes(network_plan: "Plan", notes: Iterable[str]) -> None:
+    """Print notes on the machine and on what ran outside the engine."""
     if network_plan.load:
         echo(network_plan.load, err=True)
     for note in notes:
@@ -186,10 +205,11 @@ def _report(results: Mapping[str, Array], output: Path | None) -> None:
 
 
 def _run(session: "Session", arrays: Mapping[str, Array]) -> tuple[dict[str, Array], list[str]]:
-    """Run the session; return outputs, and lines on the run time and on the share of NumPy and the reference engine."""
+    """Run the session; return outputs, and lines on the run time and on what ran outside the engine."""
     results, run_time = _run_timed(session, arrays)
+    fallback = str(session.measure_fallback(arrays, runs=1)) if session.fallback.count else ""
     numpy = str(session.measure_numpy(arrays, runs=1)) if session.numpy.count else ""
-    return results, [run_time, *filter(None, (session.note, numpy))]
+    return results, [run_time, *filter(None, (session.note, fallback, numpy))]
 
 
 _MAX_RERUN_SECONDS = 2.0
@@ -219,20 +239,18 @@ def _load_network(model: Path, dims: Mapping[str, int], batch: int | None) -> "N
 def _plan_network(
     network: "Network",
     tier: "Tier",
-    mode: "Convolutions",
     isa: str | None,
     threads: int | None,
     seconds: float | None,
-    engine: str | None,
+    options: Mapping[str, Any],
 ) -> "Plan":
     """Plan a network; while kernels are measured, draw a progress bar, and report their number and time."""
     from inlay.graph.plan import plan as make_plan
 
     if tier != "measured":
-        return make_plan(network, costs=tier, isa=isa, threads=threads, convolutions=mode, engine=engine)
+        return make_plan(network, costs=tier, isa=isa, threads=threads, **options)
     with MeasurementProgress() as progress:
-        options: dict[str, Any] = {"seconds": seconds, "progress": progress.update, "engine": engine}
-        measured_plan = make_plan(network, costs=tier, convolutions=mode, **options)
+        measured_plan = make_plan(network, costs=tier, seconds=seconds, progress=progress.update, **options)
     progress.report(measured_plan.sources)
     return measured_plan
 
@@ -316,6 +334,21 @@ def parse_convolutions(text: str | None) -> "Convolutions":
     if text not in (None, "auto", "direct"):
         raise InvalidArguments(f"--convolutions is {text!r}: give auto, the fastest, or direct")
     return "direct" if text == "direct" else "auto"
+
+
+def parse_fallback(text: str | None) -> "Fallback":
+    """Parse the option --fallback.
+
+    Raises:
+        InvalidArguments: `text` is not auto, numpy or none.
+
+    >>> parse_fallback("numpy"), parse_fallback("none"), parse_fallback(None)
+    (False, None, 'auto')
+    """
+    ways: dict[str | None, Fallback] = {None: "auto", "auto": "auto", "numpy": False, "none": None}
+    if text not in ways:
+        raise InvalidArguments(f"--fallback is {text!r}: give auto, numpy without ONNX Runtime, or none of both")
+    return ways[text]
 
 
 def parse_dim_options(texts: Sequence[str]) -> Mapping[str, int]:

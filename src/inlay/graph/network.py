@@ -102,6 +102,17 @@ class Node(StructuralEquality):
     """Operator set of the operator; empty for ONNX's own."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Subgraph(Node):
+    """Nodes that the fallback engine computes in one call: to the planner one node, with their inputs and outputs.
+
+    `operator` is `Subgraph`, and there are no attributes. An output is a tensor that something outside reads.
+    """
+
+    nodes: tuple[Node, ...] = ()
+    """The nodes in the order in which they run; results that nothing reads are left out."""
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Network(StructuralEquality):
     """A list of nodes in which each node follows those whose results it reads.

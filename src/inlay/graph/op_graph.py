@@ -2,7 +2,8 @@
 
     primitive    kind is one of `inlay.primitives`; an engine computes it, in formats that the planner chooses
     view         kind is "view": another description of the same elements, at no cost where the format allows it
-    reference    kind is "reference": an operator without a primitive, which NumPy computes in plain formats
+    reference    kind is "reference": an operator without a primitive, which NumPy computes in plain formats, or several
+                 such operators, which ONNX Runtime computes together
 
 Nothing is fused in an `OpGraph`: whether a convolution applies its ReLU is a choice of the planner, which knows the
 costs. `operation_of` returns the operation that an engine is asked to implement, given the formats:
@@ -93,7 +94,10 @@ class Op(StructuralEquality):
     transforms: tuple[ViewTransform, ...] = ()
     """For a view: its transforms in order."""
     node: Node | None = None
-    """For a reference: the node that NumPy computes; its constants are in `constants` under the names of the inputs."""
+    """For a reference: the node that NumPy computes, or the `Subgraph` that ONNX Runtime computes.
+
+    Its constants are in `constants` under the names of the inputs.
+    """
     nodes: tuple[str, ...] = ()
     """Names of the network's nodes that the operation computes."""
     why: str = ""

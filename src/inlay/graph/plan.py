@@ -17,6 +17,7 @@ from inlay.errors import InvalidArguments
 from inlay.graph.algorithms import CONVOLUTIONS, Convolutions
 from inlay.graph.costs import CostSources, MeasuredCosts, analytic, measured, probed
 from inlay.graph.costs.estimates import Costs, Progress
+from inlay.graph.fallback.assignment import Fallback, assign_fallback, require_fallback
 from inlay.graph.lowering.translation import lower_network
 from inlay.graph.network import Network
 from inlay.graph.op_graph import OpGraph
@@ -26,7 +27,7 @@ from inlay.graph.planner.emission import emit_program
 from inlay.graph.planner.formats import Format
 from inlay.graph.planner.plan_search import ELIMINATION, FormatAssignment, PlanSearch, compare_plans
 from inlay.graph.planner.problem import Problem, make_problem
-from inlay.graph.program import NumpyShare, Program, Step, numpy_share
+from inlay.graph.program import FallbackShare, NumpyShare, Program, Step, fallback_share, numpy_share
 from inlay.graph.runtime.session import Replan, Session
 from inlay.layout import Dims
 from inlay.measure.processors import Processors, recent_processors
@@ -133,13 +134,18 @@ class Plan:
         return (
             f"<Plan of {self.graph.name}: {self.ms:.3f} ms by {self.costs} costs of {self.engine}, "
             f"{len(self.program.steps)} steps, {len(self.reorders)} reorders"
-            f"{f'; {self.numpy}' if self.numpy.count else ''}>"
+            f"{''.join(f'; {share}' for share in (self.fallback, self.numpy) if share.count)}>"
         )
 
     @property
     def numpy(self) -> NumpyShare:
         """The number of steps that NumPy computes for want of a primitive, and their share of the predicted time."""
         return numpy_share(((step, step.impl, step.ms) for step in self.program.steps), "predicted")
+
+    @property
+    def fallback(self) -> FallbackShare:
+        """The number of steps that ONNX Runtime computes, and their share of the predicted time."""
+        return fallback_share(((step, step.impl, step.ms) for step in self.program.steps), "predicted")
 
     @property
     def reorders(self) -> tuple[Step, ...]:
@@ -163,6 +169,7 @@ def plan(
     progress: Progress | None = None,
     convolutions: Convolutions = "auto",
     engine: EngineLike = None,
+    fallback: Fallback = "auto",
 ) -> Plan:
     """Plan a network: choose the formats of its tensors, the operations that are fused, and the reorders.
 
@@ -178,6 +185,8 @@ def plan(
             products alone, which have smaller rounding errors.
         engine: engine whose kernels are measured or probed, and which `Plan.compile` uses; the default one if None (see
             `primitives.get_engine`).
+        fallback: what computes nodes without a primitive: `auto` for ONNX Runtime where it is installed and supports
+            the node, else NumPy; False for NumPy alone; None for neither, so that such nodes are refused.
 
     While other programs compute, nothing is measured, and the plan is for as many threads as really run (see
     `Plan.load`).
@@ -187,15 +196,18 @@ def plan(
 
     Raises:
         InvalidArguments: there are no costs of that name; `isa` or `threads` are given for costs of this machine, or
-            `seconds` or `progress` for costs that are not measured; or `convolutions` or `engine` is unknown.
+            `seconds` or `progress` for costs that are not measured; or `convolutions`, `engine` or `fallback` is
+            unknown.
         MissingExtra: the engine is needed and not installed.
-        Unimplemented: a tensor has no format that an engine supports.
+        Unimplemented: a tensor has no format that an engine supports, or nothing that `fallback` allows computes a
+            node.
     """
     if not isinstance(network, (Network, OpGraph)):
         raise InvalidArguments(f"a {type(network).__name__} is no network: plan what inlay.load reads from a file")
     if convolutions not in CONVOLUTIONS:
         raise InvalidArguments(f"convolutions are {convolutions!r}: give auto, the fastest, or direct")
-    graph = _rewrite(lower_network(network) if isinstance(network, Network) else network)
+    require_fallback(fallback)
+    graph = _rewrite(lower_network(network) if isinstance(network, Network) else network, fallback)
     is_of_this_machine = costs in ("probed", "measured")
     processors = recent_processors() if is_of_this_machine and get_num_threads() > 1 else None
     with ThreadLimit(None if processors is None else processors.threads):
@@ -203,12 +215,12 @@ def plan(
         found = plan_graph(graph, cost_source, convolutions)
     found = replace(found, computed_by=engine, processors=getattr(cost_source, "processors", None) or processors)
     again = network.again if isinstance(network, Network) else None
-    return found if again is None else replace(found, replan=Replanner(again, cost_source, convolutions))
+    return found if again is None else replace(found, replan=Replanner(again, cost_source, convolutions, fallback))
 
 
-def _rewrite(graph: OpGraph) -> OpGraph:
-    """Rewrite the graph so that it computes the same with fewer bytes to move."""
-    return nest_concatenations(hoist_elementwise(graph))
+def _rewrite(graph: OpGraph, fallback: Fallback) -> OpGraph:
+    """Rewrite the graph so that it computes the same with fewer bytes to move, and choose what computes references."""
+    return assign_fallback(nest_concatenations(hoist_elementwise(graph)), fallback)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +233,8 @@ class Replanner:
     """The costs of all plans."""
     convolutions: Convolutions
     """The algorithms that convolutions may use."""
+    fallback: Fallback
+    """What computes nodes without a primitive."""
 
     def __call__(self, dims: Mapping[str, Dims]) -> tuple[Program, OpGraph]:
         """Return the program and its graph for inputs of these dims, by name.
@@ -229,7 +243,8 @@ class Replanner:
             InvalidArguments, Unimplemented: as `load` and `plan_graph`.
         """
         with ThreadLimit(self.costs.threads):
-            other = plan_graph(_rewrite(lower_network(self.again(dims))), self.costs, self.convolutions)
+            graph = _rewrite(lower_network(self.again(dims)), self.fallback)
+            other = plan_graph(graph, self.costs, self.convolutions)
         return other.program, other.graph
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:

@@ -4,15 +4,17 @@ A buffer is one tensor in one format. A tensor in two formats has two buffers, a
 whose base is another buffer is stored in the bytes of its base: a source of a concatenation without a copy, a transpose
 at no cost, the destination of a sum in place.
 
-`NumpyShare` is the number of steps that NumPy computes for want of a kernel, and their share of the time.
+`NumpyShare` is the number of steps that NumPy computes for want of a kernel, and their share of the time;
+`FallbackShare` is the same for ONNX Runtime.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from inlay.descriptor import MemoryDesc
 from inlay.graph.costs.estimates import Source
-from inlay.graph.network import Node, StructuralEquality
+from inlay.graph.network import Node, StructuralEquality, Subgraph
 from inlay.graph.op_graph import Array
 from inlay.primitives.engine import Operation
 
@@ -66,7 +68,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step(StructuralEquality):
-    """One call: a primitive, a reorder, or a node that NumPy computes."""
+    """One call: a primitive, a reorder, or a reference that ONNX Runtime or NumPy computes."""
 
     name: str
     """Name, unique in the program: that of its operation, with a suffix where an operation became several steps."""
@@ -90,7 +92,7 @@ class Step(StructuralEquality):
     A constant is packed once, in the format that the implementation chooses.
     """
     node: Node | None = None
-    """For a reference: the node that NumPy computes."""
+    """For a reference: the node that NumPy computes, or the `Subgraph` that ONNX Runtime computes."""
     ops: tuple[str, ...] = ()
     """Names of the operations that it computes: several with post-operations, none for a reorder."""
     impl: str = ""
@@ -100,7 +102,8 @@ class Step(StructuralEquality):
     nbytes: int = 0
     """Bytes that it must read and write, weights included."""
     why: str = ""
-    """For a reorder: the steps that need it. For a reference: the operator that has no primitive."""
+    """For a reorder: the steps that need it. For a reference: the reasons why no primitive, and perhaps why not ONNX
+    Runtime, computes it."""
     source: Source = "modelled"
     """Origin of `ms`: measured, scaled, probed or modelled (see `KernelEstimate.source`)."""
     alternative: Alternative | None = field(default=None, repr=False, compare=False)
@@ -146,17 +149,51 @@ class NumpyShare:
     """Share of the time of all steps, from 0 to 1."""
     how: str
     """Origin of the times: `predicted` or `measured`."""
+    computer: ClassVar[str] = "NumPy"
+    """Name of what computes the steps."""
 
     def __str__(self) -> str:
         """Return the counts and the share as a clause."""
         percent = f"{self.share:.0%}".replace("%", " %")
         steps = f"{self.steps} step{'s' * (self.steps != 1)}"
-        return f"NumPy computes {self.count} of {steps}, {percent} of the {self.how} time"
+        return f"{self.computer} computes {self.count} of {steps}, {percent} of the {self.how} time"
 
 
 def numpy_share(steps: Iterable[tuple[Step, str, float]], how: str) -> NumpyShare:
     """Return NumPy's share of these steps, each given with the name of its implementation and its milliseconds."""
-    known = [(step.kind == "reference" or impl in ("numpy", "reference"), ms) for step, impl, ms in steps]
-    total = sum(ms for _, ms in known)
-    spent = sum(ms for is_numpy, ms in known if is_numpy)
-    return NumpyShare(sum(is_numpy for is_numpy, _ in known), len(known), spent / total if total else 0.0, how)
+    known = [(_is_numpy(step, impl), ms) for step, impl, ms in steps]
+    return NumpyShare(*_share_of(known), how)
+
+
+class FallbackShare(NumpyShare):
+    """The steps that ONNX Runtime computes, and their share of the time.
+
+    >>> print(FallbackShare(2, 61, 0.07, "predicted"))
+    ONNX Runtime computes 2 of 61 steps, 7 % of the predicted time
+    """
+
+    __slots__ = ()
+    computer: ClassVar[str] = "ONNX Runtime"
+
+
+def fallback_share(steps: Iterable[tuple[Step, str, float]], how: str) -> FallbackShare:
+    """Return ONNX Runtime's share of these steps; see `numpy_share`."""
+    return FallbackShare(*_share_of([(isinstance(step.node, Subgraph), ms) for step, _, ms in steps]), how)
+
+
+def reference_impl(node: Node | None) -> str:
+    """Return the name of the implementation of a reference: `onnxruntime` for a subgraph, `numpy` for a node."""
+    return "onnxruntime" if isinstance(node, Subgraph) else "numpy"
+
+
+def _is_numpy(step: Step, impl: str) -> bool:
+    """Return whether NumPy computes a step by this implementation."""
+    is_reference = step.kind == "reference" and not isinstance(step.node, Subgraph)
+    return is_reference or impl in ("numpy", "reference")
+
+
+def _share_of(steps: Sequence[tuple[bool, float]]) -> tuple[int, int, float]:
+    """Return the number of the chosen steps, of all steps, and the chosen ones' share of the milliseconds."""
+    total = sum(ms for _, ms in steps)
+    spent = sum(ms for is_chosen, ms in steps if is_chosen)
+    return sum(is_chosen for is_chosen, _ in steps), len(steps), spent / total if total else 0.0

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from inlay.errors import printable
+from inlay.graph.network import Subgraph
 from inlay.graph.plan import Cliff, Plan
 from inlay.graph.program import Step
 from inlay.graph.runtime.arena import plan_memory
@@ -20,7 +21,7 @@ def explain_plan(plan: Plan) -> str:
     Raises:
         InvalidArguments: its program is not valid.
     """
-    parts = (_heading, _steps, _reorders, _totals, _numpy_notes, _cliffs, _memory)
+    parts = (_heading, _steps, _reorders, _totals, _fallback_notes, _numpy_notes, _cliffs, _memory)
     return "\n\n".join(filter(None, (part(plan) for part in parts)))
 
 
@@ -36,6 +37,7 @@ def figures(plan: Plan) -> dict[str, Any]:
         **_fields(plan, "ms", "bound", "method", "width", "costs"),
         "sources": None if plan.sources is None else plan.sources.as_json(),
         **_fields(plan, "isa", "threads", "engine", "load"),
+        "fallback": {"steps": plan.fallback.count, "share": plan.fallback.share},
         "numpy": {"steps": plan.numpy.count, "share": plan.numpy.share},
         "totals": dict(plan.totals),
         "steps": [_step_figures(plan, step) for step in plan.program.steps],
@@ -111,7 +113,7 @@ def _heading(plan: Plan) -> str:
             *heading(plan),
             *_describe_sources(plan),
             f"{_describe_proof(plan)} ({plan.method}, width {plan.width})",
-            *([str(plan.numpy)] if plan.numpy.count else []),
+            *(str(share) for share in (plan.fallback, plan.numpy) if share.count),
             *([plan.load] if plan.load else []),
         )
     )
@@ -197,9 +199,29 @@ def _totals(plan: Plan) -> str:
     return _table(rows, right=(1, 2))
 
 
+def _fallback_notes(plan: Plan) -> str:
+    """Return a line for each step that ONNX Runtime computes, with its nodes and the reason."""
+    return _lines(
+        f"{_name_nodes(step.node)} computed by ONNX Runtime: {step.why}"
+        for step in plan.program.steps
+        if isinstance(step.node, Subgraph)
+    )
+
+
+def _name_nodes(subgraph: Subgraph) -> str:
+    """Return the names of the first nodes of a subgraph, and the verb."""
+    names = [node.name for node in subgraph.nodes]
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more} {'is' if len(names) == 1 else 'are'}"
+
+
 def _numpy_notes(plan: Plan) -> str:
     """Return a line for each step that NumPy computes, with the reason."""
-    steps = [step for step in plan.program.steps if step.kind == "reference" or step.impl == "reference"]
+    steps = [
+        step
+        for step in plan.program.steps
+        if step.impl == "reference" or (step.kind == "reference" and not isinstance(step.node, Subgraph))
+    ]
     return _lines(f"{step.name} is computed by NumPy: {step.why or 'no engine has it'}" for step in steps)
 
 

@@ -23,6 +23,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from inlay.errors import FileError, InvalidArguments, OutOfMemory, Unimplemented
+from inlay.graph.fallback.library import INSTALL, find_onnxruntime
+from inlay.graph.fallback.support import find_exclusion
 from inlay.graph.network import Node, Tensor, read_only, unused_name
 from inlay.graph.numpy_operators.evaluation import compute_node, require_computable
 from inlay.graph.numpy_operators.normalization import SCALES_BY_CHANNEL
@@ -112,6 +114,21 @@ def require_known(node: Node, tensors: Sequence[Tensor | None]) -> None:
             f"node {node.name!r}: the dims of {node.operator}'s results depend on the data of a run: only fixed "
             "dims are supported; export the model without it, or with constants in its place"
         )
+
+
+def require_supported(node: Node, opset: int, reads: Sequence[Tensor]) -> None:
+    """Require that NumPy can compute a node, or that ONNX Runtime may for inputs of these types: plans ask it.
+
+    Raises:
+        Unimplemented: NumPy cannot, and ONNX Runtime is not installed or computes such nodes otherwise.
+    """
+    try:
+        require_computable(node, opset)
+    except Unimplemented as error:
+        if find_exclusion(node, opset, (tensor.dtype for tensor in reads)):
+            raise
+        if find_onnxruntime() is None:
+            raise Unimplemented(f"{error}; ONNX Runtime may compute it: {INSTALL}") from error
 
 
 def require_fit(inputs: NodeInputs) -> None:
@@ -388,7 +405,7 @@ class GraphImporter:
                     self._add_constant(name, array)
                 return
         require_known(node, outputs)
-        require_computable(node, self.opset)
+        require_supported(node, self.opset, reads)
         self.nodes.append(node)
         self.tensors.update({tensor.name: tensor for tensor in outputs if tensor is not None})
 

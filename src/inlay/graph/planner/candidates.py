@@ -27,6 +27,7 @@ from inlay.graph.planner.cost_cache import CostCache
 from inlay.graph.planner.domains import ArgumentFormats, Domain, FormatCombinations
 from inlay.graph.planner.formats import NO_FORMAT, Format
 from inlay.graph.planner.groups import SUMMING, Candidate, Group, KernelCall, may_fuse
+from inlay.graph.program import reference_impl
 from inlay.primitives.attributes import BinaryPostOp, EltwisePostOp, PostOp, SumPostOp
 
 NEAR = 0.1
@@ -231,8 +232,8 @@ class CandidateGenerator:
         return Candidate(tuple(part for part, _ in parts), (whole,), concat_offsets=tuple(at for _, at in parts))
 
     def _reference(self, group: Group) -> Candidate:
-        """Return the candidate of a reference: NumPy in plain formats."""
-        call = KernelCall(None, "numpy", self.costs.source.reference(group.head, self.graph))
+        """Return the candidate of a reference: ONNX Runtime or NumPy in plain formats."""
+        call = KernelCall(None, reference_impl(group.head.node), self.costs.source.reference(group.head, self.graph))
         return Candidate(*self._plain_formats(group), (call,))
 
     def _plain_formats(self, group: Group) -> tuple[tuple[Format, ...], tuple[Format, ...]]:

@@ -19,11 +19,12 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.forks import ForkResetLock
 from inlay.graph.algorithms import as_direct
-from inlay.graph.network import has_equal_bits
+from inlay.graph.fallback.sessions import FallbackSession, SubgraphInterface
+from inlay.graph.network import Subgraph, has_equal_bits
 from inlay.graph.numpy_operators.evaluation import Computation, build_computation
 from inlay.graph.op_graph import Array, OpGraph, constant_desc
 from inlay.graph.passes.range_guards import propagates
-from inlay.graph.program import Buffer, Program, Step
+from inlay.graph.program import Buffer, Program, Step, reference_impl
 from inlay.graph.runtime.checking import OLD_DST
 from inlay.layout import Layout
 from inlay.memory import Memory, pack
@@ -38,6 +39,7 @@ from inlay.primitives.engine import (
     get_engine,
     select_reorder_engine,
 )
+from inlay.reordering.threads import get_num_threads
 
 _Key: TypeAlias = tuple[tuple[int, ...], str, bytes]
 
@@ -134,7 +136,7 @@ class PreparedStep:
     bind: Callable[[Workspace], Call | None]
     """Binds the step to the memory of a workspace; None in place of a call where the step writes no element."""
     implementation: Implementation | None = None
-    """The implementation of an engine; None for a step that NumPy computes."""
+    """The implementation of an engine; None for a reference."""
     scratch: int = 0
     """Bytes of the scratchpad that the session must provide."""
     is_submitted: bool = False
@@ -146,8 +148,8 @@ class PreparedStep:
 
     @property
     def impl(self) -> str:
-        """Name of the implementation; `numpy` for a step that NumPy computes."""
-        return "numpy" if self.implementation is None else self.implementation.impl
+        """Name of the implementation; `onnxruntime` or `numpy` for a reference."""
+        return reference_impl(self.step.node) if self.implementation is None else self.implementation.impl
 
     @property
     def replaced(self) -> str:
@@ -166,8 +168,8 @@ def prepare(
     Raises:
         InvalidArguments: a step lacks an argument or has one too many, or a buffer has another format than the engine
             requires.
-        Unimplemented: no engine supports a step, or NumPy has no function for a node.
-        MissingExtra: NumPy is to compute a node, and the package onnx is not installed.
+        Unimplemented: no engine supports a step, or neither ONNX Runtime nor NumPy the node that it is to compute.
+        MissingExtra: a package that computes a node is not installed: onnx, or onnxruntime.
         OutOfMemory: the constants do not fit in memory.
     """
     return tuple(
@@ -269,7 +271,7 @@ def _require_arguments(step: Step, needed: set[str], given: set[str]) -> None:
 
 
 def _prepare_node(step: Step, program: Program, graph: OpGraph) -> PreparedStep:
-    """Compile a step that NumPy computes."""
+    """Compile a step that ONNX Runtime or NumPy computes."""
     assert step.node is not None  # `require_names` checks this
     node = step.node
     reads, writes = (
@@ -279,7 +281,17 @@ def _prepare_node(step: Step, program: Program, graph: OpGraph) -> PreparedStep:
     _require_arguments(step, {name for name in node.outputs if name} & {*writes}, {*writes})
     for name in (*reads.values(), *writes.values()):
         _require_plain(step, program.buffers[name])
+    if isinstance(node, Subgraph):
+        sources, results = (tuple(graph.tensors[name] for name in names) for names in (reads, writes))
+        interface = SubgraphInterface(node, graph.opset, sources, results, step.constants)
+        session = FallbackSession(interface, get_num_threads())
+        return PreparedStep(step, partial(_bind_subgraph, session, {**reads, **writes}))
     return PreparedStep(step, partial(_bind_node, step, build_computation(node, graph.opset), reads, writes))
+
+
+def _bind_subgraph(session: FallbackSession, buffers: Mapping[str, str], workspace: Workspace) -> Call:
+    """Bind a session of ONNX Runtime to buffers, by the names of its tensors, and return its call."""
+    return session.bind({name: workspace.array(buffer) for name, buffer in buffers.items()})
 
 
 def _bind_node(
@@ -306,7 +318,7 @@ def _bind_node(
 
 
 def _require_plain(step: Step, buffer: Buffer) -> None:
-    """Check that the buffer of a NumPy step has a format without blocks."""
+    """Check that the buffer of a reference has a format without blocks."""
     layout = None if buffer.desc is None else buffer.desc.layout
     if layout is not None and not (isinstance(layout, Layout) and not any(axis.inner for axis in layout.axes)):
         raise InvalidArguments(

@@ -32,7 +32,7 @@ import numpy as np
 from inlay.errors import InlayError, InvalidArguments
 from inlay.forks import ForkResetLock
 from inlay.graph.op_graph import Array, OpGraph
-from inlay.graph.program import NumpyShare, Program, Step, numpy_share
+from inlay.graph.program import FallbackShare, NumpyShare, Program, Step, fallback_share, numpy_share
 from inlay.graph.runtime.adaptive_team import AdaptiveTeam, free_threads, quota_threads
 from inlay.graph.runtime.arena import Arena, plan_memory, require_memory
 from inlay.graph.runtime.checking import WriteTracker, require_names, require_sound
@@ -201,6 +201,11 @@ class Session:
         steps = ((one.step, one.impl, one.step.ms) for one in self._compiled.prepared)
         return numpy_share(steps, "predicted")
 
+    @property
+    def fallback(self) -> FallbackShare:
+        """The number of steps that ONNX Runtime computes, and their share of the predicted time."""
+        return fallback_share(((one.step, one.impl, one.step.ms) for one in self._compiled.prepared), "predicted")
+
     def run(self, inputs: Mapping[str, Any], *, out: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """Run the network, and return its outputs by name, as new arrays or in those of `out`.
 
@@ -262,6 +267,14 @@ class Session:
         """
         return numpy_share(((one.step, one.impl, one.ms) for one in self.profile(inputs, runs=runs)), "measured")
 
+    def measure_fallback(self, inputs: Mapping[str, Any], *, runs: int = 3) -> FallbackShare:
+        """Return the number of steps that ONNX Runtime computes, and their share of the time that `profile` measures.
+
+        Raises:
+            InvalidArguments, OutOfMemory: as `profile`.
+        """
+        return fallback_share(((one.step, one.impl, one.ms) for one in self.profile(inputs, runs=runs)), "measured")
+
     def close(self) -> None:
         """Release all memory; a run that is going on ends as usual. Closing twice is allowed."""
         with self._lock:
@@ -292,9 +305,9 @@ class Session:
     def __repr__(self) -> str:
         """Return the network, its inputs, the number of steps, the memory, and `note`."""
         inputs = ", ".join(f"{name} {dims}" for name, dims in self.input_dims.items())
-        numpy = f"; {self.numpy}" if self.numpy.count else ""
+        shares = "".join(f"; {share}" for share in (self.fallback, self.numpy) if share.count)
         note = f"; {self.note}" if self.declined else ""
-        return f"<Session of {self._graph.name}: {inputs}; {len(self.program.steps)} steps, {self.arena}{numpy}{note}>"
+        return f"<Session of {self._graph.name}: {inputs}; {len(self.program.steps)} steps, {self.arena}{shares}{note}>"
 
     def _session_for_inputs(self, inputs: Mapping[str, Any]) -> "tuple[Session, dict[str, InputValue]]":
         """Check these inputs, and return them with the session for their dims."""

@@ -1,0 +1,205 @@
+"""`FallbackSession`: a subgraph compiled by ONNX Runtime, and its calls on buffers of Inlay.
+
+The threads of a session sleep when they have nothing to do, and never compute while Inlay does: a call returns when it
+is done. Several threads may call one session at once, each by an I/O binding of its own.
+
+A forked child has none of these threads. So it forgets the session, without a destructor, which would wait for them,
+and creates another one at the next call.
+"""
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+
+from inlay.errors import InvalidArguments, MissingExtra, OutOfMemory, Unimplemented
+from inlay.forks import ForkResetLock, at_fork
+from inlay.graph.fallback.library import INSTALL, describe_error, find_onnxruntime, onnxruntime_errors
+from inlay.graph.fallback.models import build_model, element_type
+from inlay.graph.network import Subgraph, Tensor
+from inlay.graph.numpy_operators.evaluation import compute_node
+from inlay.graph.op_graph import Array
+
+_MOST_STORED = 1 << 24
+"""Largest constant that becomes a part of the model, in bytes. Runs read larger ones, such as tables of embeddings,
+where they are, so that they are not in memory twice."""
+_MOST_STORED_IN_ALL = 1 << 30
+"""Limit on the bytes of all constants in the model; a message of Protocol Buffers has 2 GiB at most."""
+_SILENT = 4  # severity of fatal errors
+
+
+@dataclass(frozen=True, slots=True)
+class SubgraphInterface:
+    """The subgraph of a session, and the tensors that it reads and writes."""
+
+    subgraph: Subgraph
+    """The nodes."""
+    opset: int
+    """Version of ONNX's operators."""
+    reads: tuple[Tensor, ...]
+    """Tensors that it reads, without constants."""
+    writes: tuple[Tensor, ...]
+    """Tensors that it writes."""
+    constants: Mapping[str, Array] = field(default_factory=dict)
+    """Array of each constant that it reads, by name."""
+
+
+class FallbackSession:
+    """A subgraph that ONNX Runtime has compiled."""
+
+    def __init__(self, interface: SubgraphInterface, threads: int) -> None:
+        """Compile a subgraph for so many threads.
+
+        Raises:
+            MissingExtra: ONNX Runtime is not installed.
+            OutOfMemory: the constants do not fit in memory.
+            Unimplemented: ONNX Runtime does not support a node.
+        """
+        if find_onnxruntime() is None:
+            raise MissingExtra(f"{interface.subgraph.name} is for ONNX Runtime, which is not installed: {INSTALL}")
+        self.interface = interface
+        """The subgraph and its tensors."""
+        self._threads = threads
+        self._lock = ForkResetLock()
+        stored = _choose_stored(interface.constants)
+        self._passed = {
+            name: np.ascontiguousarray(array).reshape(array.shape)
+            for name, array in interface.constants.items()
+            if name not in stored
+        }
+        inputs = [*interface.reads, *(Tensor(name, a.shape, a.dtype) for name, a in self._passed.items())]
+        nodes, opset = interface.subgraph.nodes, interface.opset
+        self._model = build_model(nodes, opset, inputs, interface.writes, stored)
+        self._session: Any = self._create()
+        _sessions.add(self)
+
+    def bind(self, arrays: Mapping[str, Array]) -> "SubgraphCall":
+        """Return a call that computes the subgraph on these arrays, by the names of its tensors.
+
+        Results are written to them. An array that is not row-major is copied in each call.
+        """
+        return SubgraphCall(self, {**arrays, **self._passed}, frozenset(t.name for t in self.interface.writes))
+
+    def current(self) -> Any:
+        """Return the session of this process; the first call in a forked child creates it."""
+        with self._lock:
+            if self._session is None:
+                self._session = self._create()
+            return self._session
+
+    def abandon(self) -> None:
+        """Forget the session without a call of its destructor."""
+        if self._session is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._session))
+        self._session = None
+
+    def _create(self) -> Any:
+        """Create a session of ONNX Runtime."""
+        library = find_onnxruntime()
+        options = library.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = self._threads, 1
+        options.execution_mode = library.ExecutionMode.ORT_SEQUENTIAL
+        options.graph_optimization_level = library.GraphOptimizationLevel.ORT_ENABLE_ALL
+        options.log_severity_level = _SILENT
+        for kind in ("intra_op", "inter_op"):
+            options.add_session_config_entry(f"session.{kind}.allow_spinning", "0")
+        try:
+            return library.InferenceSession(self._model, options, providers=["CPUExecutionProvider"], enable_fallback=0)
+        except onnxruntime_errors() as error:
+            raise _error(error, Unimplemented(f"ONNX Runtime: {describe_error(error)}")) from error
+
+
+class SubgraphCall:
+    """One call of a session, bound to arrays; one thread uses it at a time."""
+
+    __slots__ = ("_arrays", "_binding", "_copies", "_owner", "_run_options", "_session", "_staged", "_written")
+
+    def __init__(self, owner: FallbackSession, arrays: Mapping[str, Array], written: frozenset[str]) -> None:
+        """Bind the session to arrays; `written` has the names of the results."""
+        self._owner, self._arrays, self._written = owner, arrays, written
+        self._staged = {
+            name: array if array.flags.c_contiguous else np.empty(array.shape, array.dtype)
+            for name, array in arrays.items()
+        }
+        self._copies = [name for name, array in arrays.items() if self._staged[name] is not array]
+        self._run_options = find_onnxruntime().RunOptions()
+        self._run_options.log_severity_level = _SILENT
+        self._bind()
+
+    def __call__(self) -> None:
+        """Compute the subgraph.
+
+        Raises:
+            InvalidArguments: a node does not allow the elements of its inputs.
+            OutOfMemory: there is not enough memory for the results between the nodes.
+        """
+        if self._session is not self._owner.current():
+            self._bind()
+        for name in self._copies:
+            if name not in self._written:
+                np.copyto(self._staged[name], self._arrays[name])
+        try:
+            self._session.run_with_iobinding(self._binding, self._run_options)
+        except onnxruntime_errors() as error:
+            self._require_computable_inputs()
+            raise _error(error, InvalidArguments(self._describe(error))) from error
+        for name in self._copies:
+            if name in self._written:
+                np.copyto(self._arrays[name], self._staged[name])
+
+    def _describe(self, error: Exception) -> str:
+        """Return the text of the error for a run that fails."""
+        text = describe_error(error)
+        return f"step {self._owner.interface.subgraph.name}: ONNX Runtime does not compute these inputs: {text}"
+
+    def _require_computable_inputs(self) -> None:
+        """Raise NumPy's error for these inputs, which names the node and the tensor, if there is one."""
+        interface = self._owner.interface
+        arrays = {name: array for name, array in self._staged.items() if name not in self._written}
+        arrays |= interface.constants
+        try:
+            for node in interface.subgraph.nodes:
+                arrays |= compute_node(node, interface.opset, {name: arrays[name] for name in node.inputs if name})
+        except (OutOfMemory, Unimplemented):
+            return
+
+    def _bind(self) -> None:
+        """Pass the addresses of all arrays to the session."""
+        self._session = self._owner.current()
+        self._binding = self._session.io_binding()
+        for name, array in self._staged.items():
+            bind = self._binding.bind_output if name in self._written else self._binding.bind_input
+            bind(name, "cpu", 0, element_type(array.dtype), list(array.shape), array.ctypes.data)
+
+
+def _choose_stored(constants: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the constants that become parts of the model."""
+    stored, total = {}, 0
+    for name, array in constants.items():
+        if array.nbytes <= min(_MOST_STORED, _MOST_STORED_IN_ALL - total):
+            stored[name] = array
+            total += array.nbytes
+    return stored
+
+
+def _error(error: Exception, otherwise: InvalidArguments | Unimplemented) -> Exception:
+    """Return the error of Inlay for an exception of ONNX Runtime: `otherwise`, unless it lacks memory."""
+    text = str(error)
+    if "allocate memory" in text or "bad_alloc" in text or "bad allocation" in text:
+        return OutOfMemory(f"ONNX Runtime: {describe_error(error)}: use smaller dims")
+    return otherwise
+
+
+_sessions: "WeakSet[FallbackSession]" = WeakSet()
+
+
+def _abandon_all() -> None:
+    """Forget all sessions, in a forked child."""
+    for session in list(_sessions):
+        session.abandon()
+
+
+at_fork(after_in_child=_abandon_all)
