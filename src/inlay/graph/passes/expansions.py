@@ -2,8 +2,9 @@
 
     Expand (1, 64, 1, 1 to 1, 64, 14, 14) -> Mul      Mul reads (1, 64, 1, 1)
 
-An Expand stays before arithmetic of float32 that oneDNN would then compute by its reference code: it broadcasts only
-leading axes, or all but batch and channels, by generated code. One reorder, which repeats elements, is faster.
+An Expand stays before arithmetic of float32 that oneDNN would then compute by its reference code. By generated code it
+broadcasts the second operand only, along leading axes, or along all but batch and channels. One reorder, which repeats
+elements, is faster than reference code.
 
 Source: ONNX, "Broadcasting in ONNX".
 """
@@ -23,6 +24,10 @@ _BINARY = frozenset(
     )
 )
 """Operators that broadcast all of their inputs, from opset 7 on; Where is newer."""
+
+
+_ARITHMETIC = frozenset(("Add", "Div", "Mul", "Sub"))
+"""Operators that become primitives for float32."""
 
 
 def remove_expansions(network: Network) -> Network:
@@ -48,20 +53,21 @@ def _remove(rewriter: NetworkRewriter, node: Node) -> Node | None:
         expand = rewriter.producer_of_kind(name, "Expand")
         if expand is not None:
             tried = [*inputs[:i], expand.inputs[0], *inputs[i + 1 :]]
-            inputs = tried if _has_same_result(rewriter, node, tried, name, expand.inputs[0]) else inputs
+            inputs = tried if _has_same_result(rewriter, node, tried, i) else inputs
     return replace(node, inputs=tuple(inputs)) if tuple(inputs) != node.inputs else None
 
 
-def _has_same_result(rewriter: NetworkRewriter, node: Node, inputs: list[str], name: str, source: str) -> bool:
-    """Return whether a node has the same result, and a kernel as fast, with `source` in place of its expansion."""
-    expanded, own = rewriter.dims(name), rewriter.dims(source)
+def _has_same_result(rewriter: NetworkRewriter, node: Node, inputs: list[str], i: int) -> bool:
+    """Return whether a node has the same result, and a kernel as fast, with other inputs; input `i` is no Expand's."""
     result, shapes = rewriter.dims(node.outputs[0]), [rewriter.dims(one) for one in inputs]
+    expanded, own = rewriter.dims(node.inputs[i]), shapes[i]
     if node.operator == "MatMul":
         is_matrix = len(own) >= 2 and own[-2:] == expanded[-2:] and all(len(shape) >= 2 for shape in shapes)
         return is_matrix and np.broadcast_shapes(*(shape[:-2] for shape in shapes)) == result[:-2]
-    is_float32 = rewriter.tensors[name].dtype == np.float32
-    has_kernel = not is_float32 or _is_broadcast_fast((1,) * (len(result) - len(own)) + own, result)
-    return has_kernel and np.broadcast_shapes(*shapes) == result
+    is_primitive = node.operator in _ARITHMETIC and rewriter.tensors[inputs[i]].dtype == np.float32
+    is_second = shapes[1 - i] == result and (i == 1 or node.operator in ("Add", "Mul")) if is_primitive else True
+    is_fast = not is_primitive or _is_broadcast_fast((1,) * (len(result) - len(own)) + own, result)
+    return is_second and is_fast and np.broadcast_shapes(*shapes) == result
 
 
 def _is_broadcast_fast(own: Dims, result: Dims) -> bool:

@@ -50,8 +50,7 @@ def _fold(rewriter: NetworkRewriter, node: Node) -> Node | None:
     attributes = rule(rewriter, node, pad, sides, value)
     if attributes is None:
         return None
-    own = node.attributes.get("pads") or (0,) * len(sides)
-    total = tuple(int(one) + more for one, more in zip(own, sides, strict=True))
+    total = _total_sides(node, sides)
     inputs = (pad.inputs[0], *node.inputs[1:])
     return replace(node, inputs=inputs, attributes={**node.attributes, **attributes, "pads": total})
 
@@ -63,13 +62,15 @@ def _spatial_sides(rewriter: NetworkRewriter, pad: Node) -> Dims | None:
     """
     count = len(rewriter.dims(pad.inputs[0]))
     if rewriter.network.opset < 11:
-        pads, axes = list(pad.attributes["pads"]), list(range(count))
+        pads, axes = list(pad.attributes.get("pads", ())), list(range(count))
     else:
         arrays = [rewriter.constants.get(name) for name in pad.inputs[1:4:2] if name]
         if any(array is None for array in arrays):
             return None
         lists = [array.reshape(-1).tolist() for array in arrays if array is not None]
         pads, axes = lists[0], [axis % count for axis in lists[1]] if len(lists) > 1 else list(range(count))
+    if len(pads) != 2 * len(axes):
+        return None
     sides = [[0] * count, [0] * count]
     for i, (before, after) in enumerate(zip(pads[: len(axes)], pads[len(axes) :], strict=True)):
         sides[0][axes[i]], sides[1][axes[i]] = int(before), int(after)
@@ -92,11 +93,17 @@ def _constant_value(rewriter: NetworkRewriter, pad: Node) -> float | None:
 _Attributes = dict[str, Any]
 
 
+def _total_sides(node: Node, sides: Dims) -> Dims:
+    """Return the padding of a node and of the Pad before it together."""
+    own = node.attributes.get("pads") or (0,) * len(sides)
+    return tuple(int(one) + more for one, more in zip(own, sides, strict=True))
+
+
 def _convolution(rewriter: NetworkRewriter, node: Node, pad: Node, sides: Dims, value: float) -> _Attributes | None:
-    """Return the new attributes of a Conv; None unless 0 is padded and all weights are finite."""
+    """Return the new attributes of a Conv; None unless 0 is padded, by less than a window, and weights are finite."""
     weights = rewriter.constants.get(node.inputs[1])
     is_exact = value == 0 and weights is not None and bool(np.isfinite(weights).all())
-    return {} if is_exact else None
+    return {} if weights is not None and is_exact and _is_narrow(node, sides, weights.shape[2:]) else None
 
 
 def _average(rewriter: NetworkRewriter, node: Node, pad: Node, sides: Dims, value: float) -> _Attributes | None:
@@ -115,11 +122,14 @@ def _maximum(rewriter: NetworkRewriter, node: Node, pad: Node, sides: Dims, valu
 
 def _covers_image(node: Node, sides: Dims) -> bool:
     """Return whether a dense window has an element of the image at each position."""
-    kernel = tuple(node.attributes["kernel_shape"])
-    own = node.attributes.get("pads") or (0,) * len(sides)
     is_dense = all(step == 1 for step in node.attributes.get("dilations") or ())
-    fits = all(one + more < taps for one, more, taps in zip(own, sides, kernel * 2, strict=True))
+    fits = _is_narrow(node, sides, tuple(node.attributes["kernel_shape"]))
     return is_dense and fits and not node.attributes.get("ceil_mode", 0)
+
+
+def _is_narrow(node: Node, sides: Dims, kernel: Dims) -> bool:
+    """Return whether the padding on each side is smaller than the window without dilation."""
+    return all(side < taps for side, taps in zip(_total_sides(node, sides), kernel * 2, strict=True))
 
 
 _Rule = Callable[[NetworkRewriter, Node, Node, Dims, float], _Attributes | None]
