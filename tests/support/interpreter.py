@@ -9,7 +9,16 @@ import numpy as np
 
 from inlay.errors import InvalidArguments
 from inlay.graph.numpy_operators.evaluation import compute_node
-from inlay.graph.op_graph import Array, Op, OpGraph, PermuteView, ReshapeView, constant_desc, operation_of
+from inlay.graph.op_graph import (
+    Array,
+    BroadcastView,
+    Op,
+    OpGraph,
+    PermuteView,
+    ReshapeView,
+    constant_desc,
+    operation_of,
+)
 from inlay.memory import Memory, pack
 from inlay.primitives.engine import get_engine
 
@@ -54,8 +63,13 @@ def viewed(op: Op, array: Array) -> Array:
             array = array.reshape(move.dims)
         elif isinstance(move, PermuteView):
             array = array.transpose(move.perm)
+        elif isinstance(move, BroadcastView):
+            array = np.broadcast_to(array, move.dims)
         else:
-            array = array[tuple(slice(at, at + n) for at, n in zip(move.offsets, move.dims, strict=True))]
+            steps = move.steps or (1,) * array.ndim
+            sizes = zip(move.offsets, move.dims, steps, strict=True)
+            array = array[tuple(slice(at, at + n * step, step) for at, n, step in sizes)]
+            assert array.shape == move.dims
     return array
 
 

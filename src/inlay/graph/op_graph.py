@@ -54,15 +54,25 @@ class PermuteView:
 
 @dataclass(frozen=True, slots=True)
 class SubmemoryView:
-    """A view of a box of the elements (`MemoryDesc.submemory`)."""
+    """A view of a box of the elements (`MemoryDesc.submemory`), or of elements at equal distances."""
 
     offsets: tuple[int, ...]
     """Coordinates of the first element."""
     dims: Dims
-    """Extents of the box."""
+    """Extents of the result."""
+    steps: tuple[int, ...] = ()
+    """For each axis, the positive distance between the elements that are taken; empty if it is 1 for all axes."""
 
 
-ViewTransform: TypeAlias = ReshapeView | PermuteView | SubmemoryView
+@dataclass(frozen=True, slots=True)
+class BroadcastView:
+    """A view that repeats elements, as by ONNX's Expand: axes with an extent of 1 get a longer one."""
+
+    dims: Dims
+    """Extents of the result; those of the source, except where they are 1."""
+
+
+ViewTransform: TypeAlias = ReshapeView | PermuteView | SubmemoryView | BroadcastView
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from inlay.errors import Unimplemented
-from inlay.graph.op_graph import Array, Op, OpGraph, PermuteView, ReshapeView
+from inlay.graph.op_graph import Array, BroadcastView, Op, OpGraph, PermuteView, ReshapeView
 from inlay.layout import Dims
 
 Torch: TypeAlias = Any  # the module, or something of it: a peer that may be absent
@@ -292,9 +292,12 @@ class _TorchGraph:
                 tensor = self._torch.reshape(tensor, move.dims)
             elif isinstance(move, PermuteView):
                 tensor = self._torch.permute(tensor, move.perm)
+            elif isinstance(move, BroadcastView):
+                tensor = tensor.expand(move.dims)
             else:
-                for axis, (offset, n) in enumerate(zip(move.offsets, move.dims, strict=True)):
-                    tensor = self._torch.narrow(tensor, axis, offset, n)
+                steps = move.steps or (1,) * len(move.dims)
+                ends = (at + (n - 1) * step + 1 for at, n, step in zip(move.offsets, move.dims, steps, strict=True))
+                tensor = tensor[tuple(map(slice, move.offsets, ends, steps))]
         return tensor
 
     def _shuffle(self, op: Op) -> Torch:

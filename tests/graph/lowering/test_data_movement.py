@@ -18,12 +18,14 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @given(data=st.data(), seed=SEEDS, dims=SHAPES)
-def test_transpose_is_one_permutation(data: Any, seed: int, dims: tuple[int, ...]) -> None:
+def test_transpose_is_one_permutation_or_a_reshape(data: Any, seed: int, dims: tuple[int, ...]) -> None:
     perm = data.draw(st.none() | st.permutations(range(len(dims))), "perm")
     graph = lm.lower_text(f"y = Transpose {'' if perm is None else f'<perm = {perm}>'} (x)", normal(seed, dims))
     order = tuple(reversed(range(len(dims)))) if perm is None else tuple(perm)
-    moves = () if order == tuple(range(len(dims))) else (PermuteView(order),)
-    assert [op.transforms for op in graph.ops] == [moves]
+    longer, result = [axis for axis in order if dims[axis] > 1], tuple(dims[axis] for axis in order)
+    is_reshape = longer == sorted(longer)
+    moves = PermuteView(order) if not is_reshape else ReshapeView(result)
+    assert [op.transforms for op in graph.ops] == [() if is_reshape and result == dims else (moves,)]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +66,8 @@ def test_a_node_that_changes_nothing_is_a_view(node: str, constant: list[int] | 
     ("node", "constant", "why"),
     [
         ("Cast <to = 11> (x)", None, "it converts to another type"),
-        ("Expand(x, c)", [4, 2, 3], "it repeats elements"),
+        ("Expand(x, c)", [0, 2, 3], "its result has no elements"),
+        ("Slice(x, c, e, a, s)", [1], "its steps are (-1,)"),
         ("Pad(x, c)", [0, 1, 0, 0], "no primitive adds padding"),
         ("Erf(x)", None, "there is no primitive for Erf"),
         ("Gather <axis = 1> (x, c)", [2, 0], "its indices are not consecutive"),
@@ -73,18 +76,21 @@ def test_a_node_that_changes_nothing_is_a_view(node: str, constant: list[int] | 
 )
 def test_a_node_without_a_primitive_is_a_reference_with_the_reason(node: str, constant: Any, why: str) -> None:
     constants: dict[str, Any] = {} if constant is None else {"c": np.array(constant)}
+    if "Slice" in node:
+        constants |= {name: np.array([number]) for name, number in (("e", -9), ("a", 0), ("s", -1))}
     (op,) = lm.lower_text(f"y = {node}", normal(0, (2, 3)), opset=13, **constants).ops
     assert (op.kind, op.why) == ("reference", why)
 
 
-def test_tensors_of_other_types_are_for_numpy() -> None:
-    graph = lm.lower_operator("Transpose", {"x": np.arange(6).reshape(2, 3)}, opset=13)
-    assert [(op.kind, op.why) for op in graph.ops] == [("reference", "x is int64, which oneDNN has no descriptors of")]
+def test_tensors_without_descriptors_are_for_numpy() -> None:
+    x = np.array([["a", "b"]], object)
+    graph = lm.lower_model(*lm.model_of("Transpose", {"x": x}, opset=13), {"y0": x.T})
+    assert [(op.kind, op.why) for op in graph.ops] == [("reference", "x is object, which has no descriptors")]
 
 
 @pytest.mark.parametrize("opset", [9, 13])
 @given(data=st.data(), seed=SEEDS, dims=SHAPES)
-def test_slices_with_unit_steps_are_parts(opset: int, data: Any, seed: int, dims: tuple[int, ...]) -> None:
+def test_slices_with_positive_steps_are_parts(opset: int, data: Any, seed: int, dims: tuple[int, ...]) -> None:
     axes = data.draw(st.lists(st.integers(0, len(dims) - 1), unique=True, min_size=1), "axes")
     starts = [data.draw(st.integers(0, dims[axis] - 1), "start") for axis in axes]
     ends = [data.draw(st.integers(start + 1, dims[a] + 2), "end") for start, a in zip(starts, axes, strict=True)]
@@ -96,9 +102,19 @@ def test_slices_with_unit_steps_are_parts(opset: int, data: Any, seed: int, dims
         ).ops
     else:
         constants: dict[str, Any] = {"s": np.array(starts), "e": np.array(ends), "a": np.array(axes)}
-        (op,) = lm.lower_text("y = Slice(x, s, e, a)", normal(seed, dims), opset=13, **constants).ops
+        constants["t"] = np.array([data.draw(st.integers(1, 3), "step") for _ in axes])
+        (op,) = lm.lower_text("y = Slice(x, s, e, a, t)", normal(seed, dims), opset=13, **constants).ops
     assert op.kind == "view"
     assert all(isinstance(move, SubmemoryView) for move in op.transforms)
+
+
+@given(data=st.data(), seed=SEEDS, dims=st.lists(st.integers(1, 3), min_size=1, max_size=4))
+def test_repeats_are_views(data: Any, seed: int, dims: list[int]) -> None:
+    repeats = data.draw(st.lists(st.integers(1, 3), min_size=len(dims), max_size=len(dims)), "repeats")
+    wider = [1, *(n if n > 1 else repeat for n, repeat in zip(dims, repeats, strict=True))]
+    text = "y = Tile(x, r) z = Expand(x, e)"
+    graph = lm.lower_text(text, normal(seed, tuple(dims)), "y z", r=np.array(repeats), e=np.array(wider))
+    assert lm.kinds_of(graph) == []
 
 
 @pytest.mark.parametrize(("indices", "dims"), [(1, (2, 4)), ([1, 2], (2, 2, 4)), (-1, (2, 4))])
@@ -150,31 +166,36 @@ def lower_shuffle(x: lm.Array, split: list[int], perm: list[int], merged: list[i
     return lm.lower_text(text, x, outputs, s=np.array(split), m=np.array(merged))
 
 
-@given(seed=SEEDS, groups=st.integers(2, 4), each=st.integers(2, 4), axis=st.integers(0, 2))
-def test_two_factors_of_an_axis_exchanged_are_a_shuffle(seed: int, groups: int, each: int, axis: int) -> None:
-    dims = [2, 3, 4]
-    dims[axis] = groups * each
-    split = [*dims[:axis], groups, each, *dims[axis + 1 :]]
-    perm = [*range(axis), axis + 1, axis, *range(axis + 2, 4)]
-    (op,) = lower_shuffle(normal(seed, tuple(dims)), split, perm, dims).ops
-    assert (op.kind, dict(op.parameters)) == ("shuffle", {"axis": axis, "group_size": each})
+@pytest.mark.parametrize(
+    "dims", [(2, 16, 3), (1, 48, 2, 3), (1, 32, 2, 1, 3), (16, 3, 4), (2, 3, 16), (2, 24, 3), (2, 16)]
+)
+@pytest.mark.parametrize("each", [1, 2, 8])
+def test_two_factors_of_channels_in_full_blocks_exchanged_are_a_shuffle(dims: tuple[int, ...], each: int) -> None:
+    axis = next(i for i, n in enumerate(dims) if n > 8)
+    split = [*dims[:axis], dims[axis] // each, each, *dims[axis + 1 :]]
+    perm = [*range(axis), axis + 1, axis, *range(axis + 2, len(dims) + 1)]
+    ops = lower_shuffle(normal(0, dims), split, perm, list(dims)).ops
+    if each == 1 or axis != 1 or dims[axis] % 16 or len(dims) < 3:
+        assert {op.kind for op in ops} == {"view"}
+    else:
+        assert [(op.kind, dict(op.parameters)) for op in ops] == [("shuffle", {"axis": axis, "group_size": each})]
 
 
 def test_a_shuffle_leaves_views_that_others_read() -> None:
-    graph = lower_shuffle(normal(0, (2, 6, 5)), [2, 2, 3, 5], [0, 2, 1, 3], [2, 6, 5], "b y")
+    graph = lower_shuffle(normal(0, (2, 16, 5)), [2, 2, 8, 5], [0, 2, 1, 3], [2, 16, 5], "b y")
     assert [op.kind for op in graph.ops] == ["view", "view", "shuffle"]
 
 
 @pytest.mark.parametrize(
     ("split", "perm", "merged"),
     [
-        ([2, 2, 3, 5], [0, 2, 1, 3], [2, 30]),
-        ([2, 2, 3, 5], [0, 3, 2, 1], [2, 6, 5]),
-        ([2, 6, 5, 1], [0, 2, 1, 3], [2, 6, 5]),
+        ([2, 2, 8, 5], [0, 2, 1, 3], [2, 80]),
+        ([2, 2, 8, 5], [0, 3, 2, 1], [2, 16, 5]),
+        ([2, 16, 5, 1], [0, 2, 1, 3], [2, 16, 5]),
     ],
 )
 def test_other_exchanges_are_views(split: list[int], perm: list[int], merged: list[int]) -> None:
-    graph = lower_shuffle(normal(0, (2, 6, 5)), split, perm, merged)
+    graph = lower_shuffle(normal(0, (2, 16, 5)), split, perm, merged)
     assert {op.kind for op in graph.ops} == {"view"}
 
 

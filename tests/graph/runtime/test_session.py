@@ -213,7 +213,7 @@ def test_an_output_may_be_a_view_of_an_input() -> None:
     assert not np.shares_memory(found, image)
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int16", "uint16", "int64", "uint64", "float64", "int8", "float16"])
+@pytest.mark.parametrize("dtype", ["bool", "int16", "uint16", "int64", "uint64", "float64", "float16", "complex128"])
 def test_tensors_of_every_type_may_be_viewed(dtype: str) -> None:
     ops = [
         Op("turn", "view", {"src": "x"}, {"dst": "t"}, transforms=(PermuteView((1, 0)),)),

@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from inlay.data_type import as_data_type
+from inlay.data_type import ALL_TYPES
 from inlay.errors import InlayError
 from inlay.graph.network import Network, Node, Tensor, unused_name
-from inlay.graph.op_graph import Array, Op, PermuteView, ReshapeView, SubmemoryView, ViewTransform
+from inlay.graph.op_graph import Array, BroadcastView, Op, PermuteView, ReshapeView, SubmemoryView, ViewTransform
 from inlay.layout import Dims
 from inlay.primitives.engine import Parameter
 
@@ -26,9 +26,9 @@ Operand: TypeAlias = str | Array
 """Argument of a primitive: a tensor by name, or a constant."""
 
 F32 = np.dtype(np.float32)
-DESCRIBABLE = frozenset({"f64", "f32", "f16", "bf16", "s32", "s8", "u8"})
-"""Names of the data types that descriptors support, so that views and reorders do too; NumPy moves elements of other
-types."""
+DESCRIBABLE = frozenset(data_type.dtype for data_type in ALL_TYPES.values() if not data_type.is_sub_byte)
+"""NumPy types of tensors that descriptors support, so that views and reorders do too; NumPy moves elements of other
+types: texts, and integers of 4 bits, which have a byte each in an array and half of one in a descriptor."""
 MOST_AXES = 12
 """Limit on the axes of a descriptor, oneDNN's DNNL_MAX_NDIMS."""
 
@@ -126,7 +126,7 @@ class LoweringContext:
         return operand
 
     def view_source(self, index: int) -> str:
-        """Return input `index` as the source of a view: a tensor of any type in `DESCRIBABLE` that is not constant.
+        """Return input `index` as the source of a view: a tensor of a type in `DESCRIBABLE` that is not constant.
 
         Raises:
             UnsupportedNode: the input is constant, or no descriptor can describe it.
@@ -134,7 +134,7 @@ class LoweringContext:
         name = self.node.inputs[index]
         require(name not in self.network.constants, f"{name} is a constant")
         dtype = self._tensor(name).dtype
-        require(_has_data_type(dtype), f"{name} is {dtype}, which oneDNN has no descriptors of")
+        require(dtype in DESCRIBABLE, f"{name} is {dtype}, which has no descriptors")
         self._require_describable(name)
         return name
 
@@ -187,7 +187,8 @@ class LoweringContext:
         reads = {argument: operand for argument, operand in operands.items() if isinstance(operand, str)}
         constants = {argument: operand for argument, operand in operands.items() if not isinstance(operand, str)}
         require(bool(reads), "all of its inputs are constant")
-        writes = {argument: self._add_tensor(self._checked_dims(dims), F32) for argument, dims in results.items()}
+        dtype = self.dtype(next(iter(reads.values()))) if kind == "concat" else F32
+        writes = {argument: self._add_tensor(self._checked_dims(dims), dtype) for argument, dims in results.items()}
         fixed = {argument: np.ascontiguousarray(array) for argument, array in constants.items()}
         self._add_op(kind, reads, writes, constants=fixed, parameters=parameters)
         return writes
@@ -208,9 +209,15 @@ class LoweringContext:
             return operand
         return self._view(operand, PermuteView(order), tuple(dims[axis] for axis in order))
 
-    def submemory(self, operand: str, offsets: Dims, dims: Dims) -> str:
-        """Return a box of a tensor; append a view unless it is the whole tensor."""
-        return operand if self.dims(operand) == dims else self._view(operand, SubmemoryView(offsets, dims), dims)
+    def submemory(self, operand: str, offsets: Dims, dims: Dims, steps: Dims = ()) -> str:
+        """Return a box of a tensor, or every `steps`-th element of it; append a view unless it is the whole tensor."""
+        if self.dims(operand) == dims:
+            return operand
+        return self._view(operand, SubmemoryView(offsets, dims, steps if any(n > 1 for n in steps) else ()), dims)
+
+    def broadcast(self, operand: str, dims: Dims) -> str:
+        """Return a tensor with its axes of length 1 repeated to `dims`; append a view unless the dims are its own."""
+        return operand if self.dims(operand) == dims else self._view(operand, BroadcastView(dims), dims)
 
     def alias(self, operand: str) -> str:
         """Append a view of the whole tensor, and return its name."""
@@ -248,8 +255,3 @@ def require(condition: bool, reason: str) -> None:
     """
     if not condition:
         raise UnsupportedNode(reason)
-
-
-def _has_data_type(dtype: np.dtype[Any]) -> bool:
-    """Return whether descriptors support a NumPy type."""
-    return any(as_data_type(name).dtype == dtype for name in DESCRIBABLE)

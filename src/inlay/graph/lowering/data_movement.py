@@ -31,9 +31,21 @@ def _match_shuffle(context: LoweringContext, src: str, dims: Dims) -> str | None
     axis = next((i for i, axis in enumerate(permute.perm) if i != axis), 0)
     swap = (*range(axis), axis + 1, axis, *range(axis + 2, len(split.dims)))
     rows = (*split.dims[:axis], prod(split.dims[axis : axis + 2]), *split.dims[axis + 2 :])
-    if permute.perm != swap or not dims == context.dims(image) == rows:
+    if permute.perm != swap or not dims == context.dims(image) == rows or not _is_shuffle_fast(dims, axis):
         return None
     return context.emit("shuffle", {"src": image}, dims, axis=axis, group_size=split.dims[axis + 1])
+
+
+_MOST_BLOCKED = 16
+"""Channels in the widest block of images."""
+
+
+def _is_shuffle_fast(dims: Dims, axis: int) -> bool:
+    """Return whether oneDNN has generated code for a shuffle: along channels in full blocks, of images.
+
+    Otherwise one reorder between two views is faster than oneDNN's reference code.
+    """
+    return axis == 1 and 3 <= len(dims) <= 5 and dims[1] % _MOST_BLOCKED == 0
 
 
 def _single_view(context: LoweringContext, name: str) -> Op | None:
@@ -43,17 +55,49 @@ def _single_view(context: LoweringContext, name: str) -> Op | None:
 
 
 def transpose(context: LoweringContext) -> Operand:
-    """Lower `Transpose`; the order of axes is reversed if the node states none."""
+    """Lower `Transpose`; the order of axes is reversed if the node states none.
+
+    If only axes of length 1 change places, elements keep their order, and it is a reshape.
+    """
     src = context.view_source(0)
-    return context.permute(src, context.attribute("perm") or tuple(reversed(range(len(context.dims(src))))))
+    dims = context.dims(src)
+    perm = tuple(context.attribute("perm") or reversed(range(len(dims))))
+    longer = [axis for axis in perm if dims[axis] > 1]
+    if longer == sorted(longer):
+        return context.reshape(src, tuple(dims[axis] for axis in perm))
+    return context.permute(src, perm)
 
 
 def identity(context: LoweringContext) -> Operand:
-    """Lower Identity, and Cast, Expand or Tile where dims and type of the result are those of the input."""
+    """Lower Identity, and Cast where the type of the result is that of the input."""
     src = context.view_source(0)
-    require(context.output().dims == context.dims(src), "it repeats elements")
     require(context.output().dtype == context.dtype(src), "it converts to another type")
     return src
+
+
+def expand(context: LoweringContext) -> Operand:
+    """Lower Expand to a view that repeats elements; one reorder writes them where a kernel reads them."""
+    src, dims = context.view_source(0), context.output().dims
+    require(prod(dims) > 0, "its result has no elements")
+    own = context.dims(src)
+    return context.broadcast(_reshaped(context, src, (1,) * (len(dims) - len(own)) + own), dims)
+
+
+def tile(context: LoweringContext) -> Operand:
+    """Lower Tile: a new axis of length 1 before each axis that is repeated gets the number of repeats."""
+    src, dims = context.view_source(0), context.output().dims
+    require(prod(dims) > 0, "its result has no elements")
+    pairs = [(total // n, n) for total, n in zip(dims, context.dims(src), strict=True)]
+    split = tuple(n for repeats, length in pairs for n in ((1, length) if repeats > 1 else (length,)))
+    repeated = tuple(n for repeats, length in pairs for n in ((repeats, length) if repeats > 1 else (length,)))
+    return context.reshape(context.broadcast(_reshaped(context, src, split), repeated), dims)
+
+
+def _reshaped(context: LoweringContext, src: str, dims: Dims) -> str:
+    """Return a tensor in other dims."""
+    result = context.reshape(src, dims)
+    assert isinstance(result, str)
+    return result
 
 
 def dropout(context: LoweringContext) -> Operand:
@@ -71,12 +115,16 @@ def pad(context: LoweringContext) -> Operand:
 
 
 def concat(context: LoweringContext) -> Operand:
-    """Lower Concat; inputs without elements are left out."""
+    """Lower Concat; inputs without elements are left out.
+
+    Types other than float32 have no kernel: reorders write all sources into the result, so none may be constant.
+    """
     names, dims = context.node.inputs, context.output().dims
     filled = [index for index, name in enumerate(names) if prod(context.network.tensors[name].dims)]
     if len(filled) == 1:
         return context.view_source(filled[0])
-    sources = {f"src_{place}": context.operand(index) for place, index in enumerate(filled)}
+    operand = context.operand if context.output().dtype == F32 else context.view_source
+    sources = {f"src_{place}": operand(index) for place, index in enumerate(filled)}
     return context.emit("concat", sources, dims, axis=context.attribute("axis") % len(dims))
 
 
@@ -96,17 +144,18 @@ def split(context: LoweringContext) -> tuple[Operand | None, ...]:
 
 
 def slice_(context: LoweringContext) -> Operand:
-    """Lower Slice with steps of 1 to a view."""
+    """Lower Slice with positive steps to a view."""
     src = context.view_source(0)
     dims = context.dims(src)
     starts, steps = context.integers("starts", 1, 10), context.integers("steps", 4, 10)
     axes = context.integers("axes", 3, 10) or tuple(range(len(starts)))
-    require(all(step == 1 for step in steps), f"its steps are {steps}")
-    offsets = [0] * len(dims)
-    for axis, start in zip(axes, starts, strict=True):
+    require(all(step > 0 for step in steps), f"its steps are {steps}")
+    offsets, distances = [0] * len(dims), [1] * len(dims)
+    for axis, start, step in zip(axes, starts, steps or (1,) * len(axes), strict=True):
         n = dims[axis % len(dims)]
         offsets[axis % len(dims)] = min(max(start + n if start < 0 else start, 0), n)
-    return context.submemory(src, tuple(offsets), context.output().dims)
+        distances[axis % len(dims)] = step
+    return context.submemory(src, tuple(offsets), context.output().dims, tuple(distances))
 
 
 def gather(context: LoweringContext) -> Operand:
@@ -149,7 +198,7 @@ DATA_MOVEMENT: Mapping[str, Callable[[LoweringContext], Operand | tuple[Operand 
     "Concat": concat,
     "DepthToSpace": depth_to_space,
     "Dropout": dropout,
-    "Expand": identity,
+    "Expand": expand,
     "Flatten": reshape,
     "Gather": gather,
     "Identity": identity,
@@ -159,7 +208,7 @@ DATA_MOVEMENT: Mapping[str, Callable[[LoweringContext], Operand | tuple[Operand 
     "SpaceToDepth": space_to_depth,
     "Split": split,
     "Squeeze": reshape,
-    "Tile": identity,
+    "Tile": tile,
     "Transpose": transpose,
     "Unsqueeze": reshape,
 }

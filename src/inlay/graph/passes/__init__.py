@@ -4,6 +4,8 @@ Data flow. `simplify_network` runs passes on a `Network`, whose nodes are ONNX's
 
     rewriting            the mechanism: a rule replaces nodes one by one, then dead nodes are removed
     precision            float16 and bfloat16 become float32
+    expansions           an Expand is removed before operators that broadcast
+    padding              a Pad is folded into the convolutions and poolings that read it
     patterns             no-ops are removed; activations and layer normalizations in several nodes become one node;
                          scales and shifts of channels are folded into weights
 
@@ -25,10 +27,20 @@ Glossary:
 """
 
 from inlay.graph.network import Network
+from inlay.graph.passes.expansions import remove_expansions
+from inlay.graph.passes.padding import fold_padding
 from inlay.graph.passes.patterns import fold_affine, fuse_activations, fuse_layer_normalizations, remove_noops
 from inlay.graph.passes.precision import widen_narrow_floats
 
-PATTERNS = (widen_narrow_floats, remove_noops, fuse_layer_normalizations, fuse_activations, fold_affine)
+PATTERNS = (
+    widen_narrow_floats,
+    remove_noops,
+    remove_expansions,
+    fold_padding,
+    fuse_layer_normalizations,
+    fuse_activations,
+    fold_affine,
+)
 """Passes of `simplify_network`, in the order in which it runs them."""
 
 

@@ -1,7 +1,7 @@
 """`CandidateGenerator`: the candidates of each group: the formats that it reads and writes, its calls, and their costs.
 
     view              the formats that it converts at no cost
-    concatenation     the primitive; or no call, if each source can be stored in the result
+    concatenation     the primitive, of float32; or no call, if each source can be stored in the result
     all else          fused and unfused, in each combination of formats of `FormatCombinations`
 
 In given formats, `FusionSearch` decides which operations are fused:
@@ -20,6 +20,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from typing import TypeAlias
+
+import numpy as np
 
 from inlay.errors import Unimplemented
 from inlay.graph.op_graph import Op, OpGraph, operation_of
@@ -207,7 +209,8 @@ class CandidateGenerator:
             if within is not None and self._is_allowed(group, within):
                 yield within
             sources = {name: self._source(tensor, whole) for name, tensor in op.reads.items()}
-            call = self.costs.kernel(op, {**sources, "dst": whole})
+            has_kernel = self.graph.tensors[dst].dtype == np.float32
+            call = self.costs.kernel(op, {**sources, "dst": whole}) if has_kernel else None
             if call is not None:
                 yield Candidate(tuple(sources.values()), (whole,), (call,))
             elif within is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 
-from inlay.data_type import as_number_type
+from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.graph.algorithms import Convolutions, algorithm_variants
@@ -48,7 +48,12 @@ class CostCache:
         return known[1]
 
     def kernel(self, op: Op, formats: Mapping[str, Format], post_ops: Sequence[PostOp] = ()) -> KernelCall | None:
-        """Return the call that computes `op` in these formats; None where no engine supports them."""
+        """Return the call that computes `op` in these formats; None where no engine supports them.
+
+        No kernel gets a tensor whose elements share bytes: engines do not promise to read it right.
+        """
+        if any(map(self.formats.repeats, filter(None, formats.values()))):
+            return None
         key = (self.shape_key(op), tuple(formats.items()), tuple(post_ops))
         if key not in self._calls:
             descs = {name: self.formats[number] for name, number in formats.items()}
@@ -103,7 +108,7 @@ class CostCache:
 
     def _query_kernel(self, op: Op, arguments: Mapping[str, Tensor]) -> KernelEstimate | None:
         """Return the engine's kernel for `op` with `any` for every tensor."""
-        free = {name: MemoryDesc(t.dims, as_number_type(t.dtype), "any") for name, t in arguments.items()}
+        free = {name: MemoryDesc(t.dims, as_data_type(t.dtype), "any") for name, t in arguments.items()}
         try:
             return self.source.kernel(operation_of(op, free))
         except InvalidArguments:  # a constant of a type that oneDNN lacks

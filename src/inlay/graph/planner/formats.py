@@ -21,13 +21,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from inlay.data_type import DataType, as_number_type
+from inlay.data_type import DataType, as_data_type
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, Unimplemented
 from inlay.graph.costs.kernel_models import ChannelLayout, tag_of
 from inlay.graph.network import Tensor
-from inlay.graph.op_graph import PermuteView, ReshapeView, SubmemoryView, ViewTransform
-from inlay.layout import Dims, Layout
+from inlay.graph.op_graph import BroadcastView, PermuteView, ReshapeView, SubmemoryView, ViewTransform
+from inlay.layout import Axis, Dims, Layout
 
 MOST_NDIMS = 12
 """Most axes of a descriptor (oneDNN, DNNL_MAX_NDIMS)."""
@@ -59,6 +59,8 @@ class Formats:
         """The size of a format in bytes."""
         self.equivalent: Callable[[Format, Format], bool] = cache(self._equivalent)
         """Whether two formats place each element alike and have the same size, so that no reorder is needed."""
+        self.repeats: Callable[[Format], bool] = cache(lambda fmt: _repeats(self[fmt]))
+        """Whether several elements of a format share bytes: it is a view that only reorders and NumPy may read."""
         self.view: Callable[[Format, ViewTransforms], tuple[Format, int] | None] = cache(self._view)
         """The format of a view, and its offset in bytes; None where the view would have to copy elements."""
         self.view_source: Callable[[Format, ViewTransforms, Dims], Format] = cache(self._view_source)
@@ -157,7 +159,7 @@ class Formats:
                     desc = desc.reshape(before, allow_empty=True)
                 case PermuteView(perm):
                     desc = desc.permute_axes(perm, allow_empty=True)
-                case SubmemoryView():
+                case SubmemoryView() | BroadcastView():
                     return NO_FORMAT
             if desc.is_zero:
                 return NO_FORMAT
@@ -179,14 +181,47 @@ def apply_transform(desc: MemoryDesc, transform: ViewTransform, *, allow_empty: 
             return desc.reshape(dims, allow_empty=allow_empty)
         case PermuteView(perm):
             return desc.rename_axes(perm, allow_empty=allow_empty)
-        case SubmemoryView(offsets, dims):
-            return desc.submemory(dims, offsets, allow_empty=allow_empty)
+        case SubmemoryView(offsets, dims, steps):
+            span = tuple((n - 1) * step + 1 for n, step in zip(dims, steps, strict=True)) if steps else dims
+            box = desc.submemory(span, offsets, allow_empty=allow_empty)
+            return box if span == dims or box.is_zero else _restride(box, dims, steps, allow_empty=allow_empty)
+        case BroadcastView(dims):
+            factors = tuple(int(n == before) for n, before in zip(dims, desc.dims, strict=True))
+            return _restride(desc, dims, factors, allow_empty=allow_empty)
+
+
+def _restride(desc: MemoryDesc, dims: Dims, factors: Sequence[int], *, allow_empty: bool) -> MemoryDesc:
+    """Return the descriptor of other extents, with each stride multiplied by a factor; axes of factor 1 keep both.
+
+    Axes in blocks or with padding have no such view: then the zero descriptor is returned if `allow_empty`.
+
+    Raises:
+        Unimplemented: there is no such view, unless `allow_empty`.
+    """
+    layout, changed = desc.layout, [i for i, factor in enumerate(factors) if factor != 1]
+    assert desc.data_type is not None
+    is_plain = isinstance(layout, Layout) and not any(layout.axes[i].inner for i in changed)
+    if not isinstance(layout, Layout) or not is_plain or any(layout.dims[i] != desc.dims[i] for i in changed):
+        if allow_empty:
+            return MemoryDesc()
+        raise Unimplemented(f"{desc!r} has no view of dims {dims}: reorder it to a format without blocks and padding")
+    padded = tuple(dims[i] if i in changed else n for i, n in enumerate(layout.dims))
+    axes = tuple(Axis(axis.stride * factors[i]) if i in changed else axis for i, axis in enumerate(layout.axes))
+    return MemoryDesc.from_layout(Layout(padded, axes), desc.data_type, dims=dims, offset0=desc.offset0)
+
+
+def _repeats(desc: MemoryDesc) -> bool:
+    """Return whether a stride is 0 along an axis of several elements."""
+    layout = desc.layout
+    if not isinstance(layout, Layout):
+        return False
+    return any(axis.stride == 0 and n > 1 for n, axis in zip(layout.dims, layout.axes, strict=True))
 
 
 def _type_of(dtype: np.dtype[np.generic]) -> str | None:
     """Return the name of the data type of NumPy elements; None if descriptors have none."""
     try:
-        found = as_number_type(dtype)
+        found = as_data_type(dtype)
     except InvalidArguments:
         return None
     # Elements of 4 bits take a byte each in an array, and half of one in a descriptor.
@@ -201,7 +236,7 @@ def _dims_before(dims: Dims, transforms: Sequence[ViewTransform]) -> list[Dims]:
         match transform:
             case PermuteView(perm):
                 dims = tuple(dims[axis] for axis in perm)
-            case ReshapeView(after) | SubmemoryView(_, after):
+            case ReshapeView(after) | SubmemoryView(_, after) | BroadcastView(after):
                 dims = after
     return found
 

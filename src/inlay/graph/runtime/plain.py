@@ -12,31 +12,26 @@ Runtimes without a planner execute such programs. It is the baseline of plans, a
 [('reorder', {'src': 'z:view'}, {'dst': 'z'})]
 """
 
-from typing import TypeAlias
-
 import numpy as np
 
-from inlay.data_type import DataType, as_number_type
+from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments, Unimplemented
+from inlay.errors import InvalidArguments
 from inlay.graph.op_graph import Op, OpGraph, ReshapeView, operation_of
 from inlay.graph.planner.formats import Formats, apply_transform
 from inlay.graph.program import Buffer, Program, Step
 from inlay.layout import Layout
 from inlay.primitives.engine import Operation
 
-_Dtype: TypeAlias = np.dtype[np.generic]
-_CARRIERS = {1: "u8", 2: "f16", 4: "f32", 8: "f64"}
-
 
 def plain_program(graph: OpGraph) -> Program:
     """Return the program that executes the operations of `graph` one by one in row-major formats.
 
-    Post-condition: each operation that is no view is one step, in the order of the graph.
+    Post-condition: each operation is one step, in the order of the graph, except views and concatenations of types
+    other than float32, which are reorders.
 
     Raises:
-        InvalidArguments: a primitive reads a tensor of a type that oneDNN lacks.
-        Unimplemented: a view copies elements of a width that no data type has.
+        InvalidArguments: a primitive or view reads a tensor that has no descriptor.
     """
     return _PlainProgramBuilder(graph).program()
 
@@ -56,6 +51,8 @@ class _PlainProgramBuilder:
         for op in self._graph.ops:
             if op.kind == "view":
                 self._view(op)
+            elif op.kind == "concat" and self._graph.tensors[op.writes["dst"]].dtype != np.float32:
+                self._concatenation(op)
             else:
                 self._step(op)
         graph = self._graph
@@ -97,12 +94,29 @@ class _PlainProgramBuilder:
             )
         return desc
 
+    def _concatenation(self, op: Op) -> None:
+        """Add a concatenation: a reorder of each source into its part of the result."""
+        (tensor,), axis = op.writes.values(), op.parameters["axis"]
+        assert isinstance(axis, int)
+        self._add_buffer(tensor)
+        parts = [self._graph.tensors[source].dims for source in op.reads.values()]
+        slices = self._formats.slices(self._formats.plain(self._graph.tensors[tensor]), parts, axis)
+        assert slices is not None  # a row-major result has no blocks
+        for (argument, source), (fmt, offset) in zip(op.reads.items(), slices, strict=True):
+            part = Buffer(f"{tensor}:{argument}", source, self._formats[fmt], tensor, offset)
+            self._buffers[part.name] = part
+            descs = {"src": self._require_desc(op, source), "dst": self._formats[fmt]}
+            operation, nbytes = Operation("reorder", "forward_inference", descs), 2 * descs["src"].size
+            step = f"{op.name}:{argument}"
+            self._steps.append(
+                Step(step, "reorder", {"src": source}, {"dst": part.name}, operation, ops=(op.name,), nbytes=nbytes)
+            )
+
     def _view(self, op: Op) -> None:
         """Add a view: a buffer in the bytes of its source if these are in row-major order, else a copy."""
         (source,), (tensor,) = op.reads.values(), op.writes.values()
         its = self._graph.tensors[tensor]
-        bits = _carrier(its.dtype, op)
-        desc = MemoryDesc(self._graph.tensors[source].dims or (1,), bits)
+        desc = MemoryDesc(self._graph.tensors[source].dims or (1,), as_data_type(its.dtype))
         for transform in op.transforms:
             # A descriptor has at least one axis: a scalar becomes one element.
             desc = apply_transform(
@@ -114,24 +128,10 @@ class _PlainProgramBuilder:
             self._buffers[tensor] = Buffer(tensor, tensor, self._desc(tensor), source, offset)
             return
         own = self._add_buffer(tensor)
-        view = Buffer(f"{tensor}:view", tensor, desc, source)
-        dst = Buffer(f"{tensor}:bits", tensor, MemoryDesc(its.dims, bits), tensor)
-        if dst.desc == own.desc:
-            dst = own
-        self._buffers |= {view.name: view, dst.name: dst}
-        assert dst.desc is not None
-        operation = Operation("reorder", "forward_inference", {"src": desc, "dst": dst.desc})
+        view = self._buffers[f"{tensor}:view"] = Buffer(f"{tensor}:view", tensor, desc, source)
+        assert own.desc is not None
+        operation = Operation("reorder", "forward_inference", {"src": desc, "dst": own.desc})
         nbytes, why = 2 * its.nbytes, f"{op.name} is no view of row-major memory"
         self._steps.append(
-            Step(op.name, "reorder", {"src": view.name}, {"dst": dst.name}, operation, nbytes=nbytes, why=why)
+            Step(op.name, "reorder", {"src": view.name}, {"dst": own.name}, operation, nbytes=nbytes, why=why)
         )
-
-
-def _carrier(dtype: _Dtype, op: Op) -> DataType:
-    """Return a type by which a reorder copies elements unchanged: the tensor's own, or one of the same width."""
-    try:
-        return as_number_type(dtype)
-    except InvalidArguments:
-        if dtype.itemsize not in _CARRIERS:
-            raise Unimplemented(f"{op.name}, a view, is of {dtype}: no reorder moves elements of its width") from None
-        return as_number_type(_CARRIERS[dtype.itemsize])

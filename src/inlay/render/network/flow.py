@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 
 from inlay.descriptor import MemoryDesc
 from inlay.graph.network import Tensor
-from inlay.graph.op_graph import Op, PermuteView, SubmemoryView
+from inlay.graph.op_graph import BroadcastView, Op, PermuteView, SubmemoryView
 from inlay.graph.plan import Plan
 from inlay.graph.program import Buffer, Step
 from inlay.layout import Dims
@@ -271,5 +271,5 @@ def _view_title(ops: Sequence[Op]) -> str:
     """Return the operations that need no step."""
     if ops[0].kind != "view":
         return ops[0].kind
-    kinds = {PermuteView: "transpose", SubmemoryView: "part"}
+    kinds = {PermuteView: "transpose", SubmemoryView: "part", BroadcastView: "broadcast"}
     return " + ".join(dict.fromkeys(kinds.get(type(move), "reshape") for op in ops for move in op.transforms)) or "same"
