@@ -4,8 +4,9 @@ Data flow. `simplify_network` runs passes on a `Network`, whose nodes are ONNX's
 
     rewriting            the mechanism: a rule replaces nodes one by one, then dead nodes are removed
     precision            float16 and bfloat16 become float32
-    patterns             no-ops are removed; activations and layer normalizations in several nodes become one node;
-                         scales and shifts of channels are folded into weights
+    patterns             no-ops are removed; activations in several nodes become one node; scales and shifts of channels
+                         are folded into weights
+    normalizations       LayerNormalization and RMSNormalization in several nodes become one node
 
 After lowering, passes run on an `OpGraph`, whose operations are primitives, views and references:
 
@@ -25,10 +26,11 @@ Glossary:
 """
 
 from inlay.graph.network import Network
-from inlay.graph.passes.patterns import fold_affine, fuse_activations, fuse_layer_normalizations, remove_noops
+from inlay.graph.passes.normalizations import fuse_normalizations
+from inlay.graph.passes.patterns import fold_affine, fuse_activations, remove_noops
 from inlay.graph.passes.precision import widen_narrow_floats
 
-PATTERNS = (widen_narrow_floats, remove_noops, fuse_layer_normalizations, fuse_activations, fold_affine)
+PATTERNS = (widen_narrow_floats, remove_noops, fuse_normalizations, fuse_activations, fold_affine)
 """Passes of `simplify_network`, in the order in which it runs them."""
 
 
@@ -37,8 +39,8 @@ def simplify_network(network: Network) -> Network:
 
     It computes the same as before, except for the rounding of reordered sums.
 
-    The nodes that replace a pattern are ONNX's Gelu, LayerNormalization, HardSwish, Swish and Mish, even if the
-    network's opset does not have them yet.
+    The nodes that replace a pattern are ONNX's Gelu, LayerNormalization, RMSNormalization, HardSwish, Swish and Mish,
+    even if the network's opset does not have them yet.
     """
     for pattern in PATTERNS:
         network = pattern(network)
