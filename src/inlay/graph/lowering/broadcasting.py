@@ -5,7 +5,7 @@ is an axis of full extent and `B` an axis of extent 1 of the second source:
 
     the same dims    B..B    B..BS..S    SB..BS..S    SSB..B and BSB..B    SB with two axes
 
-It computes all other patterns element by element, a hundred times slower. The cause is often an axis too many:
+It computes all other patterns element by element, in its reference code. The cause is often an axis too many:
 (1, 64, 4, 32) by (1, 64, 4, 1) has no machine code, (256, 32) by (256, 1) has. So neighboring axes of the same kind are
 merged, and axes that have extent 1 in both sources are dropped. Three merged axes or fewer always have machine code. If
 more remain, the smallest of the repeated axes are expanded first.

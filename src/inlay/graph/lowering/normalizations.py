@@ -65,7 +65,7 @@ def rms_normalization(context: LoweringContext) -> Operand:
     """Lower RMSNormalization: mean square 1 over the last axes.
 
     It becomes the mean of the squares, and a layer normalization with that variance and mean 0. oneDNN's own root mean
-    square normalization, which begins with 3.7, is not used: releases before it have none.
+    square normalization is not used: 3.2 has none.
     """
     require(context.attribute("stash_type", 1) == 1, "its statistics are of another type than float32")
     src = context.source(0)
