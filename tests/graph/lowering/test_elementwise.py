@@ -97,7 +97,9 @@ def test_two_tensors_are_spread(
     fixed = ["a" if is_first else "b"] if is_constant else []
     graph = lm.lower_operator(operator, arrays, opset=14, constants=fixed, tolerance=1e-4)
     is_number = not other and not is_constant
-    assert lm.kinds_of(graph) in ([["reference"]] if is_number else [["binary"], ["eltwise"]])
+    kinds = lm.kinds_of(graph)
+    assert kinds == ["reference"] if is_number else {*kinds} <= {"binary", "eltwise"}
+    assert is_first or len(kinds) <= 3
 
 
 def test_both_sides_may_be_spread() -> None:

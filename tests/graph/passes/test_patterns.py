@@ -94,6 +94,7 @@ CONSTANTS = {
     "more_than_half": 0.6,
     "two": 2.0,
     "eps": 1e-5,
+    "minus_half": -0.5,
     "g": np.arange(5),
     "h": np.arange(5) - 2,
 }
@@ -112,7 +113,32 @@ def layers(text: str, opset: int = 17, dims: str = "2, 4, 3, 5", outputs: str = 
 NORMALIZED = "BatchNormalization(t, scale, shift, mean, variance)"
 HALF_OF_GELU = "e = Erf(t) f = Add(e, one) p = Mul(x, f)"
 DEVIATION = "m = ReduceMean <axes = [-1]> (x) d = Sub(x, m)"
+MEAN_SQUARE = "m = ReduceMean <axes = [-1]> (s) e = Add(m, eps)"
+SQUARES = ("s = Mul(x, x)", "s = Pow(x, two)")
+QUOTIENTS = (
+    "root = Sqrt(e) q = Div(x, root)",
+    "root = Sqrt(e) i = Reciprocal(root) q = Mul(x, i)",
+    "root = Sqrt(e) i = Div(one, root) q = Mul(i, x)",
+    "root = Pow(e, minus_half) q = Mul(x, root)",
+    "root = Pow(e, half) q = Div(x, root)",
+)
 TOGETHER = {
+    **{
+        f"{square} {quotient}": (layers(f"{square} {MEAN_SQUARE} {quotient} y = Mul(g, q)"), "RMSNormalization")
+        for square in SQUARES
+        for quotient in QUOTIENTS
+    },
+    "a normalization of two axes without a scale": (
+        layers(f"{SQUARES[0]} m = ReduceMean <axes = [2, 3]> (s) e = Add(eps, m) root = Sqrt(e) y = Div(x, root)"),
+        "RMSNormalization",
+    ),
+    "layer normalization by a reciprocal": (
+        layers(
+            f"{DEVIATION} s = Mul(d, d) v = ReduceMean <axes = [-1]> (s)"
+            "e = Add(v, eps) root = Sqrt(e) i = Reciprocal(root) p = Mul(d, i) y = Mul(p, g)"
+        ),
+        "LayerNormalization",
+    ),
     "normalization, scale and shift into a convolution": (
         layers(f"t = Conv(x, w) u = {NORMALIZED} v = Mul(u, a) y = Add(b, v)"),
         "Conv",
@@ -161,6 +187,22 @@ APART = {
     "a mean along the channels": layers(
         "m = ReduceMean <axes = [1]> (x) d = Sub(x, m) s = Mul(d, d) v = ReduceMean <axes = [1]> (s)"
         "e = Add(v, eps) root = Sqrt(e) y = Div(d, root)"
+    ),
+    "the mean square of another tensor": layers(
+        f"o = Relu(x) s = Mul(o, o) {MEAN_SQUARE} root = Sqrt(e) y = Div(x, root)"
+    ),
+    "a mean product": layers(f"o = Relu(x) s = Mul(o, x) {MEAN_SQUARE} root = Sqrt(e) y = Div(x, root)"),
+    "a mean square along the channels": layers(
+        "s = Mul(x, x) m = ReduceMean <axes = [1]> (s) e = Add(m, eps) root = Sqrt(e) y = Div(x, root)"
+    ),
+    "a mean square without its axis": layers(
+        "s = Mul(x, x) m = ReduceMean <axes = [0], keepdims = 0> (s) e = Add(m, eps) root = Sqrt(e) y = Div(x, root)"
+    ),
+    "a root times": layers(f"s = Mul(x, x) {MEAN_SQUARE} root = Sqrt(e) y = Mul(x, root)"),
+    "twice the reciprocal": layers(f"s = Mul(x, x) {MEAN_SQUARE} root = Sqrt(e) i = Div(two, root) y = Mul(x, i)"),
+    "a cubic root": layers(f"s = Mul(x, x) {MEAN_SQUARE} root = Pow(e, eps) y = Div(x, root)"),
+    "an epsilon for each element": layers(
+        "s = Mul(x, x) m = ReduceMean <axes = [-1]> (s) e = Add(m, a) root = Sqrt(e) y = Div(x, root)"
     ),
     "the deviation of a scalar": written_model(
         "m = ReduceMean(x) d = Sub(x, m) s = Mul(d, d) v = ReduceMean(s) e = Add(v, eps) r = Sqrt(e) y = Div(d, r)",

@@ -4,11 +4,13 @@ Data flow, from node to operations:
 
     translation      `lower_network`: calls the rule of each node's operator; `TABLE` has all rules
     context          `LoweringContext`: inputs of the node that a rule reads; operations and tensors that it emits
+    broadcasting     the primitive binary, in dims for which oneDNN has machine code
     elementwise      rules of functions of one element, and of arithmetic on several tensors
     data_movement    rules of operators that move elements: views, concatenation, split, shuffle
     spatial          rules of convolutions, poolings and resizes
     normalizations   rules of normalizations, softmax and reductions
     products         rules of matrix products and recurrent layers
+    einsum           rule of Einsum: a matrix product between permutations of axes
 
 A rule computes exactly what ONNX specifies, in each opset from 7 on, or raises `UnsupportedNode`. Then the node becomes
 a reference operation, which NumPy computes.

@@ -4,8 +4,8 @@ A function of one tensor is an algorithm of the primitive eltwise. The bounds of
 in ONNX; the rules require them to be constant.
 
 Arithmetic on two or more tensors becomes the primitives binary or sum, or eltwise if one of two operands is a number. A
-tensor with fewer axes than the result gets leading axes of length 1, by a view. The primitive binary broadcasts only
-its second source efficiently. So for commutative operations, the source with the dims of the result comes first.
+tensor with fewer axes than the result gets leading axes of length 1, by a view. See `broadcasting` for the dims and the
+order of the sources of binary.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +13,7 @@ from math import inf, isfinite
 
 import numpy as np
 
+from inlay.graph.lowering.broadcasting import broadcast_dims, emit_binary, with_leading_axes
 from inlay.graph.lowering.context import LoweringContext, Operand, require
 from inlay.graph.op_graph import Array
 from inlay.layout import Dims
@@ -120,9 +121,6 @@ def emit_power(context: LoweringContext, src: Operand, exponent: float, factor: 
 
 # Arithmetic
 
-_COMMUTATIVE = ("add", "mul", "max", "min")
-"""Algorithms of binary whose sources may be swapped."""
-
 
 def pairwise(algorithm: str) -> Callable[[LoweringContext], Operand]:
     """Return the rule of an arithmetic operator of two operands."""
@@ -164,26 +162,6 @@ def _has_reciprocal(number: float) -> bool:
     return isfinite(number) and least <= abs(number) <= 1 / least
 
 
-def emit_binary(context: LoweringContext, algorithm: str, first: Operand, second: Operand, dims: Dims) -> str:
-    """Emit an arithmetic operation on two operands that are broadcast to `dims`."""
-    one, other = (with_leading_axes(context, operand, len(dims)) for operand in (first, second))
-    is_broadcast_or_constant = context.dims(one) != dims or not isinstance(one, str)
-    if (
-        is_broadcast_or_constant
-        and context.dims(other) == dims
-        and isinstance(other, str)
-        and algorithm in _COMMUTATIVE
-    ):
-        one, other = other, one
-    return context.emit("binary", {"src_0": one, "src_1": other}, dims, algorithm=algorithm)
-
-
-def with_leading_axes(context: LoweringContext, operand: Operand, count: int) -> Operand:
-    """Return the operand with leading axes of length 1, `count` axes in all."""
-    dims = context.dims(operand)
-    return context.reshape(operand, (1,) * (count - len(dims)) + dims)
-
-
 def variadic(algorithm: str) -> Callable[[LoweringContext], Operand]:
     """Return the rule of Sum, Mean, Max or Min, which have any number of inputs."""
 
@@ -219,13 +197,6 @@ def _reduce_pairwise(context: LoweringContext, algorithm: str, operands: Sequenc
         total = emit_binary(context, algorithm, total, operand, dims)
     assert isinstance(total, str)
     return total
-
-
-def broadcast_dims(one: Dims, other: Dims) -> Dims:
-    """Return the dims to which two operands are broadcast."""
-    count = max(len(one), len(other))
-    aligned = [(1,) * (count - len(dims)) + dims for dims in (one, other)]
-    return tuple(m if n == 1 else n for n, m in zip(*aligned, strict=True))
 
 
 def prelu(context: LoweringContext) -> Operand:

@@ -10,7 +10,8 @@ images, takes two to ten times as long.
 
 Reduced axes get length 1, and a view removes them if the node does not keep them. The mean or maximum over all spatial
 axes becomes a pooling with the image as its window. Pooling is fast in every format, but reduction only if the reduced
-axes are the last in memory. Axes of length 1 need no reduction.
+axes are the last in memory. Axes of length 1 need no reduction. oneDNN has no machine code for norms, so they become a
+sum of magnitudes or squares.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,8 +20,9 @@ from math import prod
 
 import numpy as np
 
+from inlay.graph.lowering.broadcasting import emit_binary
 from inlay.graph.lowering.context import LoweringContext, Operand, require
-from inlay.graph.lowering.elementwise import emit_binary, emit_eltwise
+from inlay.graph.lowering.elementwise import emit_eltwise
 from inlay.graph.lowering.spatial import MOST_SPATIAL_AXES, emit_global_pooling
 from inlay.layout import Dims
 
@@ -56,15 +58,35 @@ def _epsilon(context: LoweringContext) -> float:
 def layer_normalization(context: LoweringContext) -> Operand:
     """Lower LayerNormalization: mean 0 and variance 1 over the last axes."""
     require(not (context.is_output_used(1) or context.is_output_used(2)), "its statistics are used")
-    return _normalize_last_axes(context, ("scale", "shift"), frozenset())
+    return _normalize_last_axes(context, ("scale", "shift"))
 
 
 def rms_normalization(context: LoweringContext) -> Operand:
-    """Lower RMSNormalization: mean square 1 over the last axes."""
-    return _normalize_last_axes(context, ("scale",), frozenset({"rms_norm"}))
+    """Lower RMSNormalization: mean square 1 over the last axes.
+
+    It becomes the mean of the squares, and a layer normalization with that variance and mean 0. oneDNN's own root mean
+    square normalization is not used: 3.2 has none.
+    """
+    require(context.attribute("stash_type", 1) == 1, "its statistics are of another type than float32")
+    src = context.source(0)
+    dims = context.dims(src)
+    axis = context.attribute("axis", -1) % len(dims)
+    rows, columns = prod(dims[:axis]), prod(dims[axis:])
+    matrix = context.reshape(src, (rows, columns))
+    squares = emit_eltwise(context, matrix, "square")
+    mean_square = squares if columns == 1 else emit_reduction(context, squares, "mean", (rows, 1))
+    statistics = {"mean": np.zeros(rows, np.float32), "variance": context.reshape(mean_square, (rows,))}
+    operands: dict[str, Operand] = {"src": matrix, **statistics}
+    flags = {"use_global_stats"}
+    if context.has_input(1):
+        operands["scale"] = _flatten_parameter(context, context.operand(1), dims[axis:])
+        flags.add("use_scale")
+    epsilon, matrix_dims = _epsilon(context), (rows, columns)
+    result = context.emit("layer_normalization", operands, matrix_dims, epsilon=epsilon, flags=frozenset(flags))
+    return context.reshape(result, dims)
 
 
-def _normalize_last_axes(context: LoweringContext, names: tuple[str, ...], flags: frozenset[str]) -> Operand:
+def _normalize_last_axes(context: LoweringContext, names: tuple[str, ...]) -> Operand:
     """Emit a layer normalization of the axes from the attribute `axis` on, flattened to one.
 
     `names` are the arguments after src, in the order of the node's inputs.
@@ -76,6 +98,7 @@ def _normalize_last_axes(context: LoweringContext, names: tuple[str, ...], flags
     columns = prod(dims[axis:])
     rows = dims[:axis] if 0 < axis <= _MOST_AXES - 1 else (prod(dims[:axis]),)
     operands: dict[str, Operand] = {"src": context.reshape(src, (*rows, columns))}
+    flags = frozenset[str]()
     for index, name in enumerate(names, 1):
         if context.has_input(index):
             operands[name] = _flatten_parameter(context, context.operand(index), dims[axis:])
@@ -159,8 +182,10 @@ class _LoweredReduction:
 
     algorithm: str
     """Algorithm of the primitive reduction."""
-    p: float = 0.0
-    """Exponent of a norm."""
+    before: str = ""
+    """Algorithm of eltwise that is applied to each element first; empty if there is none."""
+    after: str = ""
+    """Algorithm of eltwise that is applied to each result; empty if there is none."""
     pooling: str = ""
     """Algorithm of a pooling with the same result over all spatial axes; empty if there is none."""
     elementwise: str = ""
@@ -170,14 +195,14 @@ class _LoweredReduction:
 
 
 _REDUCTIONS = {
-    "ReduceL1": _LoweredReduction("norm_lp_sum", p=1.0, elementwise="abs"),
-    "ReduceL2": _LoweredReduction("norm_lp_sum", p=2.0, elementwise="abs"),
+    "ReduceL1": _LoweredReduction("sum", before="abs", elementwise="abs"),
+    "ReduceL2": _LoweredReduction("sum", before="square", after="sqrt", elementwise="abs"),
     "ReduceMax": _LoweredReduction("max", pooling="max"),
     "ReduceMean": _LoweredReduction("mean", pooling="avg_include_padding"),
     "ReduceMin": _LoweredReduction("min"),
     "ReduceProd": _LoweredReduction("mul"),
     "ReduceSum": _LoweredReduction("sum", inputs_since=13),
-    "ReduceSumSquare": _LoweredReduction("norm_lp_power_p_sum", p=2.0, elementwise="square"),
+    "ReduceSumSquare": _LoweredReduction("sum", before="square", elementwise="square"),
 }
 
 
@@ -203,7 +228,14 @@ def _emit_reduction(
         return emit_eltwise(context, src, reduction.elementwise) if reduction.elementwise else src
     if reduction.pooling and len(dims) <= 2 + MOST_SPATIAL_AXES and axes == frozenset(range(2, len(dims))):
         return emit_global_pooling(context, src, reduction.pooling)
-    return context.emit("reduction", {"src": src}, reduced_dims, algorithm=reduction.algorithm, p=reduction.p, eps=0.0)
+    source = emit_eltwise(context, src, reduction.before) if reduction.before else src
+    result = emit_reduction(context, source, reduction.algorithm, reduced_dims)
+    return emit_eltwise(context, result, reduction.after) if reduction.after else result
+
+
+def emit_reduction(context: LoweringContext, src: Operand, algorithm: str, dims: Dims) -> str:
+    """Emit a reduction of `src` to `dims`, which have extent 1 where an axis is reduced."""
+    return context.emit("reduction", {"src": src}, dims, algorithm=algorithm, p=0.0, eps=0.0)
 
 
 def _axes(context: LoweringContext, reduction: _LoweredReduction, count: int) -> frozenset[int]:

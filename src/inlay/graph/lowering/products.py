@@ -20,8 +20,9 @@ from math import prod
 
 import numpy as np
 
+from inlay.graph.lowering.broadcasting import broadcast_dims, emit_binary, with_leading_axes
 from inlay.graph.lowering.context import F32, LoweringContext, Operand, require
-from inlay.graph.lowering.elementwise import broadcast_dims, emit_binary, emit_eltwise, with_leading_axes
+from inlay.graph.lowering.elementwise import emit_eltwise
 from inlay.graph.op_graph import Array, ReshapeView
 from inlay.layout import Dims
 from inlay.primitives.engine import Parameter

@@ -23,6 +23,7 @@ from typing import TypeAlias
 from inlay.errors import InvalidArguments
 from inlay.graph.lowering.context import LoweringContext, Operand, UnsupportedNode, require
 from inlay.graph.lowering.data_movement import DATA_MOVEMENT
+from inlay.graph.lowering.einsum import EINSUM
 from inlay.graph.lowering.elementwise import ELEMENTWISE
 from inlay.graph.lowering.normalizations import NORMALIZATIONS
 from inlay.graph.lowering.products import PRODUCTS
@@ -33,7 +34,7 @@ from inlay.graph.op_graph import Op, OpGraph
 LoweringRule: TypeAlias = Callable[[LoweringContext], Operand | tuple[Operand | None, ...]]
 
 TABLE: Mapping[str, LoweringRule] = MappingProxyType(
-    {**ELEMENTWISE, **DATA_MOVEMENT, **NORMALIZATIONS, **PRODUCTS, **SPATIAL}
+    {**ELEMENTWISE, **DATA_MOVEMENT, **NORMALIZATIONS, **PRODUCTS, **EINSUM, **SPATIAL}
 )
 """Rule of each operator of ONNX that has one."""
 

@@ -6,8 +6,9 @@ Data flow. `simplify_network` runs passes on a `Network`, whose nodes are ONNX's
     precision            float16 and bfloat16 become float32
     expansions           an Expand is removed before operators that broadcast
     padding              a Pad is folded into the convolutions and poolings that read it
-    patterns             no-ops are removed; activations and layer normalizations in several nodes become one node;
-                         scales and shifts of channels are folded into weights
+    patterns             no-ops are removed; activations in several nodes become one node; scales and shifts of channels
+                         are folded into weights
+    normalizations       LayerNormalization and RMSNormalization in several nodes become one node
 
 After lowering, passes run on an `OpGraph`, whose operations are primitives, views and references:
 
@@ -28,8 +29,9 @@ Glossary:
 
 from inlay.graph.network import Network
 from inlay.graph.passes.expansions import remove_expansions
+from inlay.graph.passes.normalizations import fuse_normalizations
 from inlay.graph.passes.padding import fold_padding
-from inlay.graph.passes.patterns import fold_affine, fuse_activations, fuse_layer_normalizations, remove_noops
+from inlay.graph.passes.patterns import fold_affine, fuse_activations, remove_noops
 from inlay.graph.passes.precision import widen_narrow_floats
 
 PATTERNS = (
@@ -37,7 +39,7 @@ PATTERNS = (
     remove_noops,
     remove_expansions,
     fold_padding,
-    fuse_layer_normalizations,
+    fuse_normalizations,
     fuse_activations,
     fold_affine,
 )
@@ -49,8 +51,8 @@ def simplify_network(network: Network) -> Network:
 
     It computes the same as before, except for the rounding of reordered sums.
 
-    The nodes that replace a pattern are ONNX's Gelu, LayerNormalization, HardSwish, Swish and Mish, even if the
-    network's opset does not have them yet.
+    The nodes that replace a pattern are ONNX's Gelu, LayerNormalization, RMSNormalization, HardSwish, Swish and Mish,
+    even if the network's opset does not have them yet.
     """
     for pattern in PATTERNS:
         network = pattern(network)

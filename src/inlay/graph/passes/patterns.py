@@ -7,22 +7,14 @@ product of its input, a function of its input, and numbers. The numbers may occu
 between its factors, after it. So the rule lists the ways to read a tensor as a number times tensors, a few nodes deep,
 and compares each with the formulas.
 
-**LayerNormalization** that exporters write as several nodes before opset 17: mean, deviation, variance, root, quotient.
-
-    mean = ReduceMean(x)     deviation = x - mean     variance = ReduceMean(deviation ^ 2)
-    y = deviation / sqrt(variance + epsilon)          and then times a scale, plus a shift, along the same axes
-
-The quotient becomes a LayerNormalization with scale 1. Products and sums with constants after any LayerNormalization
-are folded into its scale and shift.
-
 **Scales and shifts of channels** are folded into the weights of the node before them. BatchNormalization with fixed
 statistics, and products and sums with one constant per channel, compute `a x + b` with an a and a b for each channel.
 After a Conv, ConvTranspose or Gemm with constant weights, a and b are folded into weights and bias. After a
 BatchNormalization, they are folded into its scale and shift. Factors and biases are computed in f64 and rounded once;
 weights are multiplied in their own type.
 
-Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016; Ba, Kiros and Hinton, "Layer Normalization", 2016;
-ONNX, "Operators": BatchNormalization, Conv, ConvTranspose, Gelu, Gemm, LayerNormalization, Mish, Swish.
+Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016; ONNX, "Operators": BatchNormalization, Conv,
+ConvTranspose, Gelu, Gemm, Mish, Swish.
 """
 
 import itertools
@@ -291,117 +283,10 @@ def _is_close(value: float, expected: float) -> bool:
     return math.isclose(value, expected, rel_tol=_TOLERANCE)
 
 
-# LayerNormalization
+# Scales and shifts of channels
 
 _REAL_TYPES = ("float32", "float64")
-"""Types of the normalizations and weights that are rewritten."""
-
-
-def fuse_layer_normalizations(network: Network) -> Network:
-    """Return the network with one node for each LayerNormalization; its outputs are the same within rounding."""
-    return rewrite_nodes(rewrite_nodes(network, _match_layer_normalization), _fold_into_layer_normalization)
-
-
-def _match_layer_normalization(rewriter: NetworkRewriter, node: Node) -> Node | None:
-    """Return the LayerNormalization that a quotient computes; None if it computes none."""
-    deviation = rewriter.producer_of_kind(node.inputs[0], "Sub") if node.operator == "Div" else None
-    root = rewriter.producer_of_kind(node.inputs[1], "Sqrt") if deviation is not None else None
-    total = rewriter.producer_of_kind(root.inputs[0], "Add") if root is not None else None
-    if deviation is None or total is None or rewriter.tensors[node.outputs[0]].dtype.name not in _REAL_TYPES:
-        return None
-    x = deviation.inputs[0]
-    axis = _mean_axis(rewriter, deviation.inputs[1], x)
-    for variance, added in (total.inputs, total.inputs[::-1]):
-        epsilon = rewriter.scalar(added)
-        if epsilon is not None and axis is not None and _is_variance(rewriter, variance, node.inputs[0], axis):
-            return _layer_normalization(rewriter, node, x, axis, epsilon)
-    return None
-
-
-def _layer_normalization(rewriter: NetworkRewriter, node: Node, x: str, axis: int, epsilon: float) -> Node:
-    """Return a LayerNormalization of x with scale 1 in place of `node`."""
-    ones = np.ones(rewriter.dims(x)[axis:], rewriter.tensors[x].dtype)
-    scale = rewriter.add_constant(f"{node.outputs[0]}:scale", ones)
-    attributes = {"axis": axis, "epsilon": epsilon, "stash_type": 1}
-    return Node(node.name, "LayerNormalization", (x, scale), node.outputs, attributes)
-
-
-def _is_variance(rewriter: NetworkRewriter, name: str, deviation: str, axis: int) -> bool:
-    """Return whether a tensor is the mean of the squares of the deviation, or of an equal tensor."""
-    mean = rewriter.producer_of_kind(name, "ReduceMean")
-    square = rewriter.producer(mean.inputs[0]) if mean is not None else None
-    if square is None or _mean_axis(rewriter, name, square.outputs[0]) != axis:
-        return False
-    if square.operator == "Pow":
-        return rewriter.scalar(square.inputs[1]) == 2 and _is_same_value(rewriter, square.inputs[0], deviation)
-    return square.operator == "Mul" and all(_is_same_value(rewriter, side, deviation) for side in square.inputs)
-
-
-def _is_same_value(rewriter: NetworkRewriter, name: str, other: str) -> bool:
-    """Return whether two tensors are the same, or are computed by subtractions with the same inputs."""
-    first, second = rewriter.producer(name), rewriter.producer(other)
-    if name == other or first is None or second is None:
-        return name == other
-    return first.operator == second.operator == "Sub" and first.inputs == second.inputs
-
-
-def _mean_axis(rewriter: NetworkRewriter, name: str, x: str) -> int | None:
-    """Return the first axis of a mean over the last axes of x; None for a tensor that is no such mean.
-
-    The mean must keep these axes with length 1.
-    """
-    node = rewriter.producer_of_kind(name, "ReduceMean")
-    if node is None or node.inputs[0] != x or not node.attributes.get("keepdims", 1):
-        return None
-    ndims = len(rewriter.dims(x))
-    if not ndims:
-        return None
-    stored = rewriter.constants.get(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] else None
-    axes = stored.reshape(-1).tolist() if stored is not None else node.attributes.get("axes", ())
-    if node.attributes.get("noop_with_empty_axes", 0) and not axes:
-        return None
-    last = sorted(axis % ndims for axis in axes) if axes else list(range(ndims))
-    return last[0] if last == list(range(last[0], ndims)) else None
-
-
-def _fold_into_layer_normalization(rewriter: NetworkRewriter, node: Node) -> Node | None:
-    """Return a LayerNormalization that includes the product or sum with a constant after it; None if there is none."""
-    if node.operator not in ("Mul", "Add"):
-        return None
-    for src, other in (node.inputs, node.inputs[::-1]):
-        producer = rewriter.producer_of_kind(src, "LayerNormalization")
-        array = rewriter.constants.get(other)
-        if producer is not None and array is not None and rewriter.is_read_once(src) and not any(producer.outputs[1:]):
-            return _with_affine(rewriter, node, producer, array)
-    return None
-
-
-def _with_affine(rewriter: NetworkRewriter, node: Node, producer: Node, array: Array) -> Node | None:
-    """Return a LayerNormalization whose scale or shift includes `array`; None if its axes or types do not fit."""
-    dims = rewriter.dims(producer.outputs[0])
-    own = dims[int(producer.attributes.get("axis", -1)) % len(dims) :]
-    arrays = [rewriter.constants.get(name) for name in producer.inputs[1:] if name]
-    same = rewriter.dims(node.outputs[0]) == dims and array.dtype.name in _REAL_TYPES
-    if not same or not _is_over_normalized_axes(array, own) or any(value is None for value in arrays):
-        return None
-    scale, *shift = arrays
-    factor = np.broadcast_to(array.reshape(array.shape[max(0, array.ndim - len(own)) :]), own).astype(np.float64)
-    scales, shifts = np.asarray(scale, np.float64), np.asarray(shift[0] if shift else np.zeros(own), np.float64)
-    scales, shifts = (scales * factor, shifts * factor) if node.operator == "Mul" else (scales, shifts + factor)
-    names = [rewriter.add_constant(f"{node.outputs[0]}:scale", np.broadcast_to(scales, own).astype(array.dtype))]
-    names.append(rewriter.add_constant(f"{node.outputs[0]}:shift", np.broadcast_to(shifts, own).astype(array.dtype)))
-    return Node(producer.name, producer.operator, (producer.inputs[0], *names), node.outputs, producer.attributes)
-
-
-def _is_over_normalized_axes(array: Array, own: tuple[int, ...]) -> bool:
-    """Return whether an array is broadcast over all axes but the normalized ones, whose extents are `own`."""
-    split = max(0, array.ndim - len(own))
-    outer, inner = array.shape[:split], array.shape[split:]
-    aligned = own[len(own) - len(inner) :]
-    return all(n == 1 for n in outer) and all(n in (1, extent) for n, extent in zip(inner, aligned, strict=True))
-
-
-# Scales and shifts of channels
+"""Types of the weights that are rewritten."""
 
 Doubles = npt.NDArray[np.float64]
 

@@ -408,10 +408,13 @@ def _batch_normalization(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> Va
 def _layer_normalization(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
     """Return the range of a layer normalization.
 
-    No element of a row exceeds the square root of the row's length times the root of its mean square.
+    With given statistics, it is that of a batch normalization. Else no element of a row exceeds the square root of the
+    row's length times the root of its mean square.
     """
     if not all(one.is_finite for one in ranges.values()):
         return ANY
+    if "mean" in ranges:
+        return _batch_normalization(op, ranges, dims)
     normal = symmetric(2 * sqrt(dims["src"][-1]))
     scaled = _multiply(normal, ranges["scale"]) if "scale" in ranges else normal
     return _add(scaled, ranges["shift"]) if "shift" in ranges else scaled
