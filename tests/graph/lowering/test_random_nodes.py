@@ -18,6 +18,7 @@ from tests.support import lowered_models as lm
 from tests.support.lowered_models import SEEDS
 from tests.support.operator_cases import Array, Case, by_runtime, model_of, node_of
 from tests.support.operator_generators import case_of
+from tests.support.product_generators import PRODUCT_GENERATORS, product_case
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -78,13 +79,18 @@ def by_numpy(case: Case) -> list[Array] | None:
         return None
 
 
+def drawn_case(operator: str, seed: int) -> Case:
+    """Return a random node, of a product or of another operator."""
+    return (product_case if operator in PRODUCT_GENERATORS else case_of)(operator, seed)
+
+
 @pytest.mark.parametrize("operator", EXPECTED)
 @settings(max_examples=300)
 @given(seed=SEEDS, is_weights=st.booleans())
 def test_a_node_is_lowered_to_primitives_or_a_reference_with_the_reason(
     operator: str, seed: int, is_weights: bool
 ) -> None:
-    assert re.fullmatch(EXPECTED[operator], lowered(case_of(operator, seed), is_weights))
+    assert re.fullmatch(EXPECTED[operator], lowered(drawn_case(operator, seed), is_weights))
 
 
 @settings(max_examples=1600)
