@@ -13,6 +13,7 @@
 #   make bench-costs         only import, compile and call, beside their aims
 #   make bench-descriptors   only those of descriptors, in seconds
 #   make bench-networks      networks beside ONNX Runtime, OpenVINO and torch: half an hour, to build/networks
+#   make bench-zoo           networks of the zoo and those seven in turns with other processes: two hours, to build/zoo
 #   make mutation  whether the tests notice each of 7,000 changes to layouts and descriptors: about two hours
 #   make soak      random reorders against the reference for half an hour; SOAK="--minutes 5 --seed 7" for other
 #   make lint      ruff: rules and format
@@ -43,7 +44,7 @@ ENGINE_TESTS = tests/engines/onednn tests/engines/inlay tests/primitives \
 	--ignore=tests/engines/onednn/test_leaks.py --ignore=tests/engines/onednn/test_library.py \
 	--ignore=tests/primitives/test_isa.py --ignore=tests/primitives/test_mistakes.py
 
-.PHONY: demo check test test-all test-heavy test-isa test-long parity bench bench-costs bench-descriptors bench-networks mutation soak lint types clean
+.PHONY: demo check test test-all test-heavy test-isa test-long parity bench bench-costs bench-descriptors bench-networks bench-zoo mutation soak lint types clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
@@ -87,6 +88,9 @@ bench-descriptors: $(VENV)/.bench
 bench-networks: $(VENV)/.bench $(VENV)/.peers
 	$(BIN)/python -m benchmarks networks build/networks
 
+bench-zoo: $(VENV)/.test $(VENV)/.bench $(VENV)/.peers
+	$(BIN)/python -m benchmarks zoo build/zoo
+
 mutation: $(VENV)/.mutation
 	INLAY_TESTS=mutation INLAY_PARITY_CASES=300 $(BIN)/mutmut run
 	$(BIN)/mutmut results
@@ -117,6 +121,7 @@ $(VENV)/.peers: pyproject.toml | $(VENV)/.created
 	@$(PIP) 'onnxscript>=0.5' || echo "onnxscript cannot be installed here: torch's newer exporter is not tested"
 	@$(PIP) 'onnxruntime>=1.23' || echo "ONNX Runtime cannot be installed here: its comparisons are skipped"
 	@$(PIP) 'openvino>=2025' || echo "OpenVINO cannot be installed here: its comparisons are skipped"
+	@$(PIP) 'MNN>=3.6' ncnn pnnx || echo "MNN and ncnn cannot be installed here: make bench-zoo leaves them out"
 	@$(PIP) --ignore-installed --prefix $(VENV)/onednn-3.13 'onednn==2026.1.*' || echo "oneDNN 3.13 cannot be installed here: its comparisons are skipped"
 	@touch $@
 

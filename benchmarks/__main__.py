@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatch
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -50,6 +51,9 @@ Where = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of res
 Batches = Annotated[str, _option("--batches", "LIST", "Of 1 and 8, separated by commas.")]
 Again = Annotated[bool, _option("--again", None, "Measure runs anew that are in the folder; plans are kept.")]
 Show = Annotated[bool, _option("--show", None, "Measure nothing.")]
+Threads = Annotated[int, _option("--threads", "N", "Threads of each contestant.", min=1)]
+Peers = Annotated[str, _option("--peers", "LIST", "Of ONNX Runtime, OpenVINO, torch, MNN, ncnn.")]
+Sizing = Annotated[str, _option("--scale", "real|small", "Sizes of the zoo's networks.")]
 Seconds = Annotated[float, typer.Option(help="Seconds of measuring of the plans.")]
 
 
@@ -205,6 +209,39 @@ def networks(
         raise typer.Exit(UNFINISHED)
     if any(ratio.median < its.LEAST and reason is None for _, _, ratio, reason in slow):
         raise typer.Exit(1)
+
+
+@app.command()
+def zoo(
+    folder: Where,
+    batches: Batches = "1,8",
+    only: Only = "*",
+    rounds: Count = 15,
+    threads: Threads = 2,
+    peers: Peers = "ONNX Runtime,OpenVINO,MNN,ncnn",
+    scale: Sizing = "real",
+    minutes: Minutes = None,
+    again: Again = False,
+    show_only: Show = False,
+) -> None:
+    """Measure the zoo and the seven networks in turns with other processes; exit with 1 where one is too slow."""
+    from benchmarks import zoo as its
+
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = [(name, int(batch)) for batch in batches.split(",") for name in its.LABELS]
+    wanted = [(name, batch) for name, batch in wanted if fnmatch(f"{name} b{batch}", only)]
+    pieces = [one for one in wanted if again or its.load_paired(folder, *one) is None]
+    others = [peer.strip() for peer in peers.split(",") if peer.strip()]
+    end = _deadline(minutes)
+    measure = partial(its.measure_network, rounds=rounds, threads=threads, peers=others, scale=scale)
+    left = 0 if show_only else _measure(pieces, end, "networks", lambda piece: measure(folder, *piece))
+    results = [result for one in wanted if (result := its.load_paired(folder, *one)) is not None]
+    to = _headed([])
+    to.print(its.paired_table(results, others))
+    for line in (*its.mean_lines(results, others), *its.notes(results)):
+        to.print(line, markup=False)
+    if left or its.is_slow(results):
+        raise typer.Exit(UNFINISHED if left else 1)
 
 
 def _headed(more: Sequence[str]) -> Console:

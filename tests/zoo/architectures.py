@@ -1,17 +1,22 @@
-"""The architectures of the zoo: how each is built, the inputs that it reads, and the axes that may be open."""
+"""The architectures of the zoo: how each is built, the inputs that it reads, and the axes that may be open.
+
+Each has two scales: `small`, for tests of results, and `real`, for figures (see `real_sizes`).
+"""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from inlay.graph.op_graph import Array
 from tests.zoo import cnns, detectors, generative, language, recurrent, vision_transformers
+from tests.zoo.real_sizes import REAL_SIZES
 
-DEFAULT_SIZES: Mapping[str, int] = MappingProxyType({"batch": 1, "length": 16, "written": 12})
-"""Sizes of axes that have a name, where none are specified."""
+Scale: TypeAlias = Literal["small", "real"]
+DEFAULT_SIZES: Mapping[str, int] = MappingProxyType({"batch": 1, "length": 16, "written": 12, "texts": 4})
+"""Sizes of axes that have a name, where neither the architecture nor the caller specifies them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,7 @@ class Sample:
 class Architecture:
     """An architecture, its inputs and its family."""
 
-    build: Callable[[], Any]
+    build: Callable[..., Any]
     """Function that builds the PyTorch module with weights of the current random state."""
     samples: tuple[Sample, ...]
     """Inputs in the order of the arguments of `forward`."""
@@ -40,6 +45,10 @@ class Architecture:
     """Names of axes that a second export leaves open; empty if there is no second export."""
     has_suppression: bool = False
     """True if NonMaxSuppression is appended to the two outputs, boxes and scores."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Sizes of named axes, where `DEFAULT_SIZES` has none or another."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of `build` beside its defaults, such as widths and depths."""
 
 
 def draw_normal(rng: np.random.Generator, dims: tuple[int, ...]) -> Array:
@@ -72,30 +81,30 @@ DRAWS: Mapping[str, Callable[[np.random.Generator, tuple[int, ...]], Array]] = M
 
 def draw_inputs(architecture: Architecture, sizes: Mapping[str, int] = MappingProxyType({})) -> dict[str, Array]:
     """Return the inputs of an architecture by name; `sizes` has the sizes of named axes that are not the defaults."""
-    rng, every = np.random.default_rng(0), {**DEFAULT_SIZES, **sizes}
+    rng, every = np.random.default_rng(0), {**DEFAULT_SIZES, **architecture.sizes, **sizes}
     return {
         sample.name: DRAWS[sample.kind](rng, tuple(every[d] if isinstance(d, str) else d for d in sample.dims))
         for sample in architecture.samples
     }
 
 
-def _images(extent: int, channels: int = 3) -> tuple[Sample, ...]:
-    return (Sample("image", ("batch", channels, extent, extent)),)
+def _images(channels: int = 3) -> tuple[Sample, ...]:
+    return (Sample("image", ("batch", channels, "extent", "extent")),)
 
 
 IDS = Sample("ids", ("batch", "length"), "ids")
 TEXT = (IDS,)
 
 
-def _vision(build: Callable[[], Any], family: str, extent: int = 64, *open_axes: str) -> Architecture:
-    return Architecture(build, _images(extent), family, open_axes)
+def _vision(build: Callable[..., Any], family: str, extent: int = 64, *open_axes: str) -> Architecture:
+    return Architecture(build, _images(), family, open_axes, sizes={"extent": extent})
 
 
-def _detector(build: Callable[[], Any]) -> Architecture:
-    return Architecture(build, _images(96), "detectors", has_suppression=True)
+def _detector(build: Callable[..., Any]) -> Architecture:
+    return Architecture(build, _images(), "detectors", has_suppression=True, sizes={"extent": 96})
 
 
-def _text(build: Callable[[], Any], family: str, *more: Sample, is_open: bool = True) -> Architecture:
+def _text(build: Callable[..., Any], family: str, *more: Sample, is_open: bool = True) -> Architecture:
     return Architecture(build, (*TEXT, *more), family, ("batch", "length") if is_open else ())
 
 
@@ -122,17 +131,20 @@ ZOO: Mapping[str, Architecture] = MappingProxyType(
         "deeplab": _vision(detectors.DeepLab, "detectors"),
         "fcn": _vision(detectors.FCN, "detectors"),
         "unet": _vision(generative.UNet, "generative", 64, "batch"),
-        "espcn": Architecture(generative.espcn, _images(32, 1), "generative"),
-        "dcgan": Architecture(generative.dcgan, (Sample("latent", ("batch", 64)),), "generative"),
-        "dncnn": Architecture(generative.DnCNN, _images(48, 1), "generative"),
+        "espcn": Architecture(generative.espcn, _images(1), "generative", sizes={"extent": 32}),
+        "dcgan": Architecture(
+            generative.dcgan, (Sample("latent", ("batch", "latent")),), "generative", sizes={"latent": 64}
+        ),
+        "dncnn": Architecture(generative.DnCNN, _images(1), "generative", sizes={"extent": 48}),
         "diffusion_unet": Architecture(
             generative.DiffusionUNet,
             (
-                Sample("latent", ("batch", 4, 16, 16)),
+                Sample("latent", ("batch", 4, "extent", "extent")),
                 Sample("step", ("batch",), "steps"),
-                Sample("context", ("batch", 7, 48)),
+                Sample("context", ("batch", "length", "context")),
             ),
             "generative",
+            sizes={"extent": 16, "length": 7, "context": 48},
         ),
         "lstm_tagger": _text(recurrent.LSTMTagger, "recurrent", is_open=False),
         "gru_tagger": _text(recurrent.GRUTagger, "recurrent", is_open=False),
@@ -146,10 +158,20 @@ ZOO: Mapping[str, Architecture] = MappingProxyType(
         ),
         "llama": _text(language.Llama, "language"),
         "qwen3": _text(language.qwen3, "language"),
-        "whisper": Architecture(language.WhisperEncoder, (Sample("spectrum", ("batch", 40, 100)),), "language"),
-        "wav2vec2": Architecture(language.Wav2Vec2, (Sample("samples", ("batch", 3200)),), "language"),
+        "whisper": Architecture(
+            language.WhisperEncoder,
+            (Sample("spectrum", ("batch", "bands", "frames")),),
+            "language",
+            sizes={"bands": 40, "frames": 100},
+        ),
+        "wav2vec2": Architecture(
+            language.Wav2Vec2, (Sample("samples", ("batch", "count")),), "language", sizes={"count": 3200}
+        ),
         "clip": Architecture(
-            vision_transformers.CLIP, (*_images(64), Sample("ids", (4, 16), "ids")), "vision_transformers"
+            vision_transformers.CLIP,
+            (*_images(), Sample("ids", ("texts", "length"), "ids")),
+            "vision_transformers",
+            sizes={"extent": 64},
         ),
         "vit": _vision(vision_transformers.ViT, "vision_transformers", 64, "batch"),
         "swin": _vision(vision_transformers.Swin, "vision_transformers", 64, "batch"),
@@ -158,4 +180,14 @@ ZOO: Mapping[str, Architecture] = MappingProxyType(
         "maxvit": _vision(vision_transformers.maxvit, "vision_transformers"),
     }
 )
-"""Each architecture by name."""
+"""Each architecture by name, small."""
+SCALES: Mapping[Scale, Mapping[str, Architecture]] = MappingProxyType(
+    {
+        "small": ZOO,
+        "real": {
+            name: replace(ZOO[name], sizes={**ZOO[name].sizes, **sizes}, options=options)
+            for name, (sizes, options) in REAL_SIZES.items()
+        },
+    }
+)
+"""The architectures of each scale by name."""

@@ -1,4 +1,4 @@
-"""Convolutional networks that classify images."""
+"""Convolutional networks that classify images; default arguments make small ones (see `architectures.REAL_SIZES`)."""
 
 from functools import partial
 from typing import Any
@@ -27,14 +27,15 @@ def resnet18() -> Any:
     return nn.Sequential(*layers, classifier(512))
 
 
-def resnext() -> Any:
-    """Build ResNeXt (Xie et al., Aggregated Residual Transformations, 2017) with 8 groups."""
-    layers, inner = [conv_norm(3, 32, 7, 2), nn.MaxPool2d(3, 2, 1)], 32
-    for stage, (width, depth) in enumerate(((32, 2), (64, 2), (128, 2), (256, 1))):
+def resnext(stem: int = 32, width: int = 32, depths: tuple[int, ...] = (2, 2, 2, 1), groups: int = 8) -> Any:
+    """Build ResNeXt (Xie et al., Aggregated Residual Transformations, 2017)."""
+    layers, inner = [conv_norm(3, stem, 7, 2), nn.MaxPool2d(3, 2, 1)], stem
+    for stage, depth in enumerate(depths):
         for index in range(depth):
             stride = 2 if stage and not index else 1
-            layers.append(bottleneck(inner, width, 2 * width, stride, groups=8))
+            layers.append(bottleneck(inner, width, 2 * width, stride, groups))
             inner = 2 * width
+        width *= 2
     return nn.Sequential(*layers, classifier(inner))
 
 
@@ -58,31 +59,36 @@ class DenseBlock(Module):
         return torch.cat(features, 1)
 
 
-def densenet() -> Any:
-    """Build DenseNet (Huang et al., Densely Connected Convolutional Networks, 2017) of three blocks."""
-    layers, inner, growth = [conv_norm(3, 32, 7, 2), nn.MaxPool2d(3, 2, 1)], 32, 16
-    for depth in (4, 6, 6):
+def densenet(growth: int = 16, depths: tuple[int, ...] = (4, 6, 6)) -> Any:
+    """Build DenseNet (Huang et al., Densely Connected Convolutional Networks, 2017)."""
+    inner = 2 * growth
+    layers = [conv_norm(3, inner, 7, 2), nn.MaxPool2d(3, 2, 1)]
+    for index, depth in enumerate(depths):
+        if index:
+            squeeze = nn.Conv2d(inner, inner // 2, 1, bias=False)
+            layers += [nn.BatchNorm2d(inner), nn.ReLU(), squeeze, nn.AvgPool2d(2)]
+            inner //= 2
         layers.append(DenseBlock(inner, growth, depth))
         inner += depth * growth
-        layers += [nn.BatchNorm2d(inner), nn.ReLU(), nn.Conv2d(inner, inner // 2, 1, bias=False), nn.AvgPool2d(2)]
-        inner //= 2
     return nn.Sequential(*layers, nn.BatchNorm2d(inner), nn.ReLU(), classifier(inner))
 
 
-def mobilenet_v2() -> Any:
-    """Build MobileNet v2 (Sandler et al., Inverted Residuals and Linear Bottlenecks, 2018) of half the width."""
-    layers, inner = [conv_norm(3, 16, 3, 2, activation=nn.ReLU6)], 16
-    for ratio, outer, depth, stride in (
-        (1, 8, 1, 1), (6, 16, 2, 2), (6, 16, 2, 2), (6, 32, 3, 2), (6, 48, 2, 1), (6, 80, 2, 2), (6, 160, 1, 1),
-    ):  # fmt: skip
+def mobilenet_v2(
+    widths: tuple[int, ...] = (16, 8, 16, 16, 32, 48, 80, 160, 640), depths: tuple[int, ...] = (1, 2, 2, 3, 2, 2, 1)
+) -> Any:
+    """Build MobileNet v2 (Sandler et al., Inverted Residuals and Linear Bottlenecks, 2018)."""
+    inner, *outers, head = widths
+    layers = [conv_norm(3, inner, 3, 2, activation=nn.ReLU6)]
+    for outer, depth, stride in zip(outers, depths, (1, 2, 2, 2, 1, 2, 1), strict=True):
         for index in range(depth):
+            ratio = 6 if len(layers) > 1 else 1
             layers.append(inverted_residual(inner, outer, ratio, 3, 1 if index else stride))
             inner = outer
-    last = (conv_norm(inner, 640, 1, activation=nn.ReLU6), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    return nn.Sequential(*layers, *last, nn.Dropout(0.2), nn.Linear(640, 10))
+    last = (conv_norm(inner, head, 1, activation=nn.ReLU6), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    return nn.Sequential(*layers, *last, nn.Dropout(0.2), nn.Linear(head, 10))
 
 
-def mobilenet_v3() -> Any:
+def mobilenet_v3(head: int = 256) -> Any:
     """Build MobileNet v3 small (Howard et al., Searching for MobileNetV3, 2019)."""
     layers = [conv_norm(3, 16, 3, 2, activation=nn.Hardswish)]
     for kernel, inner, width, outer, has_gate, activation, stride in (
@@ -93,8 +99,8 @@ def mobilenet_v3() -> Any:
     ):  # fmt: skip
         gate = partial(_hard_gate, max(8, width // 32 * 8)) if has_gate else None
         layers.append(inverted_residual(inner, outer, width / inner, kernel, stride, activation, gate))
-    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(576, 256), nn.Hardswish(), nn.Linear(256, 10))
-    return nn.Sequential(*layers, conv_norm(96, 576, 1, activation=nn.Hardswish), *head)
+    last = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(576, head), nn.Hardswish(), nn.Linear(head, 10))
+    return nn.Sequential(*layers, conv_norm(96, 576, 1, activation=nn.Hardswish), *last)
 
 
 def _hard_gate(inner: int, width: int) -> Any:
@@ -123,14 +129,14 @@ class ShuffleUnit(Module):
         return joined.view(batch, 2, channels // 2, height, width).transpose(1, 2).reshape(joined.shape)
 
 
-def shufflenet_v2() -> Any:
-    """Build ShuffleNet v2 x0.5 (Ma et al., Practical Guidelines for Efficient CNN Architecture Design, 2018)."""
+def shufflenet_v2(width: int = 48, depths: tuple[int, ...] = (3, 5, 3), head: int = 512) -> Any:
+    """Build ShuffleNet v2 (Ma et al., Practical Guidelines for Efficient CNN Architecture Design, 2018)."""
     layers, inner = [conv_norm(3, 24, 3, 2), nn.MaxPool2d(3, 2, 1)], 24
-    for outer, depth in ((48, 3), (96, 5), (192, 3)):
+    for stage, depth in enumerate(depths):
         for index in range(depth):
-            layers.append(ShuffleUnit(inner, outer, 1 if index else 2))
-            inner = outer
-    return nn.Sequential(*layers, conv_norm(inner, 512, 1), classifier(512))
+            layers.append(ShuffleUnit(inner, width << stage, 1 if index else 2))
+            inner = width << stage
+    return nn.Sequential(*layers, conv_norm(inner, head, 1), classifier(head))
 
 
 class Fire(Module):
@@ -160,18 +166,20 @@ def squeezenet() -> Any:
     return nn.Sequential(*layers, *head)
 
 
-def efficientnet() -> Any:
-    """Build EfficientNet (Tan and Le, Rethinking Model Scaling, 2019) with the stages of B0 and half the width."""
-    layers, inner = [conv_norm(3, 16, 3, 2, activation=nn.SiLU)], 16
-    for ratio, outer, depth, stride, kernel in (
-        (1, 8, 1, 1, 3), (6, 12, 2, 2, 3), (6, 20, 2, 2, 5), (6, 40, 2, 2, 3), (6, 56, 2, 1, 5), (6, 96, 2, 2, 5),
-        (6, 160, 1, 1, 3),
-    ):  # fmt: skip
+def efficientnet(
+    widths: tuple[int, ...] = (16, 8, 12, 20, 40, 56, 96, 160, 640), depths: tuple[int, ...] = (1, 2, 2, 2, 2, 2, 1)
+) -> Any:
+    """Build EfficientNet (Tan and Le, Rethinking Model Scaling, 2019) with the stages of B0."""
+    inner, *outers, head = widths
+    layers = [conv_norm(3, inner, 3, 2, activation=nn.SiLU)]
+    kernels = zip((1, 2, 2, 2, 1, 2, 1), (3, 3, 5, 3, 5, 5, 3), strict=True)
+    for outer, depth, (stride, kernel) in zip(outers, depths, kernels, strict=True):
         for index in range(depth):
+            ratio = 6 if len(layers) > 1 else 1
             gate = partial(SqueezeExcite, inner=max(1, inner // 4), activation=nn.SiLU)
             layers.append(inverted_residual(inner, outer, ratio, kernel, 1 if index else stride, nn.SiLU, gate))
             inner = outer
-    return nn.Sequential(*layers, conv_norm(inner, 640, 1, activation=nn.SiLU), classifier(640))
+    return nn.Sequential(*layers, conv_norm(inner, head, 1, activation=nn.SiLU), classifier(head))
 
 
 class Parallel(Module):
@@ -197,33 +205,46 @@ def _pooled(inner: int, outer: int) -> Any:
     return nn.Sequential(nn.AvgPool2d(3, 1, 1), conv_norm(inner, outer, 1))
 
 
-def _inception_e(inner: int) -> Any:
-    wide = partial(Parallel, conv_norm(48, 48, (1, 3)), conv_norm(48, 48, (3, 1)))
-    twice = nn.Sequential(_chain(inner, (56, 1), (48, 3)), Parallel(*(conv_norm(48, 48, k) for k in ((1, 3), (3, 1)))))
-    once = nn.Sequential(conv_norm(inner, 48, 1), wide())
-    return Parallel(conv_norm(inner, 40, 1), once, twice, _pooled(inner, 24))
+def _inception_a(inner: int, f: int) -> Any:
+    deep = _chain(inner, (16 * f, 1), (24 * f, 3), (24 * f, 3))
+    return Parallel(conv_norm(inner, 16 * f, 1), _chain(inner, (12 * f, 1), (16 * f, 5)), deep, _pooled(inner, 8 * f))
 
 
-def inception_v3() -> Any:
-    """Build Inception v3 (Szegedy et al., Rethinking the Inception Architecture, 2016): each kind of block, narrow."""
-    stem = [conv_norm(3, 16, 3, 2, padding=0), conv_norm(16, 16, 3, padding=0), conv_norm(16, 32), nn.MaxPool2d(3, 2)]
-    a = Parallel(conv_norm(32, 16, 1), _chain(32, (12, 1), (16, 5)), _chain(32, (16, 1), (24, 3), (24, 3)),
-                 _pooled(32, 8))  # fmt: skip
-    lower = nn.Sequential(_chain(64, (16, 1), (24, 3)), conv_norm(24, 24, 3, 2, padding=0))
-    b = Parallel(conv_norm(64, 96, 3, 2, padding=0), lower, nn.MaxPool2d(3, 2))
-    tall = ((32, 1), (32, (7, 1)), (32, (1, 7)), (32, (7, 1)), (48, (1, 7)))
-    c = Parallel(conv_norm(184, 48, 1), _chain(184, (32, 1), (32, (1, 7)), (48, (7, 1))), _chain(184, *tall),
-                 _pooled(184, 48))  # fmt: skip
-    first = nn.Sequential(conv_norm(192, 48, 1), conv_norm(48, 80, 3, 2, padding=0))
-    second = nn.Sequential(_chain(192, (48, 1), (48, (1, 7)), (48, (7, 1))), conv_norm(48, 48, 3, 2, padding=0))
-    d = Parallel(first, second, nn.MaxPool2d(3, 2))
-    return nn.Sequential(*stem, a, b, c, d, _inception_e(320), classifier(256))
+def _inception_c(inner: int, f: int) -> Any:
+    once = ((32 * f, 1), (32 * f, (1, 7)), (48 * f, (7, 1)))
+    twice = ((32 * f, 1), (32 * f, (7, 1)), (32 * f, (1, 7)), (32 * f, (7, 1)), (48 * f, (1, 7)))
+    return Parallel(conv_norm(inner, 48 * f, 1), _chain(inner, *once), _chain(inner, *twice), _pooled(inner, 48 * f))
 
 
-def regnet() -> Any:
+def _inception_e(inner: int, f: int) -> Any:
+    width = 48 * f
+    first, second = (Parallel(conv_norm(width, width, (1, 3)), conv_norm(width, width, (3, 1))) for _ in range(2))
+    twice = nn.Sequential(_chain(inner, (56 * f, 1), (width, 3)), first)
+    once = nn.Sequential(conv_norm(inner, width, 1), second)
+    return Parallel(conv_norm(inner, 40 * f, 1), once, twice, _pooled(inner, 24 * f))
+
+
+def inception_v3(factor: int = 1, stem: int = 32, depths: tuple[int, int, int] = (1, 1, 1)) -> Any:
+    """Build Inception v3 (Szegedy et al., Rethinking the Inception Architecture, 2016): each kind of block."""
+    f = factor
+    layers = [conv_norm(3, 16, 3, 2, padding=0), conv_norm(16, 16, 3, padding=0), conv_norm(16, stem)]
+    layers.append(nn.MaxPool2d(3, 2))
+    layers += [_inception_a(stem if index == 0 else 64 * f, f) for index in range(depths[0])]
+    lower = nn.Sequential(_chain(64 * f, (16 * f, 1), (24 * f, 3)), conv_norm(24 * f, 24 * f, 3, 2, padding=0))
+    layers.append(Parallel(conv_norm(64 * f, 96 * f, 3, 2, padding=0), lower, nn.MaxPool2d(3, 2)))
+    layers += [_inception_c(192 * f if index else 184 * f, f) for index in range(depths[1])]
+    first = nn.Sequential(conv_norm(192 * f, 48 * f, 1), conv_norm(48 * f, 80 * f, 3, 2, padding=0))
+    long = _chain(192 * f, (48 * f, 1), (48 * f, (1, 7)), (48 * f, (7, 1)))
+    second = nn.Sequential(long, conv_norm(48 * f, 48 * f, 3, 2, padding=0))
+    layers.append(Parallel(first, second, nn.MaxPool2d(3, 2)))
+    layers += [_inception_e(256 * f if index else 320 * f, f) for index in range(depths[2])]
+    return nn.Sequential(*layers, classifier(256 * f))
+
+
+def regnet(stem: int = 16, widths: tuple[int, ...] = (24, 56, 112, 224), depths: tuple[int, ...] = (1, 2, 3, 1)) -> Any:
     """Build RegNetY (Radosavovic et al., Designing Network Design Spaces, 2020) of four stages."""
-    layers, inner = [conv_norm(3, 16, 3, 2)], 16
-    for outer, depth in ((24, 1), (56, 2), (112, 3), (224, 1)):
+    layers, inner = [conv_norm(3, stem, 3, 2)], stem
+    for outer, depth in zip(widths, depths, strict=True):
         for index in range(depth):
             layers.append(bottleneck(inner, outer, outer, 1 if index else 2, outer // 8, max(1, inner // 4)))
             inner = outer
@@ -246,14 +267,15 @@ class ConvNeXtBlock(Module):
         return x + y.permute(0, 3, 1, 2)
 
 
-def convnext() -> Any:
-    """Build ConvNeXt (Liu et al., A ConvNet for the 2020s, 2022) with stages of 1, 1, 3 and 1 blocks."""
-    layers: list[Any] = [nn.Conv2d(3, 32, 4, 4), LayerNorm2d(32)]
-    for width, depth in ((32, 1), (64, 1), (128, 3), (256, 1)):
-        if width > 32:
-            layers += [LayerNorm2d(width // 2), nn.Conv2d(width // 2, width, 2, 2)]
+def convnext(width: int = 32, depths: tuple[int, ...] = (1, 1, 3, 1)) -> Any:
+    """Build ConvNeXt (Liu et al., A ConvNet for the 2020s, 2022)."""
+    layers: list[Any] = [nn.Conv2d(3, width, 4, 4), LayerNorm2d(width)]
+    for stage, depth in enumerate(depths):
+        if stage:
+            layers += [LayerNorm2d(width), nn.Conv2d(width, 2 * width, 2, 2)]
+            width *= 2
         layers += [ConvNeXtBlock(width) for _ in range(depth)]
-    head = (nn.AdaptiveAvgPool2d(1), LayerNorm2d(256), nn.Flatten(), nn.Linear(256, 10))
+    head = (nn.AdaptiveAvgPool2d(1), LayerNorm2d(width), nn.Flatten(), nn.Linear(width, 10))
     return nn.Sequential(*layers, *head)
 
 
@@ -281,29 +303,37 @@ def _ghost_bottleneck(inner: int, width: int, outer: int, kernel: int, stride: i
     return Residual(body, nn.Sequential(depthwise, conv_norm(inner, outer, 1, activation=None)))
 
 
-def ghostnet() -> Any:
+GHOSTS = (
+    (16, 16, 16, 3, 1, False), (16, 48, 24, 3, 2, False), (24, 72, 24, 3, 1, False), (24, 72, 40, 5, 2, True),
+    (40, 120, 40, 5, 1, True), (40, 241, 80, 3, 2, False), (80, 184, 80, 3, 1, True), (80, 320, 112, 5, 2, True),
+)  # fmt: skip
+"""Blocks of a short GhostNet: widths before, within and after, kernel, stride, and whether there are gates."""
+
+
+def ghostnet(
+    blocks: tuple[tuple[int, int, int, int, int, bool], ...] = GHOSTS, last: int = 240, head: int = 320
+) -> Any:
     """Build GhostNet (Han et al., More Features from Cheap Operations, 2020)."""
-    layers = [conv_norm(3, 16, 3, 2)]
-    for inner, width, outer, kernel, stride, gate in (
-        (16, 16, 16, 3, 1, False), (16, 48, 24, 3, 2, False), (24, 72, 24, 3, 1, False), (24, 72, 40, 5, 2, True),
-        (40, 120, 40, 5, 1, True), (40, 241, 80, 3, 2, False), (80, 184, 80, 3, 1, True), (80, 320, 112, 5, 2, True),
-    ):  # fmt: skip
-        layers.append(_ghost_bottleneck(inner, width, outer, kernel, stride, gate))
-    head = (nn.AdaptiveAvgPool2d(1), nn.Conv2d(240, 320, 1), nn.ReLU(), nn.Flatten(), nn.Linear(320, 10))
-    return nn.Sequential(*layers, conv_norm(112, 240, 1), *head)
+    layers = [conv_norm(3, 16, 3, 2), *(_ghost_bottleneck(*block) for block in blocks)]
+    layers.append(conv_norm(blocks[-1][2], last, 1))
+    return nn.Sequential(
+        *layers, nn.AdaptiveAvgPool2d(1), nn.Conv2d(last, head, 1), nn.ReLU(), nn.Flatten(), nn.Linear(head, 10)
+    )
 
 
-def mnasnet() -> Any:
-    """Build MnasNet (Tan et al., Platform-Aware Neural Architecture Search, 2019) of half the width."""
-    layers = [conv_norm(3, 16, 3, 2), conv_norm(16, 16, 3, groups=16), conv_norm(16, 8, 1, activation=None)]
-    inner = 8
-    for ratio, outer, depth, stride, kernel in (
-        (3, 16, 3, 2, 3), (3, 24, 3, 2, 5), (6, 40, 3, 2, 5), (6, 48, 2, 1, 3), (6, 96, 2, 2, 5), (6, 160, 1, 1, 3),
-    ):  # fmt: skip
+def mnasnet(
+    widths: tuple[int, ...] = (16, 8, 16, 24, 40, 48, 96, 160, 640), depths: tuple[int, ...] = (3, 3, 3, 2, 2, 1)
+) -> Any:
+    """Build MnasNet (Tan et al., Platform-Aware Neural Architecture Search, 2019)."""
+    stem, inner, *outers, head = widths
+    layers = [conv_norm(3, stem, 3, 2), conv_norm(stem, stem, 3, groups=stem)]
+    layers.append(conv_norm(stem, inner, 1, activation=None))
+    kinds = ((3, 2, 3), (3, 2, 5), (6, 2, 5), (6, 1, 3), (6, 2, 5), (6, 1, 3))
+    for outer, depth, (ratio, stride, kernel) in zip(outers, depths, kinds, strict=True):
         for index in range(depth):
             layers.append(inverted_residual(inner, outer, ratio, kernel, 1 if index else stride, nn.ReLU))
             inner = outer
-    return nn.Sequential(*layers, conv_norm(inner, 640, 1), classifier(640))
+    return nn.Sequential(*layers, conv_norm(inner, head, 1), classifier(head))
 
 
 class Fusion(Module):
@@ -338,11 +368,12 @@ class Fusion(Module):
 class HRNet(Module):
     """HRNet (Wang et al., Deep High-Resolution Representation Learning, 2019): branches of three resolutions."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 16) -> None:
         super().__init__()
-        widths = [16, 32, 64]
+        widths = [width, 2 * width, 4 * width]
         self.stem = nn.Sequential(conv_norm(3, 32, 3, 2), bottleneck(32, 16, 64))
-        self.entries = nn.ModuleList([conv_norm(64, 16), conv_norm(64, 32, 3, 2), conv_norm(32, 64, 3, 2)])
+        entries = (conv_norm(64, width), conv_norm(64, 2 * width, 3, 2), conv_norm(2 * width, 4 * width, 3, 2))
+        self.entries = nn.ModuleList(entries)
         self.blocks = nn.ModuleList(nn.ModuleList(basic_block(w, w) for w in widths[:n]) for n in (2, 3, 3))
         self.fusions = nn.ModuleList(Fusion(widths[:n]) for n in (2, 3, 3))
         self.head = nn.Sequential(conv_norm(sum(widths), 64, 1), classifier(64))
@@ -359,14 +390,15 @@ class HRNet(Module):
         return self.head(torch.cat([branches[0], *resized], 1))
 
 
-def vgg() -> Any:
-    """Build VGG-11 (Simonyan and Zisserman, Very Deep Convolutional Networks, 2015) of half the width."""
+def vgg(width: int = 32, head: int = 512) -> Any:
+    """Build VGG-11 (Simonyan and Zisserman, Very Deep Convolutional Networks, 2015)."""
     layers: list[Any] = []
     inner = 3
-    for outer, depth in ((32, 1), (64, 1), (128, 2), (256, 2), (256, 2)):
+    for ratio, depth in ((1, 1), (2, 1), (4, 2), (8, 2), (8, 2)):
+        outer = ratio * width
         for _ in range(depth):
             layers += [nn.Conv2d(inner, outer, 3, padding=1), nn.ReLU()]
             inner = outer
         layers.append(nn.MaxPool2d(2, 2))
-    head = (nn.Linear(256 * 4, 512), nn.ReLU(), nn.Dropout(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), *head)
+    dense = (nn.Linear(4 * inner, head), nn.ReLU(), nn.Dropout(), nn.Linear(head, head), nn.ReLU(), nn.Linear(head, 10))
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), *dense)

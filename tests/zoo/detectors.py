@@ -83,17 +83,18 @@ class DistanceHead(Module):
 class Yolo(Module):
     """A detector as YOLOv8 (Jocher et al., 2023): cross-stage blocks, two paths between levels, decoded boxes."""
 
-    def __init__(self, size: int = 96, classes: int = 8) -> None:
+    def __init__(self, size: int = 96, classes: int = 8, widths: tuple[int, int, int, int] = (32, 64, 96, 128)) -> None:
         super().__init__()
-        self.stem = nn.Sequential(_silu(3, 16, 3, 2), _silu(16, 32, 3, 2), CrossStage(32, 32))
-        self.third = nn.Sequential(_silu(32, 64, 3, 2), CrossStage(64, 64, 2))
-        self.fourth = nn.Sequential(_silu(64, 96, 3, 2), CrossStage(96, 96, 2))
-        self.fifth = nn.Sequential(_silu(96, 128, 3, 2), CrossStage(128, 128), SpatialPyramid(128))
+        a, b, c, d = widths
+        self.stem = nn.Sequential(_silu(3, a // 2, 3, 2), _silu(a // 2, a, 3, 2), CrossStage(a, a))
+        self.third = nn.Sequential(_silu(a, b, 3, 2), CrossStage(b, b, 2))
+        self.fourth = nn.Sequential(_silu(b, c, 3, 2), CrossStage(c, c, 2))
+        self.fifth = nn.Sequential(_silu(c, d, 3, 2), CrossStage(d, d), SpatialPyramid(d))
         self.up = nn.Upsample(scale_factor=2, mode="nearest")
-        self.join_fourth, self.join_third = CrossStage(224, 96, 1, False), CrossStage(160, 64, 1, False)
-        self.down_third, self.down_fourth = _silu(64, 64, 3, 2), _silu(96, 96, 3, 2)
-        self.out_fourth, self.out_fifth = CrossStage(160, 96, 1, False), CrossStage(224, 128, 1, False)
-        self.head = DistanceHead((64, 96, 128), classes, size)
+        self.join_fourth, self.join_third = CrossStage(c + d, c, 1, False), CrossStage(b + c, b, 1, False)
+        self.down_third, self.down_fourth = _silu(b, b, 3, 2), _silu(c, c, 3, 2)
+        self.out_fourth, self.out_fifth = CrossStage(b + c, c, 1, False), CrossStage(c + d, d, 1, False)
+        self.head = DistanceHead((b, c, d), classes, size)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         third = self.third(self.stem(x))
@@ -143,24 +144,29 @@ class ChannelNorm(Module):
 class SSD(Module):
     """SSD (Liu et al., Single Shot MultiBox Detector, 2016) on a narrow VGG with a dilated sixth stage."""
 
-    def __init__(self, classes: int = 6) -> None:
+    def __init__(
+        self, size: int = 96, width: int = 16, depths: tuple[int, ...] = (1, 1, 2, 2), classes: int = 6
+    ) -> None:
         super().__init__()
         layers: list[Any] = []
         inner = 3
-        for outer, depth in ((16, 1), (32, 1), (64, 2), (128, 2)):
+        for stage, depth in enumerate(depths):
+            outer = width << stage
             for _ in range(depth):
                 layers += [nn.Conv2d(inner, outer, 3, padding=1), nn.ReLU()]
                 inner = outer
             layers.append(nn.MaxPool2d(2, 2, ceil_mode=True))
-        self.low, self.norm = nn.Sequential(*layers[:-1]), ChannelNorm(128)
-        dilated = nn.Conv2d(128, 160, 3, padding=6, dilation=6)
-        self.middle = nn.Sequential(layers[-1], dilated, nn.ReLU(), nn.Conv2d(160, 128, 1), nn.ReLU())
-        shrink = nn.Conv2d(64, 96, 3, 2, 1)
-        self.high = nn.Sequential(nn.Conv2d(128, 64, 1), nn.ReLU(), shrink, nn.ReLU())
+        self.low, self.norm = nn.Sequential(*layers[:-1]), ChannelNorm(inner)
+        dilated = nn.Conv2d(inner, inner + 2 * width, 3, padding=6, dilation=6)
+        shallow = nn.Conv2d(inner + 2 * width, inner, 1)
+        self.middle = nn.Sequential(layers[-1], dilated, nn.ReLU(), shallow, nn.ReLU())
+        shrink = nn.Conv2d(inner // 2, 6 * width, 3, 2, 1)
+        self.high = nn.Sequential(nn.Conv2d(inner, inner // 2, 1), nn.ReLU(), shrink, nn.ReLU())
+        widths = (inner, inner, 6 * width)
         self.classes, count = classes, len(SHAPES)
-        self.boxes = nn.ModuleList(nn.Conv2d(w, 4 * count, 3, padding=1) for w in (128, 128, 96))
-        self.kinds = nn.ModuleList(nn.Conv2d(w, classes * count, 3, padding=1) for w in (128, 128, 96))
-        self.register_buffer("priors", priors_of((12, 6, 3), SHAPES))
+        self.boxes = nn.ModuleList(nn.Conv2d(w, 4 * count, 3, padding=1) for w in widths)
+        self.kinds = nn.ModuleList(nn.Conv2d(w, classes * count, 3, padding=1) for w in widths)
+        self.register_buffer("priors", priors_of((size // 8, size // 16, size // 32), SHAPES))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         low = self.low(x)
@@ -180,21 +186,22 @@ class SSD(Module):
 class RetinaNet(Module):
     """RetinaNet (Lin et al., Focal Loss, 2017): a pyramid, shared heads, and the best of each level's scores."""
 
-    def __init__(self, classes: int = 6, best: int = 40) -> None:
+    def __init__(self, size: int = 96, width: int = 32, side: int = 48, classes: int = 6, best: int = 40) -> None:
         super().__init__()
         self.classes, self.best = classes, best
-        self.stem = nn.Sequential(conv_norm(3, 16, 3, 2), basic_block(16, 32, 2))
-        self.stages = nn.ModuleList(basic_block(w, 2 * w, 2) for w in (32, 64, 128))
-        self.sides = nn.ModuleList(nn.Conv2d(w, 48, 1) for w in (64, 128, 256))
-        self.outs = nn.ModuleList(nn.Conv2d(48, 48, 3, padding=1) for _ in range(3))
-        self.boxes, self.kinds = (self._head(len(SHAPES) * width) for width in (4, classes))
-        for level, extent in enumerate((12, 6, 3)):
-            self.register_buffer(f"priors{level}", priors_of((extent,), SHAPES) * torch.tensor([1, 1, 1, 1 + level]))
+        self.stem = nn.Sequential(conv_norm(3, width // 2, 3, 2), basic_block(width // 2, width, 2))
+        self.stages = nn.ModuleList(basic_block(w * width, 2 * w * width, 2) for w in (1, 2, 4))
+        self.sides = nn.ModuleList(nn.Conv2d(w * width, side, 1) for w in (2, 4, 8))
+        self.outs = nn.ModuleList(nn.Conv2d(side, side, 3, padding=1) for _ in range(3))
+        self.boxes, self.kinds = (self._head(side, len(SHAPES) * count) for count in (4, classes))
+        for level in range(3):
+            priors = priors_of((size // (8 << level),), SHAPES)
+            self.register_buffer(f"priors{level}", priors * torch.tensor([1, 1, 1, 1 + level]))
 
     @staticmethod
-    def _head(outer: int) -> Any:
-        tower = [part for _ in range(2) for part in (nn.Conv2d(48, 48, 3, padding=1), nn.ReLU())]
-        return nn.Sequential(*tower, nn.Conv2d(48, outer, 3, padding=1))
+    def _head(side: int, outer: int) -> Any:
+        tower = [part for _ in range(2) for part in (nn.Conv2d(side, side, 3, padding=1), nn.ReLU())]
+        return nn.Sequential(*tower, nn.Conv2d(side, outer, 3, padding=1))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         x, sides = self.stem(x), []
@@ -237,11 +244,14 @@ class Atrous(Module):
 class DeepLab(Module):
     """DeepLab v3 (Chen et al., Rethinking Atrous Convolution, 2017) on residual blocks, the last ones dilated."""
 
-    def __init__(self, classes: int = 6) -> None:
+    def __init__(self, w: int = 16, depths: tuple[int, int, int] = (1, 1, 1), classes: int = 6) -> None:
         super().__init__()
-        first = (conv_norm(3, 32, 7, 2), nn.MaxPool2d(3, 2, 1), bottleneck(32, 16, 64))
-        self.body = nn.Sequential(*first, bottleneck(64, 32, 128, 2), bottleneck(128, 32, 128, dilation=2))
-        self.head = nn.Sequential(Atrous(128, 48), conv_norm(48, 48), nn.Conv2d(48, classes, 1))
+        layers = [conv_norm(3, 2 * w, 7, 2), nn.MaxPool2d(3, 2, 1)]
+        layers += [bottleneck(4 * w if index else 2 * w, w, 4 * w) for index in range(depths[0])]
+        layers += [bottleneck(8 * w if i else 4 * w, 2 * w, 8 * w, 1 if i else 2) for i in range(depths[1])]
+        layers += [bottleneck(8 * w, 2 * w, 8 * w, dilation=2) for _ in range(depths[2])]
+        self.body = nn.Sequential(*layers)
+        self.head = nn.Sequential(Atrous(8 * w, 3 * w), conv_norm(3 * w, 3 * w), nn.Conv2d(3 * w, classes, 1))
 
     def forward(self, x: Tensor) -> Tensor:
         return resize_like(self.head(self.body(x)), x, "bilinear")
@@ -250,17 +260,17 @@ class DeepLab(Module):
 class FCN(Module):
     """FCN-8s (Long et al., Fully Convolutional Networks, 2015): transposed convolutions and skips, on a narrow VGG."""
 
-    def __init__(self, classes: int = 6) -> None:
+    def __init__(self, widths: tuple[int, ...] = (16, 32, 64, 96, 128), wide: int = 192, classes: int = 6) -> None:
         super().__init__()
         stages, inner = [], 3
-        for outer in (16, 32, 64, 96, 128):
+        for outer in widths:
             convs = (nn.Conv2d(inner, outer, 3, padding=1), nn.ReLU(), nn.Conv2d(outer, outer, 3, padding=1), nn.ReLU())
             stages.append(nn.Sequential(*convs, nn.MaxPool2d(2, 2)))
             inner = outer
         self.third, self.fourth, self.fifth = nn.Sequential(*stages[:3]), stages[3], stages[4]
-        wide = (nn.Conv2d(128, 192, 3, padding=1), nn.ReLU(), nn.Dropout2d(), nn.Conv2d(192, classes, 1))
-        self.score = nn.Sequential(*wide)
-        self.score_fourth, self.score_third = nn.Conv2d(96, classes, 1), nn.Conv2d(64, classes, 1)
+        last = (nn.Conv2d(inner, wide, 3, padding=1), nn.ReLU(), nn.Dropout2d(), nn.Conv2d(wide, classes, 1))
+        self.score = nn.Sequential(*last)
+        self.score_fourth, self.score_third = nn.Conv2d(widths[3], classes, 1), nn.Conv2d(widths[2], classes, 1)
         self.twice, self.again = (nn.ConvTranspose2d(classes, classes, 4, 2, 1) for _ in range(2))
         self.eightfold = nn.ConvTranspose2d(classes, classes, 16, 8, 4)
 

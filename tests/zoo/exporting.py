@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from inlay.graph.op_graph import Array
 from tests.support.networks import Model
-from tests.zoo.architectures import ZOO, Architecture, draw_inputs
+from tests.zoo.architectures import SCALES, Architecture, Scale, draw_inputs
 from tests.zoo.blocks import nn, torch
 
 Exporter: TypeAlias = Literal["script", "dynamo"]
@@ -25,15 +25,23 @@ OPSETS: Mapping[Exporter, int] = {"script": 17, "dynamo": 20}
 """The opset that each exporter writes."""
 
 
-def export(name: str, exporter: Exporter, dynamic: bool = False, suppression: bool = True) -> bytes:
-    """Return the ONNX file of an architecture; `dynamic` leaves its open axes open.
+def export(
+    name: str,
+    exporter: Exporter,
+    dynamic: bool = False,
+    suppression: bool = True,
+    *,
+    scale: Scale = "small",
+    batch: int = 1,
+) -> bytes:
+    """Return the ONNX file of an architecture at a scale and batch; `dynamic` leaves its open axes open.
 
     Detectors end with NonMaxSuppression, or without `suppression` with all boxes and scores.
 
     The example has a batch of 2 where the axis is open, since the newer exporter takes an extent of 1 for fixed.
     """
-    architecture = ZOO[name]
-    example = draw_inputs(architecture, {"batch": 2} if dynamic else {})
+    architecture = SCALES[scale][name]
+    example = draw_inputs(architecture, {"batch": 2 if dynamic else batch})
     module = build_lively(architecture, example)
     model = _EXPORTERS[exporter](module, architecture, example, dynamic)
     if architecture.has_suppression and suppression:
@@ -44,7 +52,7 @@ def export(name: str, exporter: Exporter, dynamic: bool = False, suppression: bo
 def build_lively(architecture: Architecture, example: Mapping[str, Array]) -> Any:
     """Return the module with weights of seed 0, in evaluation mode, whose results vary and are finite."""
     torch.manual_seed(0)
-    module = architecture.build().eval()
+    module = architecture.build(**architecture.options).eval()
     hooks = [part.register_forward_hook(_normalize) for part in module.modules() if isinstance(part, _SCALED)]
     for part in module.modules():
         if isinstance(part, nn.BatchNorm2d):

@@ -7,17 +7,16 @@ from tests.zoo.blocks import Attention, Module, Tensor, conv_norm, feed_forward,
 
 
 class UNet(Module):
-    """U-Net (Ronneberger et al., Convolutional Networks for Biomedical Image Segmentation, 2015) of four levels."""
+    """U-Net (Ronneberger et al., Convolutional Networks for Biomedical Image Segmentation, 2015)."""
 
-    def __init__(self, classes: int = 2) -> None:
+    def __init__(self, widths: tuple[int, ...] = (16, 32, 64, 128), classes: int = 2) -> None:
         super().__init__()
-        widths = (16, 32, 64, 128)
         pairs = zip((3, *widths), widths, strict=False)
         self.down = nn.ModuleList(nn.Sequential(conv_norm(a, b), conv_norm(b, b)) for a, b in pairs)
         self.pool = nn.MaxPool2d(2)
-        self.up = nn.ModuleList(nn.ConvTranspose2d(2 * w, w, 2, 2) for w in (64, 32, 16))
-        self.join = nn.ModuleList(nn.Sequential(conv_norm(2 * w, w), conv_norm(w, w)) for w in (64, 32, 16))
-        self.head = nn.Conv2d(16, classes, 1)
+        self.up = nn.ModuleList(nn.ConvTranspose2d(2 * w, w, 2, 2) for w in widths[-2::-1])
+        self.join = nn.ModuleList(nn.Sequential(conv_norm(2 * w, w), conv_norm(w, w)) for w in widths[-2::-1])
+        self.head = nn.Conv2d(widths[0], classes, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         skips = []
@@ -35,11 +34,12 @@ def espcn() -> Any:
     return nn.Sequential(*first, nn.Conv2d(32, 9, 3, padding=1), nn.PixelShuffle(3))
 
 
-def dcgan() -> Any:
+def dcgan(latent: int = 64, width: int = 128) -> Any:
     """Build the generator of DCGAN (Radford et al., Unsupervised Representation Learning, 2016): 64x64 images."""
-    layers: list[Any] = [nn.Unflatten(1, (64, 1, 1))]
-    inner = 64
-    for outer, stride, padding in ((128, 1, 0), (64, 2, 1), (32, 2, 1), (16, 2, 1)):
+    layers: list[Any] = [nn.Unflatten(1, (latent, 1, 1))]
+    inner = latent
+    for ratio, stride, padding in ((1, 1, 0), (2, 2, 1), (4, 2, 1), (8, 2, 1)):
+        outer = width // ratio
         transposed = nn.ConvTranspose2d(inner, outer, 4, stride, padding, bias=False)
         layers += [transposed, nn.BatchNorm2d(outer), nn.ReLU()]
         inner = outer

@@ -23,13 +23,13 @@ WORDS = 100
 class Bert(Module):
     """BERT (Devlin et al., 2019): token types from a buffer, a mask by bytes of 0 and 1, and a pooler."""
 
-    def __init__(self, width: int = 64, layers: int = 12) -> None:
+    def __init__(self, width: int = 64, layers: int = 12, heads: int = 4, longest: int = 64) -> None:
         super().__init__()
-        self.words, self.positions, self.types = (nn.Embedding(count, width) for count in (WORDS, 64, 2))
+        self.words, self.positions, self.types = (nn.Embedding(count, width) for count in (WORDS, longest, 2))
         self.norm = nn.LayerNorm(width, eps=1e-12)
-        self.register_buffer("position_ids", torch.arange(64)[None], persistent=False)
-        self.register_buffer("type_ids", torch.zeros((1, 64), dtype=torch.long), persistent=False)
-        self.layers = nn.ModuleList(EncoderLayer(MaskedAttention(width, 4), width, False) for _ in range(layers))
+        self.register_buffer("position_ids", torch.arange(longest)[None], persistent=False)
+        self.register_buffer("type_ids", torch.zeros((1, longest), dtype=torch.long), persistent=False)
+        self.layers = nn.ModuleList(EncoderLayer(MaskedAttention(width, heads), width, False) for _ in range(layers))
         self.pooler = nn.Linear(width, width)
 
     def forward(self, ids: Tensor, attended: Tensor) -> tuple[Tensor, Tensor]:
@@ -86,10 +86,10 @@ class GPT2Layer(Module):
 class GPT2(Module):
     """GPT-2 (Radford et al., Language Models are Unsupervised Multitask Learners, 2019) with tied embeddings."""
 
-    def __init__(self, width: int = 64, layers: int = 12) -> None:
+    def __init__(self, width: int = 64, layers: int = 12, heads: int = 4, longest: int = 64) -> None:
         super().__init__()
-        self.words, self.positions = nn.Embedding(WORDS, width), nn.Embedding(64, width)
-        self.layers = nn.ModuleList(GPT2Layer(width, 4) for _ in range(layers))
+        self.words, self.positions = nn.Embedding(WORDS, width), nn.Embedding(longest, width)
+        self.layers = nn.ModuleList(GPT2Layer(width, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -243,19 +243,19 @@ class Llama(Module):
         return self.head(self.norm(x))
 
 
-def qwen3() -> Any:
+def qwen3(**options: int) -> Any:
     """Build Qwen3 (Yang et al., Qwen3 Technical Report, 2025): Llama with normalized queries and keys."""
-    return Llama(has_norms=True)
+    return Llama(has_norms=True, **options)
 
 
 class WhisperEncoder(Module):
     """The encoder of Whisper (Radford et al., Robust Speech Recognition, 2023): two convolutions over time."""
 
-    def __init__(self, bands: int = 40, width: int = 64, layers: int = 3) -> None:
+    def __init__(self, bands: int = 40, width: int = 64, layers: int = 3, heads: int = 4, length: int = 50) -> None:
         super().__init__()
         self.first, self.second = nn.Conv1d(bands, width, 3, padding=1), nn.Conv1d(width, width, 3, 2, 1)
-        self.positions = nn.Embedding(50, width)
-        self.layers = nn.ModuleList(EncoderLayer(Attention(width, 4), width) for _ in range(layers))
+        self.positions = nn.Embedding(length, width)
+        self.layers = nn.ModuleList(EncoderLayer(Attention(width, heads), width) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
 
     def forward(self, spectrum: Tensor) -> Tensor:
@@ -269,15 +269,25 @@ class WhisperEncoder(Module):
 class Wav2Vec2(Module):
     """wav2vec 2.0 (Baevski et al., 2020): strided convolutions over samples, positions by a grouped convolution."""
 
-    def __init__(self, width: int = 64, layers: int = 2) -> None:
+    def __init__(
+        self,
+        width: int = 64,
+        layers: int = 2,
+        heads: int = 4,
+        channels: int = 32,
+        kernels: tuple[int, ...] = (10, 3, 3, 3, 2),
+        near: int = 16,
+    ) -> None:
         super().__init__()
         self.convs = nn.ModuleList(
-            nn.Conv1d(32 if index else 1, 32, kernel, stride, bias=False)
-            for index, (kernel, stride) in enumerate(((10, 5), (3, 2), (3, 2), (3, 2), (2, 2)))
+            nn.Conv1d(channels if index else 1, channels, kernel, 2 if index else 5, bias=False)
+            for index, kernel in enumerate(kernels)
         )
-        self.each, self.norm, self.project = nn.GroupNorm(32, 32), nn.LayerNorm(32), nn.Linear(32, width)
-        self.positions = nn.utils.parametrizations.weight_norm(nn.Conv1d(width, width, 16, padding=8, groups=4), dim=2)
-        self.layers = nn.ModuleList(EncoderLayer(Attention(width, 4), width, False) for _ in range(layers))
+        self.each, self.norm = nn.GroupNorm(channels, channels), nn.LayerNorm(channels)
+        self.project = nn.Linear(channels, width)
+        positions = nn.Conv1d(width, width, near, padding=near // 2, groups=near // 4)
+        self.positions = nn.utils.parametrizations.weight_norm(positions, dim=2)
+        self.layers = nn.ModuleList(EncoderLayer(Attention(width, heads), width, False) for _ in range(layers))
         self.enter, self.head = nn.LayerNorm(width), nn.Linear(width, 12)
 
     def forward(self, samples: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Transformers for images."""
 
+import itertools
 import math
 from typing import Any
 
@@ -23,12 +24,14 @@ from tests.zoo.blocks import (
 class ViT(Module):
     """ViT (Dosovitskiy et al., An Image is Worth 16x16 Words, 2021), as timm writes it."""
 
-    def __init__(self, size: int = 64, patch: int = 8, width: int = 64, layers: int = 4, classes: int = 10) -> None:
+    def __init__(
+        self, size: int = 64, patch: int = 8, width: int = 64, layers: int = 4, heads: int = 4, classes: int = 10
+    ) -> None:
         super().__init__()
         self.patches = nn.Conv2d(3, width, patch, patch)
         self.token = nn.Parameter(torch.randn(1, 1, width))
         self.positions = nn.Parameter(0.5 * torch.randn(1, (size // patch) ** 2 + 1, width))
-        self.layers = nn.Sequential(*(EncoderLayer(MergedAttention(width, 4), width) for _ in range(layers)))
+        self.layers = nn.Sequential(*(EncoderLayer(MergedAttention(width, heads), width) for _ in range(layers)))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -118,17 +121,21 @@ class PatchMerging(Module):
 
 
 class Swin(Module):
-    """Swin (Liu et al., Hierarchical Vision Transformer using Shifted Windows, 2021) of three stages."""
+    """Swin (Liu et al., Hierarchical Vision Transformer using Shifted Windows, 2021)."""
 
-    def __init__(self, width: int = 32) -> None:
+    def __init__(
+        self, width: int = 32, depths: tuple[int, ...] = (2, 2, 2), size: int = 64, window: int = 4, head: int = 16
+    ) -> None:
         super().__init__()
         self.patches, self.enter = nn.Conv2d(3, width, 4, 4), nn.LayerNorm(width)
         layers: list[Any] = []
-        for extent, shift in ((16, 2), (8, 2), (4, 0)):
-            if extent < 16:
+        for stage, depth in enumerate(depths):
+            if stage:
                 layers.append(PatchMerging(width))
                 width *= 2
-            layers += [SwinBlock(width, extent, width // 16, offset) for offset in (0, shift)]
+            extent = size >> (2 + stage)
+            shift = window // 2 if extent > window else 0
+            layers += [SwinBlock(width, extent, width // head, shift * (i % 2), window) for i in range(depth)]
         self.layers, self.norm, self.head = nn.Sequential(*layers), nn.LayerNorm(width), nn.Linear(width, 10)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -171,30 +178,41 @@ class MixBlock(Module):
 
 
 class SegFormer(Module):
-    """SegFormer (Xie et al., Simple and Efficient Design for Semantic Segmentation, 2021) of three stages."""
+    """SegFormer (Xie et al., Simple and Efficient Design for Semantic Segmentation, 2021)."""
 
-    def __init__(self, classes: int = 6) -> None:
+    def __init__(
+        self,
+        widths: tuple[int, ...] = (16, 32, 64),
+        heads: tuple[int, ...] = (1, 2, 4),
+        ratios: tuple[int, ...] = (4, 2, 1),
+        depth: int = 1,
+        head: int = 48,
+        classes: int = 6,
+    ) -> None:
         super().__init__()
-        widths = (16, 32, 64)
-        strided = ((3, 7, 4), (16, 3, 2), (32, 3, 2))
+        strided = ((3, 7, 4), *((inner, 3, 2) for inner in widths[:-1]))
         self.patches = nn.ModuleList(
             nn.Conv2d(inner, width, kernel, stride, kernel // 2)
             for (inner, kernel, stride), width in zip(strided, widths, strict=True)
         )
         self.enter, self.leave = (nn.ModuleList(nn.LayerNorm(width) for width in widths) for _ in range(2))
-        shapes = zip(widths, (1, 2, 4), (4, 2, 1), strict=True)
-        self.blocks = nn.ModuleList(MixBlock(*shape) for shape in shapes)
-        self.project = nn.ModuleList(nn.Linear(width, 48) for width in widths)
-        self.head = nn.Sequential(conv_norm(3 * 48, 48, 1), nn.Dropout(0.1), nn.Conv2d(48, classes, 1))
+        shapes = zip(widths, heads, ratios, strict=True)
+        self.blocks = nn.ModuleList(nn.ModuleList(MixBlock(*shape) for _ in range(depth)) for shape in shapes)
+        self.project = nn.ModuleList(nn.Linear(width, head) for width in widths)
+        merged = conv_norm(len(widths) * head, head, 1)
+        self.head = nn.Sequential(merged, nn.Dropout(0.1), nn.Conv2d(head, classes, 1))
 
     def forward(self, x: Tensor) -> Tensor:
         levels: list[Tensor] = []
-        for patches, enter, block, leave, project in zip(
+        for patches, enter, blocks, leave, project in zip(
             self.patches, self.enter, self.blocks, self.leave, self.project, strict=True
         ):
             x = patches(x)
             batch, _, height, width = x.shape
-            tokens = leave(block(enter(x.flatten(2).transpose(1, 2)), height, width))
+            tokens = enter(x.flatten(2).transpose(1, 2))
+            for block in blocks:
+                tokens = block(tokens, height, width)
+            tokens = leave(tokens)
             x = tokens.reshape(batch, height, width, -1).permute(0, 3, 1, 2)
             level = project(tokens).permute(0, 2, 1).reshape(batch, -1, height, width)
             size = levels[0].shape[2:] if levels else (height, width)
@@ -223,14 +241,24 @@ class DetrLayer(Module):
 class DETR(Module):
     """DETR (Carion et al., End-to-End Object Detection with Transformers, 2020) on residual blocks."""
 
-    def __init__(self, width: int = 64, queries: int = 10, classes: int = 6) -> None:
+    def __init__(
+        self,
+        width: int = 64,
+        queries: int = 10,
+        classes: int = 6,
+        stages: tuple[int, ...] = (16, 32),
+        heads: int = 4,
+        layers: int = 2,
+        size: int = 64,
+    ) -> None:
         super().__init__()
-        self.body = nn.Sequential(conv_norm(3, 16, 7, 2), nn.MaxPool2d(3, 2, 1), basic_block(16, 32, 2))
-        self.project = nn.Conv2d(32, width, 1)
-        self.register_buffer("places", self._grid(width, 8), persistent=False)
+        blocks = (basic_block(inner, outer, 2) for inner, outer in itertools.pairwise(stages))
+        self.body = nn.Sequential(conv_norm(3, stages[0], 7, 2), nn.MaxPool2d(3, 2, 1), *blocks)
+        self.project = nn.Conv2d(stages[-1], width, 1)
+        self.register_buffer("places", self._grid(width, size >> len(stages) + 1), persistent=False)
         self.queries = nn.Parameter(torch.randn(1, queries, width))
-        self.encoder = nn.ModuleList(DetrLayer(width, 4, False) for _ in range(2))
-        self.decoder = nn.ModuleList(DetrLayer(width, 4, True) for _ in range(2))
+        self.encoder = nn.ModuleList(DetrLayer(width, heads, False) for _ in range(layers))
+        self.decoder = nn.ModuleList(DetrLayer(width, heads, True) for _ in range(layers))
         self.norm, self.kinds = nn.LayerNorm(width), nn.Linear(width, classes + 1)
         self.boxes = nn.Sequential(feed_forward(width, width, nn.ReLU), nn.ReLU(), nn.Linear(width, 4))
 
@@ -265,19 +293,21 @@ class QuickGELU(Module):
 class CLIP(Module):
     """CLIP (Radford et al., Learning Transferable Visual Models, 2021): a tower for images and one for texts."""
 
-    def __init__(self, width: int = 64, layers: int = 2, words: int = 100, shared: int = 48) -> None:
+    def __init__(
+        self, width: int = 64, layers: int = 2, heads: int = 4, patch: int = 8, places: int = 65, length: int = 16
+    ) -> None:
         super().__init__()
-        self.patches = nn.Conv2d(3, width, 8, 8, bias=False)
-        self.token, self.places = nn.Parameter(torch.randn(width)), nn.Embedding(65, width)
-        self.words, self.positions = nn.Embedding(words, width), nn.Embedding(16, width)
+        self.patches = nn.Conv2d(3, width, patch, patch, bias=False)
+        self.token, self.places = nn.Parameter(torch.randn(width)), nn.Embedding(places, width)
+        self.words, self.positions = nn.Embedding(100, width), nn.Embedding(length, width)
         self.enter, self.leave, self.end = (nn.LayerNorm(width) for _ in range(3))
         self.image, self.text = (
             nn.Sequential(
-                *(EncoderLayer(Attention(width, 4, 0, is_text), width, True, QuickGELU) for _ in range(layers))
+                *(EncoderLayer(Attention(width, heads, 0, is_text), width, True, QuickGELU) for _ in range(layers))
             )
             for is_text in (False, True)
         )
-        self.from_image, self.from_text = (nn.Linear(width, shared, bias=False) for _ in range(2))
+        self.from_image, self.from_text = (nn.Linear(width, 3 * width // 4, bias=False) for _ in range(2))
         self.scale = nn.Parameter(torch.tensor(2.6592))
 
     def forward(self, image: Tensor, ids: Tensor) -> Tensor:
@@ -294,10 +324,10 @@ class CLIP(Module):
 class GridAttention(Module):
     """Attention of MaxViT within windows, or across a grid of equally distant pixels where `is_grid`."""
 
-    def __init__(self, width: int, is_grid: bool, size: int = 4) -> None:
+    def __init__(self, width: int, is_grid: bool, size: int, head: int) -> None:
         super().__init__()
         self.size, self.is_grid = size, is_grid
-        self.norm, self.attention = nn.LayerNorm(width), WindowAttention(width, size, width // 16)
+        self.norm, self.attention = nn.LayerNorm(width), WindowAttention(width, size, width // head)
         self.second, self.mlp = nn.LayerNorm(width), feed_forward(width, 4 * width)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -317,22 +347,33 @@ class GridAttention(Module):
 class MaxViTBlock(Module):
     """An inverted bottleneck with gates, attention within windows, and attention across the grid."""
 
-    def __init__(self, inner: int, outer: int) -> None:
+    def __init__(self, inner: int, outer: int, stride: int, window: int, head: int) -> None:
         super().__init__()
         wide = 4 * outer
-        depthwise = conv_norm(wide, wide, 3, 2, wide, nn.GELU)
+        depthwise = conv_norm(wide, wide, 3, stride, wide, nn.GELU)
         layers = (nn.BatchNorm2d(inner), conv_norm(inner, wide, 1, activation=nn.GELU), depthwise)
         body = nn.Sequential(*layers, SqueezeExcite(wide, outer // 4, nn.SiLU), nn.Conv2d(wide, outer, 1))
-        self.conv = Residual(body, nn.Sequential(nn.AvgPool2d(2), nn.Conv2d(inner, outer, 1)))
-        self.block, self.grid = GridAttention(outer, False), GridAttention(outer, True)
+        shortcut = nn.Sequential(nn.AvgPool2d(2), nn.Conv2d(inner, outer, 1)) if stride == 2 else None
+        self.conv = Residual(body, shortcut)
+        self.block, self.grid = (GridAttention(outer, is_grid, window, head) for is_grid in (False, True))
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.conv(x).permute(0, 2, 3, 1)
         return self.grid(self.block(x)).permute(0, 3, 1, 2)
 
 
-def maxvit() -> Any:
-    """Build MaxViT (Tu et al., Multi-Axis Vision Transformer, 2022) of two stages."""
-    stem = (conv_norm(3, 32, 3, 2, activation=nn.GELU), nn.Conv2d(32, 32, 3, padding=1))
-    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LayerNorm(64), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10))
-    return nn.Sequential(*stem, MaxViTBlock(32, 32), MaxViTBlock(32, 64), *head)
+def maxvit(
+    inner: int = 32,
+    widths: tuple[int, ...] = (32, 64),
+    depths: tuple[int, ...] = (1, 1),
+    window: int = 4,
+    head: int = 16,
+) -> Any:
+    """Build MaxViT (Tu et al., Multi-Axis Vision Transformer, 2022)."""
+    layers = [conv_norm(3, inner, 3, 2, activation=nn.GELU), nn.Conv2d(inner, inner, 3, padding=1)]
+    for outer, depth in zip(widths, depths, strict=True):
+        for index in range(depth):
+            layers.append(MaxViTBlock(inner, outer, 1 if index else 2, window, head))
+            inner = outer
+    last = (nn.LayerNorm(inner), nn.Linear(inner, inner), nn.Tanh(), nn.Linear(inner, 10))
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), *last)
