@@ -214,7 +214,8 @@ _MOST_AXES_OF_PRELU = 5
 
 def prelu(context: LoweringContext) -> Operand:
     """Lower PRelu: x if x > 0 else slope * x, where the slope is broadcast to x."""
-    src, slope = context.source(0), context.operand(1)
+    src: Operand = context.source(0)
+    slope = context.operand(1)
     dims = context.dims(src)
     require(len(context.dims(slope)) <= len(dims), "its slope has more axes than its input")
     weights = with_leading_axes(context, slope, len(dims))
