@@ -44,7 +44,7 @@ EXPECTED: Mapping[str, str] = {
     "RNN": f"vanilla_rnn|{CELLS}|{OPEN}",
     **dict.fromkeys(
         (f"Reduce{way}" for way in ("L1", "L2", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")),
-        f"(eltwise )?reduction( eltwise)?|pooling|eltwise||{NUMBER}|{INTEGERS}|{OPEN}",
+        f"((^| )(eltwise|reduction|matmul|pooling))*|{NUMBER}|{INTEGERS}|{OPEN}",
     ),
     "Slice": rf"|its steps are \(.*-.*\)|{OPEN}",
     "Upsample": f"{RESAMPLED}|{OPEN}",

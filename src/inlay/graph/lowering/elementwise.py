@@ -6,14 +6,22 @@ in ONNX; the rules require them to be constant.
 Arithmetic on two or more tensors becomes the primitives binary or sum, or eltwise if one of two operands is a number. A
 tensor with fewer axes than the result gets leading axes of length 1, by a view. See `broadcasting` for the dims and the
 order of the sources of binary.
+
+PRelu becomes the eltwise relu if its slopes are constant and equal, since convolutions apply that at no cost.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from math import inf, isfinite
+from math import inf, isfinite, prod
 
 import numpy as np
 
-from inlay.graph.lowering.broadcasting import broadcast_dims, emit_binary, with_leading_axes
+from inlay.graph.lowering.broadcasting import (
+    broadcast_dims,
+    emit_binary,
+    expand_axis,
+    merge_axes,
+    with_leading_axes,
+)
 from inlay.graph.lowering.context import LoweringContext, Operand, require
 from inlay.graph.op_graph import Array
 from inlay.layout import Dims
@@ -199,15 +207,49 @@ def _reduce_pairwise(context: LoweringContext, algorithm: str, operands: Sequenc
     return total
 
 
+# PRelu
+
+_MOST_AXES_OF_PRELU = 5
+
+
 def prelu(context: LoweringContext) -> Operand:
     """Lower PRelu: x if x > 0 else slope * x, where the slope is broadcast to x."""
-    src, slope = context.source(0), context.operand(1)
+    src: Operand = context.source(0)
+    slope = context.operand(1)
     dims = context.dims(src)
     require(len(context.dims(slope)) <= len(dims), "its slope has more axes than its input")
     weights = with_leading_axes(context, slope, len(dims))
     fits = all(n in (1, extent) for n, extent in zip(context.dims(weights), dims, strict=True))
     require(fits, f"its slope {context.dims(slope)} cannot be broadcast to {dims}")
-    return context.emit("prelu", {"src": src, "weights": weights}, dims)
+    if not isinstance(slope, str) and np.isfinite(slope).all() and (slope == slope.flat[0]).all():
+        return emit_eltwise(context, src, "relu", slope.flat[0])
+    if not 2 <= len(dims) <= _MOST_AXES_OF_PRELU or context.dims(weights) != (1, dims[1], *(1,) * (len(dims) - 2)):
+        src, weights = _merge_slope(context, src, weights)
+    result = context.emit("prelu", {"src": src, "weights": weights}, context.dims(src))
+    return context.reshape(result, dims)
+
+
+def _merge_slope(context: LoweringContext, src: Operand, slope: Operand) -> tuple[Operand, Operand]:
+    """Return source and slope of a PRelu in dims for which oneDNN has machine code: a slope for each channel, or whole.
+
+    Neighboring axes along which the slope differs are merged to the channels. If there are several such groups of axes,
+    the slope is expanded to all elements; if there is none, to the last axis.
+    """
+    dims, last = context.dims(src), context.dims(src)[-1]
+    merged, shape = merge_axes(dims, context.dims(slope))
+    channels = [axis for axis, n in enumerate(shape) if n > 1]
+    if not channels:
+        merged, slope = (prod(dims) // last, last), context.reshape(slope, (1, 1))
+        slope = slope if last == 1 else expand_axis(context, slope, 1, last)
+    elif len(channels) > 1:
+        for axis, n in enumerate(merged):
+            slope = slope if shape[axis] == n else expand_axis(context, context.reshape(slope, shape), axis, n)
+            shape = (*shape[:axis], n, *shape[axis + 1 :])
+        merged = (1, prod(dims))
+    elif channels == [0]:
+        merged = (1, *merged)
+    shape = (1, merged[1], *(1,) * (len(merged) - 2))
+    return context.reshape(src, merged), context.reshape(slope, shape)
 
 
 ELEMENTWISE: Mapping[str, Callable[[LoweringContext], Operand]] = {

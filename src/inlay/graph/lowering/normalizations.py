@@ -10,8 +10,12 @@ images, takes two to ten times as long.
 
 Reduced axes get length 1, and a view removes them if the node does not keep them. The mean or maximum over all spatial
 axes becomes a pooling with the image as its window. Pooling is fast in every format, but reduction only if the reduced
-axes are the last in memory. Axes of length 1 need no reduction. oneDNN has no machine code for norms, so they become a
-sum of magnitudes or squares.
+axes are the last of all, in row-major order. Over other axes a sum or mean becomes a product with a row of equal
+factors, a maximum a pooling of a transposed view, and the rest a reduction of a transposed view, which a reorder makes
+row-major. Axes of length 1 need no reduction. oneDNN has no machine code for norms, so they become a sum of magnitudes
+or squares.
+
+LRN reads an image of two spatial axes, for which alone oneDNN has machine code.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +24,7 @@ from math import prod
 
 import numpy as np
 
-from inlay.graph.lowering.broadcasting import emit_binary
+from inlay.graph.lowering.broadcasting import emit_binary, merge_axes
 from inlay.graph.lowering.context import LoweringContext, Operand, require
 from inlay.graph.lowering.elementwise import emit_eltwise
 from inlay.graph.lowering.spatial import MOST_SPATIAL_AXES, emit_global_pooling
@@ -154,7 +158,9 @@ def local_response(context: LoweringContext) -> Operand:
     require(size % 2 == 1, f"its window of {size} channels has no middle")
     alpha, beta = context.attribute("alpha", float(np.float32(1e-4))), context.attribute("beta", 0.75)
     numbers = {"local_size": size, "alpha": alpha, "beta": beta, "k": float(context.attribute("bias", 1.0))}
-    return context.emit("lrn", {"src": src}, dims, algorithm="across_channels", **numbers)
+    image = (*dims[:2], prod(dims[2:-1]), dims[-1])
+    result = context.emit("lrn", {"src": context.reshape(src, image)}, image, algorithm="across_channels", **numbers)
+    return context.reshape(result, dims)
 
 
 def softmax(algorithm: str) -> Callable[[LoweringContext], Operand]:
@@ -164,9 +170,10 @@ def softmax(algorithm: str) -> Callable[[LoweringContext], Operand]:
         src = context.source(0)
         dims = context.dims(src)
         axis = context.attribute("axis", -1 if context.opset >= 13 else 1) % len(dims)
-        if context.opset >= 13 or prod(dims[axis + 1 :]) == 1:
+        columns = dims[axis] if context.opset >= 13 else prod(dims[axis:])
+        if columns == dims[axis] != 1:
             return context.emit("softmax", {"src": src}, dims, algorithm=algorithm, axis=axis)
-        rows = (prod(dims[:axis]), prod(dims[axis:]))
+        rows = (prod(dims) // columns, columns)
         flat = context.reshape(src, rows)
         return context.reshape(context.emit("softmax", {"src": flat}, rows, algorithm=algorithm, axis=1), dims)
 
@@ -234,7 +241,43 @@ def _emit_reduction(
 
 
 def emit_reduction(context: LoweringContext, src: Operand, algorithm: str, dims: Dims) -> str:
-    """Emit a reduction of `src` to `dims`, which have extent 1 where an axis is reduced."""
+    """Emit a reduction of `src` to `dims`, which have extent 1 where an axis is reduced.
+
+    Neighboring axes that are reduced are merged, and so are those that are not; then one axis after another is reduced,
+    beginning with the last.
+    """
+    whole, reduced = merge_axes(context.dims(src), dims)
+    result = context.reshape(src, whole)
+    for axis in reversed(range(len(whole))):
+        if whole[axis] != reduced[axis]:
+            result = _reduce_axis(context, result, algorithm, axis)
+    return str(context.reshape(result, dims))
+
+
+def _reduce_axis(context: LoweringContext, src: Operand, algorithm: str, axis: int) -> Operand:
+    """Emit a reduction of one axis; see the docstring of the module for the primitive of each algorithm."""
+    dims = context.dims(src)
+    reduced = (*dims[:axis], 1, *dims[axis + 1 :])
+    outer, extent, inner = prod(dims[:axis]), dims[axis], prod(dims[axis + 1 :])
+    if inner == 1:
+        return _emit_primitive(context, src, algorithm, reduced)
+    matrices = context.reshape(src, (outer, extent, inner))
+    if algorithm in ("sum", "mean"):
+        factors = np.full((1, 1, extent), 1 if algorithm == "sum" else 1 / extent, np.float32)
+        result = context.emit("matmul", {"src": factors, "weights": matrices}, (outer, 1, inner))
+    else:
+        rows = context.permute(matrices, (0, 2, 1))
+        is_max = algorithm == "max"
+        result = (
+            emit_global_pooling(context, rows, "max")
+            if is_max
+            else _emit_primitive(context, rows, algorithm, (outer, inner, 1))
+        )
+    return context.reshape(result, reduced)
+
+
+def _emit_primitive(context: LoweringContext, src: Operand, algorithm: str, dims: Dims) -> str:
+    """Emit the primitive reduction of `src` to `dims`."""
     return context.emit("reduction", {"src": src}, dims, algorithm=algorithm, p=0.0, eps=0.0)
 
 

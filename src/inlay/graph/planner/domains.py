@@ -4,7 +4,8 @@ A `Format` is the number of a descriptor in the table `Formats`; `NO_FORMAT`, 0,
 propagated until no tensor gets another format. Each has at most `MOST` formats, the first that were found:
 
     plain               always, first; for the result of a view, the view of the plain format
-    by kind             channels last and in blocks, for the images that convolutions and related operations use
+    by kind             channels last and in blocks, for the images that convolutions and related operations use; the
+                        axis of a softmax innermost
     by the engine       the formats that it chooses for `any`
     by neighbors        the same tag, through element-wise operations, pooling, normalization, concatenation
     by views            the formats that a reshape or transpose makes of a format, forward and backward
@@ -100,6 +101,10 @@ class _DomainPropagation:
                     self.add_tag(name, tensor, channels_last(len(tensor.dims)))
                     if tensor.dims[1] % block == 0:
                         self.add_tag(name, tensor, blocked(len(tensor.dims), block))
+        if op.kind == "softmax":
+            tensor, axis = self.graph.tensors[op.reads["src"]], op.parameters["axis"]
+            assert isinstance(axis, int)
+            self.add_tag(tensor.name, tensor, _innermost(len(tensor.dims), axis))
         if op.kind in WEIGHTED or op.kind in RECURRENT:
             preferred = self.costs.preferred_formats(op, self.graph.tensors)
             for argument, name in (*op.reads.items(), *op.writes.items()):
@@ -153,6 +158,16 @@ class _DomainPropagation:
             return False
         self.passed_on.add(key)
         return True
+
+
+def _innermost(ndims: int, axis: int) -> str:
+    """Return the tag of a dense format with one axis innermost, the others in their order.
+
+    >>> _innermost(4, 1)
+    'acdb'
+    """
+    letters = "abcdefghijkl"[:ndims]
+    return letters[:axis] + letters[axis + 1 :] + letters[axis]
 
 
 ArgumentFormats: TypeAlias = dict[str, Format]
