@@ -16,11 +16,7 @@ Record: TypeAlias = Callable[[str, object], None]
 LARGEST_ERROR = 1e-3
 """The greatest accepted difference from ONNX Runtime, as a part of the greatest element of an output."""
 
-SUPPRESSION = (
-    "node 'suppression': the dims of NonMaxSuppression's results depend on the data of a run: only fixed dims are "
-    "supported; export the model without it, or with constants in its place"
-)
-KNOWN: Mapping[str, str] = MappingProxyType(dict.fromkeys(("yolo", "ssd", "retinanet"), SUPPRESSION))
+KNOWN: Mapping[str, str] = MappingProxyType({})
 """Architectures that Inlay refuses, with the text of the error; a test fails as soon as one of them runs."""
 
 SOME = (

@@ -49,7 +49,7 @@ def prepare_model(model: Model, network: Network) -> Model:
     for value in (*graph.input, *graph.output):
         tensor = network.tensors[value.name]
         kind = helper.np_dtype_to_tensor_dtype(tensor.dtype)
-        value.CopyFrom(helper.make_tensor_value_info(value.name, kind, tensor.dims))
+        value.CopyFrom(helper.make_tensor_value_info(value.name, kind, None if tensor.is_dynamic else tensor.dims))
     model.ir_version = max(model.ir_version, IR_VERSION)
     if model.ByteSize() > _MOST_BYTES:
         raise Unimplemented(

@@ -77,6 +77,11 @@ class Tensor:
     """Extents of the axes, all known."""
     dtype: np.dtype[np.generic]
     """Type of the elements, one of NumPy's or ml_dtypes'."""
+    is_dynamic: bool = False
+    """Whether the dims depend on the data of a run, as those of an output of a network may.
+
+    `dims` then has 0 for each axis of unknown extent, and is (0,) if the number of axes is unknown.
+    """
 
     @property
     def nbytes(self) -> int:
@@ -97,7 +102,8 @@ class Node(StructuralEquality):
     outputs: tuple[str, ...]
     """Names of the tensors that are written; empty for an optional output that is left out."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    """Attributes by name: numbers, texts, arrays, and tuples of them."""
+    """Attributes by name: numbers, texts, arrays, and tuples of them; bytes for a graph or a type, which are those of
+    ONNX's AttributeProto."""
     domain: str = ""
     """Operator set of the operator; empty for ONNX's own."""
 
@@ -111,6 +117,15 @@ class Subgraph(Node):
 
     nodes: tuple[Node, ...] = ()
     """The nodes in the order in which they run; results that nothing reads are left out."""
+    parameters: tuple[str, ...] = ()
+    """Name in `nodes` of each tensor of `inputs`, for a subgraph of the model; empty if the names are the same."""
+    why: str = ""
+    """For a subgraph of the model: the reasons why only the fallback engine computes it."""
+
+    @property
+    def inner_names(self) -> tuple[str, ...]:
+        """Names of the inputs in `nodes`, in order; a pass may have renamed the inputs themselves."""
+        return self.parameters or self.inputs
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

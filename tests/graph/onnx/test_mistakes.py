@@ -72,6 +72,11 @@ def relu(opset: int = 13, **dims: tuple[int, ...]) -> Network:
 
 
 @pytest.fixture(autouse=True)
+def without_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inlay.graph.onnx.importer.find_onnxruntime", lambda: None)
+
+
+@pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Work in a folder with a file of weights, a pipe, and links to a file and a folder outside."""
     folder, outside = tmp_path / "folder", tmp_path / "outside"

@@ -20,7 +20,7 @@ from tests.support.refusals import raises_exactly
 from tests.support.written_models import written_model
 
 X = normal(3, (2, 3, 4, 5))
-S = np.array([1.0, 2, 3], np.float32)
+CONSTANTS = {"s": np.array([1.0, 2, 3], np.float32), "m": normal(4, (5, 2))}
 
 
 def run(model: Model, x: Array = X) -> Array:
@@ -37,10 +37,14 @@ def run(model: Model, x: Array = X) -> Array:
         ("MaxPool <kernel_shape = [2, 2]> (x)", 8),
         ("Flatten <axis = 2> (x)", 8),
         ("Cast <to = 1> (x)", 8),
+        ("Max(x, x)", 7),
+        ("PRelu(x, x)", 7),
+        ("MatMul(x, m)", 7),
+        ("BatchNormalization <spatial = 1> (x, s, s, s, s)", 7),
     ],
 )
 def test_older_models_are_read_and_compute_what_onnx_runtime_computes(text: str, opset: int) -> None:
-    constants: dict[str, Any] = {"s": S} if "s," in text else {}
+    constants: dict[str, Any] = {name: array for name, array in CONSTANTS.items() if f" {name}" in text}
     model = written_model(f"y = {text}", X.shape, opset=opset, **constants)
     np.testing.assert_allclose(run(model), run_by_onnxruntime(model, {"x": X})["y"], rtol=1e-5, atol=1e-6)
 

@@ -12,9 +12,9 @@ from typing import Literal, TypeAlias
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.graph.fallback.grouping import find_groups, sort_operations
 from inlay.graph.fallback.library import INSTALL, find_onnxruntime
-from inlay.graph.fallback.sessions import FallbackSession, SubgraphInterface
+from inlay.graph.fallback.sessions import FallbackSession, SubgraphInterface, describe_interface
 from inlay.graph.fallback.support import find_exclusion
-from inlay.graph.network import Subgraph
+from inlay.graph.network import Node, Subgraph
 from inlay.graph.numpy_operators.evaluation import require_computable
 from inlay.graph.op_graph import Op, OpGraph, readers_of
 
@@ -40,13 +40,13 @@ def require_fallback(fallback: object) -> None:
 def assign_fallback(graph: OpGraph, fallback: Fallback) -> OpGraph:
     """Return the graph with the references that ONNX Runtime computes as operations on subgraphs.
 
-    Operations on subgraphs that are in the graph stay as they are.
+    Operations on subgraphs that an earlier call made stay as they are.
 
     Raises:
         Unimplemented: there is a reference that `fallback` allows nothing to compute.
         MissingExtra: the package onnx is not installed.
     """
-    references = [op for op in graph.ops if op.kind == "reference" and not isinstance(op.node, Subgraph)]
+    references = [op for op in graph.ops if op.kind == "reference" and not _is_assigned(op)]
     if not references:
         return graph
     if fallback is None:
@@ -58,6 +58,11 @@ def assign_fallback(graph: OpGraph, fallback: Fallback) -> OpGraph:
         if op.name not in choice.supported:
             _require_numpy(op, graph, choice.reasons.get(op.name, _why_not_tried(fallback)))
     return choice.build()
+
+
+def _is_assigned(op: Op) -> bool:
+    """Return whether an earlier call made the operation; subgraphs of the model state why they need ONNX Runtime."""
+    return isinstance(op.node, Subgraph) and not op.node.why
 
 
 def _describe_forbidden(graph: OpGraph, references: Sequence[Op]) -> str:
@@ -79,6 +84,8 @@ def _why_not_tried(fallback: Fallback) -> str:
 def _require_numpy(op: Op, graph: OpGraph, reason: str) -> None:
     """Require that NumPy can compute a reference; `reason` states why ONNX Runtime does not."""
     assert op.node is not None
+    if isinstance(op.node, Subgraph):
+        raise Unimplemented(f"node {op.name!r}: {op.why}: only ONNX Runtime computes it, and {reason}")
     try:
         require_computable(op.node, graph.opset)
     except Unimplemented as error:
@@ -137,13 +144,15 @@ class _Choice:
 
     def _groups(self) -> list[list[Op]]:
         """Return the groups of supported references."""
-        if self.is_separate:
-            return [[op] for op in self.graph.ops if op.name in self.supported]
-        return [[self.graph.ops[i] for i in group] for group in find_groups(self.graph.ops, self.supported)]
+        single = {op.name for op in self.graph.ops if self.is_separate or _is_renamed(op)} & self.supported
+        groups = [[self.graph.ops[i] for i in group] for group in find_groups(self.graph.ops, self.supported - single)]
+        return groups + [[op] for op in self.graph.ops if op.name in single]
 
     def _find_exclusion(self, op: Op) -> str:
         """Return why ONNX Runtime is not asked about a reference; an empty text if it is."""
         assert op.node is not None
+        if isinstance(op.node, Subgraph):
+            return ""
         dtypes = [self.graph.tensors[name].dtype for name in (*op.reads.values(), *op.writes.values())]
         return find_exclusion(op.node, self.graph.opset, [*dtypes, *(a.dtype for a in op.constants.values())])
 
@@ -157,12 +166,14 @@ class _Choice:
 
     def _merge(self, ops: Sequence[Op]) -> Op:
         """Return the operation that computes these operations."""
+        if len(ops) == 1 and isinstance(ops[0].node, Subgraph):
+            return ops[0]
         members = {op.name for op in ops}
         inner = {name for op in ops for name in op.writes.values()}
         reads = dict.fromkeys(name for op in ops for name in op.reads.values() if name not in inner)
         writes = [name for op in ops for name in op.writes.values() if self._is_read_outside(name, members)]
         constants = {name: array for op in ops for name, array in op.constants.items()}
-        nodes = tuple(op.node for op in ops if op.node is not None)
+        nodes = tuple(node for op in ops for node in _nodes_of(op))
         name = ops[0].name
         return Op(
             name,
@@ -181,6 +192,18 @@ class _Choice:
         return tensor in self.graph.outputs or any(name not in members for name in readers)
 
 
+def _is_renamed(op: Op) -> bool:
+    """Return whether the nodes of a subgraph of the model know an input by another name than the network."""
+    return isinstance(op.node, Subgraph) and op.node.inner_names != op.node.inputs
+
+
+def _nodes_of(op: Op) -> tuple[Node, ...]:
+    """Return the nodes that a reference computes."""
+    if isinstance(op.node, Subgraph):
+        return op.node.nodes
+    return () if op.node is None else (op.node,)
+
+
 def _join_reasons(ops: Sequence[Op]) -> str:
     """Return the reasons of operations, each once, at most `_MOST_NAMED` of them."""
     reasons = list(dict.fromkeys(op.why for op in ops))
@@ -194,5 +217,4 @@ def _interface_of(op: Op, graph: OpGraph) -> SubgraphInterface:
     Pre-condition: its node is a `Subgraph`.
     """
     assert isinstance(op.node, Subgraph)
-    reads, writes = (tuple(graph.tensors[name] for name in names) for names in (op.reads.values(), op.writes.values()))
-    return SubgraphInterface(op.node, graph.opset, reads, writes, op.constants)
+    return describe_interface(op.node, graph.opset, graph.tensors, op.writes.values(), op.constants)

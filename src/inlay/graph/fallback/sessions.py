@@ -8,8 +8,8 @@ and creates another one at the next call.
 """
 
 import ctypes
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakSet
 
@@ -18,7 +18,7 @@ import numpy as np
 from inlay.errors import InvalidArguments, MissingExtra, OutOfMemory, Unimplemented
 from inlay.forks import ForkResetLock, at_fork
 from inlay.graph.fallback.library import INSTALL, describe_error, find_onnxruntime, onnxruntime_errors
-from inlay.graph.fallback.models import build_model, element_type
+from inlay.graph.fallback.models import build_model, element_type, type_of
 from inlay.graph.network import Subgraph, Tensor
 from inlay.graph.numpy_operators.evaluation import compute_node
 from inlay.graph.op_graph import Array
@@ -40,11 +40,29 @@ class SubgraphInterface:
     opset: int
     """Version of ONNX's operators."""
     reads: tuple[Tensor, ...]
-    """Tensors that it reads, without constants."""
+    """Tensors that it reads, without constants, under their names in the nodes."""
     writes: tuple[Tensor, ...]
     """Tensors that it writes."""
     constants: Mapping[str, Array] = field(default_factory=dict)
-    """Array of each constant that it reads, by name."""
+    """Array of each constant that it reads, by its name in the nodes."""
+
+
+def describe_interface(
+    subgraph: Subgraph,
+    opset: int,
+    tensors: Mapping[str, Tensor],
+    writes: Iterable[str],
+    constants: Mapping[str, Array],
+) -> SubgraphInterface:
+    """Return the interface of a subgraph in a graph.
+
+    `tensors` and `constants` have the subgraph's inputs and outputs by their names in the graph, `writes` the outputs
+    that something reads.
+    """
+    inner = dict(zip(subgraph.inner_names, subgraph.inputs, strict=True))
+    reads = [replace(tensors[name], name=own) for own, name in inner.items() if name not in constants]
+    stored = {own: constants[name] for own, name in inner.items() if name in constants}
+    return SubgraphInterface(subgraph, opset, tuple(reads), tuple(tensors[name] for name in writes), stored)
 
 
 class FallbackSession:
@@ -71,17 +89,18 @@ class FallbackSession:
             if name not in stored
         }
         inputs = [*interface.reads, *(Tensor(name, a.shape, a.dtype) for name, a in self._passed.items())]
-        nodes, opset = interface.subgraph.nodes, interface.opset
-        self._model = build_model(nodes, opset, inputs, interface.writes, stored)
+        reads, writes = ({tensor.name: type_of(tensor) for tensor in group} for group in (inputs, interface.writes))
+        self._model = build_model(interface.subgraph.nodes, interface.opset, reads, writes, stored)
         self._session: Any = self._create()
         _sessions.add(self)
 
-    def bind(self, arrays: Mapping[str, Array]) -> "SubgraphCall":
+    def bind(self, arrays: Mapping[str, Array], dynamic: MutableMapping[str, Array] | None = None) -> "SubgraphCall":
         """Return a call that computes the subgraph on these arrays, by the names of its tensors.
 
-        Results are written to them. An array that is not row-major is copied in each call.
+        Results are written to them; those whose dims depend on the data are put into `dynamic` as new arrays. An array
+        that is not row-major is copied in each call.
         """
-        return SubgraphCall(self, {**arrays, **self._passed}, frozenset(t.name for t in self.interface.writes))
+        return SubgraphCall(self, {**arrays, **self._passed}, {} if dynamic is None else dynamic)
 
     def current(self) -> Any:
         """Return the session of this process; the first call in a forked child creates it."""
@@ -98,28 +117,43 @@ class FallbackSession:
 
     def _create(self) -> Any:
         """Create a session of ONNX Runtime."""
-        library = find_onnxruntime()
-        options = library.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = self._threads, 1
-        options.execution_mode = library.ExecutionMode.ORT_SEQUENTIAL
-        options.graph_optimization_level = library.GraphOptimizationLevel.ORT_ENABLE_ALL
-        options.log_severity_level = _SILENT
-        for kind in ("intra_op", "inter_op"):
-            options.add_session_config_entry(f"session.{kind}.allow_spinning", "0")
-        try:
-            return library.InferenceSession(self._model, options, providers=["CPUExecutionProvider"], enable_fallback=0)
-        except onnxruntime_errors() as error:
-            raise _error(error, Unimplemented(f"ONNX Runtime: {describe_error(error)}")) from error
+        return create_session(self._model, self._threads, "ORT_ENABLE_ALL")
+
+
+def create_session(model: bytes, threads: int, optimizations: str) -> Any:
+    """Return a session of ONNX Runtime on so many threads; `optimizations` is one of its GraphOptimizationLevels.
+
+    Raises:
+        OutOfMemory: the constants do not fit in memory.
+        Unimplemented: ONNX Runtime does not support a node.
+    """
+    library = find_onnxruntime()
+    options = library.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.execution_mode = library.ExecutionMode.ORT_SEQUENTIAL
+    options.graph_optimization_level = getattr(library.GraphOptimizationLevel, optimizations)
+    options.log_severity_level = _SILENT
+    for kind in ("intra_op", "inter_op"):
+        options.add_session_config_entry(f"session.{kind}.allow_spinning", "0")
+    try:
+        return library.InferenceSession(model, options, providers=["CPUExecutionProvider"], enable_fallback=0)
+    except onnxruntime_errors() as error:
+        raise _error(error, Unimplemented(f"ONNX Runtime: {describe_error(error)}")) from error
 
 
 class SubgraphCall:
     """One call of a session, bound to arrays; one thread uses it at a time."""
 
-    __slots__ = ("_arrays", "_binding", "_copies", "_owner", "_run_options", "_session", "_staged", "_written")
+    __slots__ = (
+        *("_arrays", "_binding", "_copies", "_dynamic", "_owner", "_run_options", "_session", "_staged", "_written"),
+    )
 
-    def __init__(self, owner: FallbackSession, arrays: Mapping[str, Array], written: frozenset[str]) -> None:
-        """Bind the session to arrays; `written` has the names of the results."""
-        self._owner, self._arrays, self._written = owner, arrays, written
+    def __init__(
+        self, owner: FallbackSession, arrays: Mapping[str, Array], dynamic: MutableMapping[str, Array]
+    ) -> None:
+        """Bind the session to arrays; `dynamic` receives the results whose dims depend on the data."""
+        self._owner, self._arrays, self._dynamic = owner, arrays, dynamic
+        self._written = [tensor.name for tensor in owner.interface.writes]
         self._staged = {
             name: array if array.flags.c_contiguous else np.empty(array.shape, array.dtype)
             for name, array in arrays.items()
@@ -143,6 +177,7 @@ class SubgraphCall:
                 np.copyto(self._staged[name], self._arrays[name])
         try:
             self._session.run_with_iobinding(self._binding, self._run_options)
+            self._fetch_dynamic()
         except onnxruntime_errors() as error:
             self._require_computable_inputs()
             raise _error(error, InvalidArguments(self._describe(error))) from error
@@ -170,9 +205,25 @@ class SubgraphCall:
         """Pass the addresses of all arrays to the session."""
         self._session = self._owner.current()
         self._binding = self._session.io_binding()
-        for name, array in self._staged.items():
+        for name in (*(name for name in self._staged if name not in self._written), *self._written):
+            if name not in self._staged:
+                self._binding.bind_output(name, "cpu")
+                continue
+            array = self._staged[name]
             bind = self._binding.bind_output if name in self._written else self._binding.bind_input
             bind(name, "cpu", 0, element_type(array.dtype), list(array.shape), array.ctypes.data)
+
+    def _fetch_dynamic(self) -> None:
+        """Put the results that ONNX Runtime has allocated into `dynamic`, and let it allocate new ones in the next run.
+
+        Without that it would require the dims of this run.
+        """
+        if len(self._written) == sum(name in self._staged for name in self._written):
+            return
+        for name, value in zip(self._written, self._binding.get_outputs(), strict=True):
+            if name not in self._staged:
+                self._dynamic[name] = value.numpy()
+                self._binding.bind_output(name, "cpu")
 
 
 def _choose_stored(constants: Mapping[str, Array]) -> dict[str, Array]:

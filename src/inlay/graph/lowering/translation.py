@@ -28,7 +28,7 @@ from inlay.graph.lowering.elementwise import ELEMENTWISE
 from inlay.graph.lowering.normalizations import NORMALIZATIONS
 from inlay.graph.lowering.products import PRODUCTS
 from inlay.graph.lowering.spatial import SPATIAL
-from inlay.graph.network import Network, Node, Tensor
+from inlay.graph.network import Network, Node, Subgraph, Tensor
 from inlay.graph.op_graph import Op, OpGraph
 
 LoweringRule: TypeAlias = Callable[[LoweringContext], Operand | tuple[Operand | None, ...]]
@@ -112,6 +112,8 @@ class _GraphBuilder:
 
 def _no_rule(node: Node) -> str:
     """Return the reason for a node whose operator has no rule."""
+    if isinstance(node, Subgraph):
+        return node.why
     return f"there is no primitive for {node.operator}" + (f" of {node.domain}" if node.domain else "")
 
 

@@ -6,6 +6,7 @@ Data flow, from file to network:
     initializers    stored tensors as NumPy arrays, also those in files beside the model
     constraints     rules of ONNX on inputs of nodes that its shape inference does not check
     importer        `GraphImporter`: nodes in order, with shape inference, those rules, constant folding and If
+    regions         nodes that only the fallback engine computes: their types, and the regions that they form
     reading         `load`: binds open dims, runs the importer, then the passes of `graph.passes`
 
 Glossary:

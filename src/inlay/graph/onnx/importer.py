@@ -24,13 +24,22 @@ import numpy as np
 
 from inlay.errors import FileError, InvalidArguments, OutOfMemory, Unimplemented
 from inlay.graph.fallback.library import INSTALL, find_onnxruntime
+from inlay.graph.fallback.models import type_of
 from inlay.graph.fallback.support import find_exclusion
-from inlay.graph.network import Node, Tensor, read_only, unused_name
-from inlay.graph.numpy_operators.evaluation import compute_node, require_computable
+from inlay.graph.network import Node, Subgraph, Tensor, read_only, unused_name
+from inlay.graph.numpy_operators.evaluation import ONNX_DOMAINS, compute_node, require_computable
 from inlay.graph.numpy_operators.normalization import SCALES_BY_CHANNEL
 from inlay.graph.onnx.constraints import NodeInputs, find_axis_fault, find_fault
 from inlay.graph.onnx.initializers import Proto, dims_of, element_type, read_tensor, tensor_of
 from inlay.graph.onnx.parsing import ParsedModel, name_of
+from inlay.graph.onnx.regions import (
+    captured_names,
+    dynamic_tensor,
+    find_reason,
+    infer_types,
+    known_tensor,
+    rename_captured,
+)
 from inlay.graph.onnx_package import checker, defs, helper, numpy_helper, onnx, shape_inference
 from inlay.graph.op_graph import Array
 from inlay.graph.passes.precision import F32, NARROW
@@ -103,17 +112,14 @@ def _infer(
     return [_output_tensor(node, reads, name, inferred.get(name)) for name in node.outputs if name]
 
 
-def require_known(node: Node, tensors: Sequence[Tensor | None]) -> None:
-    """Require that every dim of a node's results is a number.
+def require_fallback_engine(node: Node, reason: str) -> None:
+    """Require that ONNX Runtime is installed for a node that only it computes, for this reason.
 
     Raises:
-        Unimplemented: a dim depends on the data of a run.
+        Unimplemented: it is not installed.
     """
-    if any(tensor is None for tensor in tensors):
-        raise Unimplemented(
-            f"node {node.name!r}: the dims of {node.operator}'s results depend on the data of a run: only fixed "
-            "dims are supported; export the model without it, or with constants in its place"
-        )
+    if find_onnxruntime() is None:
+        raise Unimplemented(f"node {node.name!r}: {reason}: only ONNX Runtime computes it: {INSTALL}")
 
 
 def require_supported(node: Node, opset: int, reads: Sequence[Tensor]) -> None:
@@ -333,6 +339,8 @@ class GraphImporter:
         self.values: dict[str, Array] = dict(model.values)
         self.tensors = {tensor.name: tensor for tensor in inputs}
         self.tensors.update({name: tensor_of(name, array) for name, array in model.values.items()})
+        self.open_types: dict[str, Proto] = {}
+        """Type of each open value: its dims are unknown, or it is no tensor of numbers."""
         self.nodes: list[Node] = []
         self.scope: Scope = {}
         self._names: set[str] = set()
@@ -355,8 +363,9 @@ class GraphImporter:
                 own[tensor.name] = prefix + tensor.name
                 self._add_constant(own[tensor.name], read_tensor(tensor, self.folder))
         for proto in graph.node:
-            if proto.op_type == "If":
-                self._import_branch(proto, own, prefix)
+            condition = self.values.get(own.get(proto.input[0], proto.input[0])) if proto.op_type == "If" else None
+            if condition is not None:
+                self._import_branch(proto, condition, own, prefix)
             else:
                 self._import_node(*_rename(proto, own, prefix, self._names))
         self.scope = own
@@ -369,6 +378,9 @@ class GraphImporter:
             Unimplemented: the output is an input of the network.
         """
         source = self.scope.get(name, name)
+        if source in self.open_types:
+            self._add_open_output(name, source)
+            return
         if source not in self.tensors:
             raise FileError(f"output {name!r} is written by no node: export the model again")
         if name in inputs:
@@ -384,11 +396,31 @@ class GraphImporter:
             self.nodes.append(Node(identity, "Identity", (source,), (name,)))
             self.tensors[name] = Tensor(name, self.tensors[source].dims, self.tensors[source].dtype)
 
+    def _add_open_output(self, name: str, source: str) -> None:
+        """Ensure that a node writes this output, whose dims depend on the data of a run."""
+        tensor = dynamic_tensor(name, self.open_types[source])
+        if tensor is None:
+            raise Unimplemented(
+                f"output {name!r} is a sequence, an optional value or a text: only tensors of numbers and booleans are "
+                "supported; export the model with tensors in its place"
+            )
+        if source != name:
+            identity = Node(unused_name(f"{name}:answer", self.tensors, self._names), "Identity", (source,), (name,))
+            self._append_open(identity, (source,), "")
+            self.open_types[name] = self.open_types[source]
+        self.tensors[name] = tensor
+
     def _import_node(self, node: Node, proto: Proto) -> None:
         """Infer the results of a node, then fold it if possible, else append it to the network."""
-        unknown = next((name for name in node.inputs if name and name not in self.tensors), None)
+        captured = captured_names(proto)
+        known = self.tensors.keys() | self.open_types.keys()
+        unknown = next((name for name in (*node.inputs, *captured) if name and name not in known), None)
         if unknown is not None:
             raise FileError(f"node {node.name!r} reads {unknown!r}, which no node writes: export the model again")
+        reason = find_reason(proto)
+        if reason or any(name in self.open_types for name in node.inputs):
+            self._import_open(node, captured, reason)
+            return
         reads = [self.tensors[name] for name in node.inputs if name]
         value = constant_value(node) if not reads else fold_shape(node, reads[0])
         if value is not None:
@@ -404,10 +436,36 @@ class GraphImporter:
                 for name, array in results.items():
                     self._add_constant(name, array)
                 return
-        require_known(node, outputs)
+        if None in outputs:
+            self._import_open(node, (), f"the dims of {node.operator}'s results depend on the data of a run")
+            return
         require_supported(node, self.opset, reads)
         self.nodes.append(node)
         self.tensors.update({tensor.name: tensor for tensor in outputs if tensor is not None})
+
+    def _import_open(self, node: Node, captured: Sequence[str], reason: str) -> None:
+        """Append a node that only ONNX Runtime computes, which infers the types of its results.
+
+        `captured` are the tensors that graphs of the node read. `reason` is empty if it is that of another node.
+        """
+        require_fallback_engine(node, reason)
+        reads = tuple(dict.fromkeys(name for name in (*node.inputs, *captured) if name))
+        types = {name: self.open_types.get(name) or type_of(self.tensors[name]) for name in reads}
+        small = {name: self.values[name] for name in reads if name in self.values and self.values[name].size <= _SHOWN}
+        for name, kind in infer_types(node, self.opset, types, small).items():
+            tensor = known_tensor(name, kind)
+            if tensor is None:
+                self.open_types[name] = kind
+            else:
+                require_size(tensor, f"node {node.name!r}: {node.operator}: the result {name!r}")
+                self.tensors[name] = tensor
+        self._append_open(node, reads, reason)
+
+    def _append_open(self, node: Node, reads: tuple[str, ...], reason: str) -> None:
+        """Append a node as a subgraph that reads these tensors."""
+        self.nodes.append(
+            Subgraph(node.name, "Subgraph", reads, node.outputs, nodes=(node,), parameters=reads, why=reason)
+        )
 
     def _count_folding(self, node: Node, outputs: list[Tensor | None]) -> None:
         """Add a folded node to the totals of bytes and operations.
@@ -433,18 +491,13 @@ class GraphImporter:
         self.values[name] = array
         self.tensors[name] = tensor_of(name, array)
 
-    def _import_branch(self, proto: Proto, scope: dict[str, str], prefix: str) -> None:
+    def _import_branch(self, proto: Proto, condition: Array, scope: dict[str, str], prefix: str) -> None:
         """Import the branch of an If that its constant condition selects."""
         name = name_of(proto)
-        condition = self.values.get(scope.get(proto.input[0], proto.input[0]))
-        if condition is not None and condition.dtype != np.bool_:
+        if condition.dtype != np.bool_ or condition.size != 1:
             raise FileError(
-                f"node {name!r}: the condition of If is {condition.dtype}, not bool: export the model again"
-            )
-        if condition is None or condition.size != 1:
-            raise Unimplemented(
-                f"node {name!r}: If, whose condition is known only when it runs: only an If of a constant is "
-                "supported; export the model with the branch that is taken"
+                f"node {name!r}: the condition of If is {condition.dtype} of dims {condition.shape}, not one bool: "
+                "export the model again"
             )
         branch_name = "then_branch" if bool(condition.reshape(())) else "else_branch"
         branch = next(attribute.g for attribute in proto.attribute if attribute.name == branch_name)
@@ -453,7 +506,8 @@ class GraphImporter:
         inner = f"{prefix}{name}/"
         self.import_graph(branch, scope, inner)
         results = [self.scope.get(value.name, value.name) for value in branch.output]
-        if len(results) != len(proto.output) or not all(result in self.tensors for result in results):
+        known = self.tensors.keys() | self.open_types.keys()
+        if len(results) != len(proto.output) or not all(result in known for result in results):
             raise FileError(
                 f"node {name!r}: If has {len(proto.output)} results, and its branch has another number: export the "
                 "model again"
@@ -482,17 +536,26 @@ def _rename(proto: Proto, scope: dict[str, str], prefix: str, names: set[str]) -
     names.add(name)
     renamed = onnx.NodeProto()
     renamed.CopyFrom(proto)
-    renamed.domain = ""
+    if proto.domain in ONNX_DOMAINS:
+        renamed.domain = ""
+    rename_captured(renamed, scope)
     for old_names, new_names in ((renamed.input, inputs), (renamed.output, outputs)):
         del old_names[:]
         old_names.extend(new_names)
-    return Node(name, proto.op_type, inputs, outputs, _decode_attributes(proto, name)), renamed
+    return Node(name, proto.op_type, inputs, outputs, _decode_attributes(renamed, name), renamed.domain), renamed
+
+
+_STORED = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.TYPE_PROTO)
+"""Types of attributes that a node holds as bytes."""
 
 
 def _decode_attributes(proto: Proto, name: str) -> dict[str, Any]:
-    """Return the attributes of a node by name: numbers, texts, arrays, and tuples of these."""
+    """Return the attributes of a node by name, as `Node.attributes` has them."""
     attributes = {}
     for attribute in proto.attribute:
+        if attribute.type in _STORED:
+            attributes[attribute.name] = attribute.SerializeToString()
+            continue
         try:
             attributes[attribute.name] = _decode_value(helper.get_attribute_value(attribute), name)
         except (ValueError, TypeError) as error:

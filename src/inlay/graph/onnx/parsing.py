@@ -5,8 +5,8 @@ operators before their schemas are used, and the structure by ONNX's own checker
 large weights and so takes milliseconds.
 
 An operator has the same meaning in all opsets between two of its versions. A model of an opset before 9 is therefore
-renumbered to opset 9 if none of its operators changed in between. Otherwise `onnx.version_converter` converts it. Newer
-opsets are accepted operator by operator: `numpy_operators.evaluation` lists the versions that were compared.
+renumbered to opset 9 if none of its operators means something else there. Otherwise `onnx.version_converter` converts
+it. Newer opsets are accepted operator by operator: `numpy_operators.evaluation` lists the versions that were compared.
 
 Source: ONNX, "Open Neural Network Exchange Intermediate Representation Specification"; "Operators", versions; the
 package onnx, `onnx.version_converter`.
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from inlay.errors import FileError, Unimplemented
 from inlay.files import file_error, require_file
+from inlay.graph.fallback.models import MICROSOFT
 from inlay.graph.numpy_operators.evaluation import ONNX_DOMAINS, OPSETS
 from inlay.graph.onnx.initializers import (
     ModelFolder,
@@ -37,8 +38,8 @@ MOST_BYTES = (1 << 31) - 1
 MOST_NODES = 100_000
 """Limit on the nodes of a model: more than networks have, and few enough to be read in seconds."""
 
-_SEQUENCES = ("Sequence", "Optional", "SplitToSequence", "ConcatFromSequence", "String")
-_LOOPS = ("Loop", "Scan", "SequenceMap")
+_WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+"""Operators that have graphs in their attributes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,22 +176,36 @@ def _convert(model: Proto, version: int, name: str) -> Proto:
         ) from error
 
 
+_FIRST_EXTENDED = 7
+_EXTENDED = frozenset(
+    {
+        *("BatchNormalization", "Cast", "Constant", "Flatten", "Gemm", "Greater", "Less", "MatMul", "Max", "MaxPool"),
+        *("Mean", "Min", "PRelu", "Sum"),
+    }
+)
+"""Operators that compute in opset 9 what they compute in opset 7, and have more types, broadcasts or results.
+
+BatchNormalization has lost the attribute `spatial`, which is 1 by default.
+"""
+
+
 def _is_unchanged(node: Proto, version: int, first: int) -> bool:
-    """Return whether an operator has the same version in both opsets."""
+    """Return whether an operator computes the same in both opsets."""
     if node.domain not in ONNX_DOMAINS:
         return True  # `_screen` rejects it by its domain
     kinds = [defs.has(node.op_type, opset, "") for opset in (version, first)]
     if not all(kinds):
         return False
     one, other = (defs.get_schema(node.op_type, opset, "").since_version for opset in (version, first))
-    return one == other
+    is_extended = version >= _FIRST_EXTENDED and node.op_type in _EXTENDED
+    return one == other or (is_extended and all(attribute.name != "spatial" for attribute in node.attribute))
 
 
 # Supported operators
 
 
 def _screen_graph(graph: Proto, model: Proto, opset: int) -> None:
-    """Raise an error unless every operator is supported by ONNX's schema and only If has subgraphs."""
+    """Raise an error unless every operator is supported by ONNX's schema and only control flow has subgraphs."""
     if graph.sparse_initializer:
         raise Unimplemented(
             f"tensor {graph.sparse_initializer[0].values.name!r} is sparse: only dense weights are supported; "
@@ -205,27 +220,31 @@ def _screen_graph(graph: Proto, model: Proto, opset: int) -> None:
 def _screen(node: Proto, model: Proto, opset: int) -> None:
     """Raise FileError or Unimplemented if a node cannot be imported."""
     place = f"node {name_of(node)!r}: {node.op_type}"
+    is_local = any((f.domain, f.name) == (node.domain, node.op_type) for f in model.functions)
+    if any(attribute.HasField("sparse_tensor") or attribute.sparse_tensors for attribute in node.attribute):
+        raise Unimplemented(f"{place} holds a SparseTensor: only dense tensors are supported; export the model without")
+    if node.domain == MICROSOFT and not is_local:
+        return
     if node.domain not in ONNX_DOMAINS:
-        local = any((f.domain, f.name) == (node.domain, node.op_type) for f in model.functions)
         remedy = (
             "inline the model's functions: onnx.inliner.inline_local_functions(model)"
-            if local
+            if is_local
             else "export the model without operators of one runtime"
         )
         raise Unimplemented(f"{place} of domain {node.domain!r} is not supported, ONNX's own operators are: {remedy}")
-    if node.op_type in _LOOPS:
-        raise Unimplemented(
-            f"{place} is not supported, a network runs the same nodes each time: "
-            "export the model with its loops unrolled"
-        )
-    if node.op_type.startswith(_SEQUENCES):
+    if node.op_type.startswith("String"):
         raise Unimplemented(f"{place} is not supported, only tensors of numbers and booleans are: export it without")
     if not defs.has(node.op_type, opset, ""):
         raise Unimplemented(f"{place} is no operator of opset {opset}: export the model again, or correct the name")
-    least = defs.get_schema(node.op_type, opset, "").min_input
-    if not all(node.input[:least]) or len(node.input) < least:
+    schema = defs.get_schema(node.op_type, opset, "")
+    least = schema.min_input
+    is_missing = any(
+        not name and formal.option != formal.option.Optional
+        for name, formal in zip(node.input[:least], schema.inputs, strict=False)
+    )
+    if is_missing or len(node.input) < least:
         raise FileError(f"{place} needs its first {least} inputs, and one is left out: export the model again")
-    if node.op_type != "If" and next(subgraphs(node), None) is not None:
+    if node.op_type not in _WITH_GRAPHS and next(subgraphs(node), None) is not None:
         raise FileError(f"{place} has a subgraph, which its operator does not allow: export the model again")
 
 

@@ -26,6 +26,7 @@ from inlay.graph.network import Network, Tensor
 from inlay.graph.onnx.importer import GraphImporter
 from inlay.graph.onnx.initializers import Proto, element_type
 from inlay.graph.onnx.parsing import ParsedModel, parse_model
+from inlay.graph.onnx.regions import merge_regions
 from inlay.graph.passes import simplify_network
 from inlay.graph.passes.rewriting import remove_dead_nodes
 from inlay.layout import Dims
@@ -129,8 +130,10 @@ def import_network(model: ParsedModel, inputs: list[Tensor]) -> Network:
     names, outputs = tuple(tensor.name for tensor in inputs), tuple(value.name for value in graph.output)
     for name in dict.fromkeys(outputs):
         importer.add_output(name, set(names))
-    nodes = tuple(importer.nodes)
-    return remove_dead_nodes(Network(graph.name, model.opset, names, outputs, nodes, importer.tensors, importer.values))
+    fields = graph.name, model.opset, names, outputs
+    network = remove_dead_nodes(Network(*fields, tuple(importer.nodes), importer.tensors, importer.values))
+    known = network.tensors.keys() - importer.open_types.keys()
+    return remove_dead_nodes(replace(network, nodes=merge_regions(network.nodes, known, outputs)))
 
 
 # Open dims

@@ -17,7 +17,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from inlay.graph.network import Network, Node, Tensor, read_only, unused_name
+from inlay.graph.network import Network, Node, Subgraph, Tensor, read_only, unused_name
 from inlay.graph.op_graph import Array
 
 F32 = np.dtype(np.float32)
@@ -90,6 +90,9 @@ class _FloatWidening:
 
     def _add_node(self, node: Node) -> None:
         """Append a node on float32, with a Cast after each result that stays narrow."""
+        if isinstance(node, Subgraph):
+            self._keep_node(replace(node, inputs=tuple(map(self._to_narrow, node.inputs))))
+            return
         if node.name in self._rounding_casts or self._is_typed(node):
             self._keep_node(node)
             return
@@ -101,6 +104,16 @@ class _FloatWidening:
             if wide != name:
                 to = _onnx_code(self._old.tensors[name].dtype)
                 self._nodes.append(Node(self._node_name(f"{name}:cast"), "Cast", (wide,), (name,), {"to": to}))
+
+    def _to_narrow(self, name: str) -> str:
+        """Return the name of a tensor in its original type, which a subgraph requires, appending a Cast if needed."""
+        old = self._old.tensors[name]
+        if old.dtype not in NARROW or self._tensors[name].dtype in NARROW:
+            return name
+        narrow = unused_name(f"{name}:narrow", self._old.tensors, self._tensors)
+        self._tensors[narrow] = replace(old, name=narrow)
+        self._nodes.append(Node(self._node_name(narrow), "Cast", (name,), (narrow,), {"to": _onnx_code(old.dtype)}))
+        return narrow
 
     def _is_typed(self, node: Node) -> bool:
         """Return whether attributes of a node state that its result is narrow."""
@@ -125,8 +138,9 @@ class _FloatWidening:
 
     def _keep_node(self, node: Node) -> None:
         """Append a node whose results keep their types."""
+        is_narrow = isinstance(node, Subgraph) or _is_cast(node)
         inputs = tuple(
-            name if name in self._float32_names and _is_cast(node) else self._float32_names.get(name, name)
+            name if name in self._float32_names and is_narrow else self._float32_names.get(name, name)
             for name in node.inputs
         )
         self._nodes.append(replace(node, inputs=inputs))

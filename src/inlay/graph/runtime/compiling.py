@@ -19,7 +19,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.forks import ForkResetLock
 from inlay.graph.algorithms import as_direct
-from inlay.graph.fallback.sessions import FallbackSession, SubgraphInterface
+from inlay.graph.fallback.sessions import FallbackSession, describe_interface
 from inlay.graph.network import Subgraph, has_equal_bits
 from inlay.graph.numpy_operators.evaluation import Computation, build_computation
 from inlay.graph.op_graph import Array, OpGraph, constant_desc
@@ -116,6 +116,9 @@ _SCRATCHPAD = "scratchpad"
 
 class Workspace(Protocol):
     """Memory for every buffer of a program."""
+
+    dynamic: dict[str, Array]
+    """Result of the last run for each output whose dims depend on the data, by name."""
 
     def memory(self, name: str) -> Memory:
         """Return the memory of a buffer that has a descriptor."""
@@ -282,16 +285,19 @@ def _prepare_node(step: Step, program: Program, graph: OpGraph) -> PreparedStep:
     for name in (*reads.values(), *writes.values()):
         _require_plain(step, program.buffers[name])
     if isinstance(node, Subgraph):
-        sources, results = (tuple(graph.tensors[name] for name in names) for names in (reads, writes))
-        interface = SubgraphInterface(node, graph.opset, sources, results, step.constants)
+        interface = describe_interface(node, graph.opset, graph.tensors, writes, step.constants)
         session = FallbackSession(interface, get_num_threads())
-        return PreparedStep(step, partial(_bind_subgraph, session, {**reads, **writes}))
+        inner = zip(node.inner_names, node.inputs, strict=True)
+        sources = {own: reads[name] for own, name in inner if name in reads}
+        results = {name: buffer for name, buffer in writes.items() if not graph.tensors[name].is_dynamic}
+        return PreparedStep(step, partial(_bind_subgraph, session, {**sources, **results}))
     return PreparedStep(step, partial(_bind_node, step, build_computation(node, graph.opset), reads, writes))
 
 
 def _bind_subgraph(session: FallbackSession, buffers: Mapping[str, str], workspace: Workspace) -> Call:
     """Bind a session of ONNX Runtime to buffers, by the names of its tensors, and return its call."""
-    return session.bind({name: workspace.array(buffer) for name, buffer in buffers.items()})
+    arrays = {name: workspace.array(buffer) for name, buffer in buffers.items()}
+    return session.bind(arrays, workspace.dynamic)
 
 
 def _bind_node(

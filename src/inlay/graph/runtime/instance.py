@@ -95,6 +95,11 @@ def check_outputs(out: object, tensors: Iterable[Tensor]) -> dict[str, Array]:
 
 def _check_output(tensor: Tensor, array: Any) -> None:
     """Check that an array is writable, row-major and of the tensor's dims and type."""
+    if tensor.is_dynamic:
+        raise InvalidArguments(
+            f"out of {tensor.name} is given, and its dims depend on the data of a run: leave it out, each run returns "
+            "a new array"
+        )
     is_suitable = isinstance(array, np.ndarray) and array.shape == tensor.dims and array.dtype == tensor.dtype
     if not is_suitable or not (array.flags.writeable and array.flags.c_contiguous):
         given = f"{array.dtype} of dims {array.shape}" if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
@@ -208,6 +213,8 @@ class Instance:
             name: arena[offset : offset + plan.sizes[name]] for name, offset in plan.arena.offsets.items()
         }
         self._allocations |= self._external
+        self.dynamic: dict[str, Array] = {}
+        """Result of the last run for each output whose dims depend on the data, by name."""
         self._memories: dict[str, Memory] = {}
         self._calls: list[Call] = []
         self._step_calls: dict[str, Call] = {}
@@ -383,6 +390,8 @@ class Instance:
         """
         buffer = self.compiled.program.buffers[name]
         tensor = self.compiled.tensors[buffer.tensor]
+        if tensor.is_dynamic:
+            return self.dynamic[tensor.name]
         result = _allocate_array(tensor) if into is None else into
         desc = buffer.desc
         if desc is None or desc.data_type is None:
