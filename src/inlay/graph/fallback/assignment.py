@@ -47,6 +47,8 @@ def assign_fallback(graph: OpGraph, fallback: Fallback) -> OpGraph:
         MissingExtra: the package onnx is not installed.
     """
     references = [op for op in graph.ops if op.kind == "reference" and not isinstance(op.node, Subgraph)]
+    if fallback is None:
+        references = [op for op in references if not _is_constant_output(op)]
     if not references:
         return graph
     if fallback is None:
@@ -58,6 +60,11 @@ def assign_fallback(graph: OpGraph, fallback: Fallback) -> OpGraph:
         if op.name not in choice.supported:
             _require_numpy(op, graph, choice.reasons.get(op.name, _why_not_tried(fallback)))
     return choice.build()
+
+
+def _is_constant_output(op: Op) -> bool:
+    """Return whether an operation copies a constant to an output, which nothing needs to compute."""
+    return not op.reads and op.node is not None and op.node.operator == "Identity"
 
 
 def _describe_forbidden(graph: OpGraph, references: Sequence[Op]) -> str:
