@@ -17,9 +17,9 @@ pytestmark = pytest.mark.heavy
 
 VARIANTS = {
     "ONNX Runtime": ((), 1_588),
-    "ONNX Runtime, constants": (("--constant", "1"), 1_800),
-    "NumPy": (("--fallback", "numpy"), 1_450),
-    "NumPy, constants": (("--fallback", "numpy", "--constant", "1"), 1_650),
+    "ONNX Runtime, constants": (("--constant", "1"), 1_825),
+    "NumPy": (("--fallback", "numpy"), 1_580),
+    "NumPy, constants": (("--fallback", "numpy", "--constant", "1"), 1_820),
     "primitives": (("--fallback", "none"), 600),
     "primitives, constants, older opset": (("--fallback", "none", "--clamp", "--constant", "1"), 750),
 }

@@ -127,7 +127,7 @@ def judged(test: Callable[[Any], None], models: list[Any]) -> tuple[str, str]:
 
 def operator_of(models: list[Any]) -> str:
     """The operator of a model of one node; else what it is."""
-    nodes = models[0].graph.node if models else ()
+    nodes: Any = models[0].graph.node if models else ()
     return str(nodes[0].op_type) if len(nodes) == 1 else "(several)"
 
 

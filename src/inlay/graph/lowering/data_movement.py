@@ -104,7 +104,7 @@ by the attribute `saturate`. Large integers would be rounded twice."""
 def where(context: LoweringContext) -> Operand:
     """Lower Where to a view of one input, if its constant condition is the same for all elements."""
     condition = context.constant(0, "condition")
-    require(condition.all() or not condition.any(), "it selects elements of both inputs")
+    require(bool(condition.all()) or not condition.any(), "it selects elements of both inputs")
     src, dims = context.view_source(1 if condition.all() else 2), context.output().dims
     own = context.dims(src)
     return context.broadcast(_reshaped(context, src, (1,) * (len(dims) - len(own)) + own), dims)
