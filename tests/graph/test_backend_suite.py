@@ -16,11 +16,14 @@ import pytest
 pytestmark = pytest.mark.heavy
 
 VARIANTS = {
-    "as it is": ((), 0.65),
-    "constants": (("--constant", "1", "--kind", "Node"), 0.8),
-    "constants, older opset": (("--clamp", "--constant", "1", "--kind", "Node"), 0.7),
+    "ONNX Runtime": ((), 1_588),
+    "ONNX Runtime, constants": (("--constant", "1"), 1_825),
+    "NumPy": (("--fallback", "numpy"), 1_580),
+    "NumPy, constants": (("--fallback", "numpy", "--constant", "1"), 1_820),
+    "primitives": (("--fallback", "none"), 600),
+    "primitives, constants, older opset": (("--fallback", "none", "--clamp", "--constant", "1"), 750),
 }
-"""Options, and the least share of the cases that must pass."""
+"""Options, and how many of the 2,033 cases of onnx 1.23 must pass."""
 
 
 def lines_of(options: tuple[str, ...], directory: Path) -> list[dict[str, Any]]:
@@ -33,10 +36,12 @@ def lines_of(options: tuple[str, ...], directory: Path) -> list[dict[str, Any]]:
     return [line for line in lines if "result" in line]
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "variant", [pytest.param(name, marks=() if name == "ONNX Runtime" else pytest.mark.long) for name in VARIANTS]
+)
 def test_cases_pass_or_are_refused(variant: str, tmp_path: Path) -> None:
     options, least = VARIANTS[variant]
     lines = lines_of(options, tmp_path)
     assert [line for line in lines if line["result"] in ("wrong", "exception")] == []
-    assert len(lines) > 1500
-    assert sum(line["result"] == "pass" for line in lines) >= least * len(lines)
+    assert len(lines) > 2000
+    assert sum(line["result"] == "pass" for line in lines) >= least

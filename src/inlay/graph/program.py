@@ -94,7 +94,8 @@ class Step(StructuralEquality):
     node: Node | None = None
     """For a reference: the node that NumPy computes, or the `Subgraph` that ONNX Runtime computes."""
     ops: tuple[str, ...] = ()
-    """Names of the operations that it computes: several with post-operations, none for a reorder."""
+    """Names of the operations that it computes: several with post-operations, none for a reorder between
+    formats of one tensor."""
     impl: str = ""
     """Name of the implementation that the plan assumes; empty if no engine was asked."""
     ms: float = 0.0

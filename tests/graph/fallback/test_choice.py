@@ -79,6 +79,8 @@ def test_false_and_none_forbid() -> None:
         "primitive for Sin), 'y' (there is no primitive for Cos): give fallback=False for NumPy, or 'auto' for ONNX "
         "Runtime too"
     )
+    stored = planned("y = Relu(x) c = CastLike(half, x)", outputs="y c", fallback=None, half=np.full(1, 0.5))
+    assert stored.compile(engine="reference").run({"x": np.ones((2, 3), np.float32)})["c"].tolist() == [0.5]
     for wrong in ("numpy", True, 0):
         assert text_of(planned, CHAIN, fallback=wrong) == (
             f"InvalidArguments: fallback is {wrong!r}: give 'auto', False for NumPy without ONNX Runtime, or None for "

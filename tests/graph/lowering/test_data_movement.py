@@ -1,14 +1,21 @@
 """Lowering of operators that move elements: views, concatenations, splits, shuffles; and dead operations."""
 
+from itertools import product
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import helper
 
+from inlay.data_type import as_data_type
+from inlay.descriptor import MemoryDesc
 from inlay.graph.lowering.translation import lower_network
 from inlay.graph.op_graph import OpGraph, PermuteView, ReshapeView, SubmemoryView
+from inlay.memory import pack
+from inlay.primitives import Reorder
 from tests.support import lowered_models as lm
 from tests.support.interpreter import interpret
 from tests.support.lowered_models import SEEDS, SHAPES, normal
@@ -54,6 +61,7 @@ def test_other_dims_of_the_same_elements_are_a_reshape(opset: int, src: Any, nod
         ("Expand(x, c)", [2, 3]),
         ("Tile(x, c)", [1, 1]),
         ("Pad(x, c)", [0, 0, 0, 0]),
+        ("Where(c, x, x)", [True]),
     ],
 )
 def test_a_node_that_changes_nothing_is_a_view(node: str, constant: list[int] | None) -> None:
@@ -65,7 +73,9 @@ def test_a_node_that_changes_nothing_is_a_view(node: str, constant: list[int] | 
 @pytest.mark.parametrize(
     ("node", "constant", "why"),
     [
-        ("Cast <to = 11> (x)", None, "it converts to another type"),
+        ("Cast <to = 7> (x)", None, "no reorder converts float32 to int64 as ONNX does"),
+        ("Cast <to = 17> (x)", None, "no reorder converts float32 to float8_e4m3fn as ONNX does"),
+        ("Where(c, x, x)", [True, False, True], "it selects elements of both inputs"),
         ("Expand(x, c)", [0, 2, 3], "its result has no elements"),
         ("Slice(x, c, e, a, s)", [1], "its steps are (-1,)"),
         ("Pad(x, c)", [0, 1, 0, 0], "no primitive adds padding"),
@@ -80,6 +90,33 @@ def test_a_node_without_a_primitive_is_a_reference_with_the_reason(node: str, co
         constants |= {name: np.array([number]) for name, number in (("e", -9), ("a", 0), ("s", -1))}
     (op,) = lm.lower_text(f"y = {node}", normal(0, (2, 3)), opset=13, **constants).ops
     assert (op.kind, op.why) == ("reference", why)
+
+
+_REAL, _SMALL = ("float32", "float16", "bfloat16", "float64"), ("float8_e4m3fn", "float8_e5m2")
+_CONVERTED = [
+    *product((*_REAL, *_SMALL), _REAL),
+    *product(_REAL, _SMALL),
+    *product(("int8", "uint8"), (*_REAL, "int32", "int64")),
+    *(("int32", "float32"), ("int32", "float64"), ("int32", "int64"), ("int64", "float64")),
+]
+_NUMBERS = (0.0, -0.0, 1.0, -1.5, 1e-3, 65519.0, 65520.0, -1e6, 3.5e38, np.nan, np.inf, -np.inf, 1 + 2**-11)
+
+
+@pytest.mark.parametrize(("src", "dst"), [(src, dst) for src, dst in _CONVERTED if src != dst])
+def test_conversions_by_reorders_are_those_of_numpy(src: str, dst: str) -> None:
+    before, after = (np.dtype(getattr(ml_dtypes, name, None) or name) for name in (src, dst))
+    with np.errstate(all="ignore"):
+        x = np.array(_NUMBERS if "float" in src else np.arange(128)).astype(before)
+        expected = x.astype(after)
+    saturate = "saturate = 0, " if dst in _SMALL else ""
+    text = f"y = Cast <{saturate}to = {helper.np_dtype_to_tensor_dtype(after)}> (x)"
+    (op,) = lm.lower_text(text, x, opset=19).ops
+    assert op.kind == "reorder"
+    descs = {name: MemoryDesc(x.shape, as_data_type(dtype)) for name, dtype in (("src", before), ("dst", after))}
+    got = Reorder(descs["src"], descs["dst"])(src=pack(x, descs["src"])).unpack()
+    is_nan = np.isnan(expected.astype(np.float64))
+    np.testing.assert_array_equal(np.isnan(got.astype(np.float64)), is_nan)
+    assert got[~is_nan].tobytes() == expected[~is_nan].tobytes()
 
 
 def test_tensors_without_descriptors_are_for_numpy() -> None:

@@ -47,6 +47,8 @@ def assign_fallback(graph: OpGraph, fallback: Fallback) -> OpGraph:
         MissingExtra: the package onnx is not installed.
     """
     references = [op for op in graph.ops if op.kind == "reference" and not _is_assigned(op)]
+    if fallback is None:
+        references = [op for op in references if not _is_constant_output(op)]
     if not references:
         return graph
     if fallback is None:
@@ -63,6 +65,11 @@ def assign_fallback(graph: OpGraph, fallback: Fallback) -> OpGraph:
 def _is_assigned(op: Op) -> bool:
     """Return whether an earlier call made the operation; subgraphs of the model state why they need ONNX Runtime."""
     return isinstance(op.node, Subgraph) and not op.node.why
+
+
+def _is_constant_output(op: Op) -> bool:
+    """Return whether an operation copies a constant to an output, which nothing needs to compute."""
+    return not op.reads and op.node is not None and op.node.operator == "Identity"
 
 
 def _describe_forbidden(graph: OpGraph, references: Sequence[Op]) -> str:

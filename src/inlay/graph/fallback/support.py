@@ -4,7 +4,7 @@ ONNX Runtime is asked about all other nodes, by the creation of a session. The t
 results that differ from ONNX's specification, or from run to run. `tests/graph/fallback/test_results.py` compares.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -41,11 +41,23 @@ LOSES_NAN = frozenset(
 DIFFERENT: Mapping[str, str] = MappingProxyType(
     {
         "Attention": "its third result differs",
+        "DFT": "its rounding errors are those of sums, not of a fast transform",
         "MaxUnpool": "its output_shape has another meaning",
         "RoiAlign": "its mode max differs",
     }
 )
 """Operators that ONNX Runtime computes otherwise than ONNX specifies, with the difference."""
+
+_DIFFERENT_NODES: Mapping[str, tuple[Callable[[Node], bool], str]] = MappingProxyType(
+    {
+        "ConvInteger": (lambda node: len(node.inputs) > 3, "it needs one zero point for all weights"),
+        "Resize": (
+            lambda node: node.attributes.get("coordinate_transformation_mode") == "align_corners",
+            "its last corner is that of the scaled extent before rounding",
+        ),
+    }
+)
+"""Operators of which ONNX Runtime computes some nodes otherwise: whether a node is one of them, and the difference."""
 
 _TYPES = frozenset(
     {
@@ -72,6 +84,9 @@ def find_exclusion(node: Node, opset: int, dtypes: Iterable[np.dtype[Any]]) -> s
     wrong = next((dtype for dtype in types if dtype.name not in _TYPES), None)
     if wrong is not None:
         return f"it is not used for {wrong}"
+    is_different, difference = _DIFFERENT_NODES.get(operator, (None, ""))
+    if is_different is not None and is_different(node):
+        return difference
     if operator in LOSES_NAN and any(map(is_float, types)):
         return f"its {operator} loses NaN or infinities"
     return ""

@@ -193,6 +193,12 @@ class LoweringContext:
         self._add_op(kind, reads, writes, constants=fixed, parameters=parameters)
         return writes
 
+    def convert(self, operand: str, dtype: np.dtype[Any]) -> str:
+        """Append a reorder that converts a tensor to another type, and return the name of the result."""
+        result = self._add_tensor(self._checked_dims(self.dims(operand)), dtype)
+        self._add_op("reorder", {"src": operand}, {"dst": result})
+        return result
+
     def reshape(self, operand: Operand, dims: Dims) -> Operand:
         """Return an operand in other dims; for a tensor, append a view unless the dims are its own."""
         if not isinstance(operand, str):

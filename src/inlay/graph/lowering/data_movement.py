@@ -1,4 +1,4 @@
-"""Lowering rules of operators that move elements but do not change them: views, concatenation, split and shuffle.
+"""Lowering rules of operators that move elements but do not change them: views, concatenation, split, shuffle and Cast.
 
 Each view has one transform. So if a format does not allow one of them, the views before it can still share memory with
 their source. The sequence `Reshape`, `Transpose`, `Reshape` that swaps two factors of an axis becomes the primitive
@@ -8,7 +8,8 @@ shuffle. The two views before it are dropped if they have no other consumers.
 from collections.abc import Callable, Mapping
 from math import prod
 
-from inlay.graph.lowering.context import F32, LoweringContext, Operand, require
+from inlay.data_type import as_data_type
+from inlay.graph.lowering.context import DESCRIBABLE, F32, LoweringContext, Operand, require
 from inlay.graph.op_graph import Op, PermuteView, ReshapeView
 from inlay.layout import Dims
 
@@ -69,10 +70,44 @@ def transpose(context: LoweringContext) -> Operand:
 
 
 def identity(context: LoweringContext) -> Operand:
-    """Lower Identity, and Cast where the type of the result is that of the input."""
-    src = context.view_source(0)
-    require(context.output().dtype == context.dtype(src), "it converts to another type")
-    return src
+    """Lower Identity."""
+    return context.view_source(0)
+
+
+def cast(context: LoweringContext) -> Operand:
+    """Lower Cast to a reorder, between types that it converts as ONNX specifies."""
+    src, dtype = context.view_source(0), context.output().dtype
+    if dtype == context.dtype(src):
+        return src
+    to, number = as_data_type(dtype).name if dtype in DESCRIBABLE else "", as_data_type(context.dtype(src)).name
+    is_rounded = to in _SMALL and number in _REAL and not context.attribute("saturate", 1)
+    require(
+        is_rounded or to in _CONVERTED.get(number, ()),
+        f"no reorder converts {context.dtype(src)} to {dtype} as ONNX does",
+    )
+    return context.convert(src, dtype)
+
+
+_REAL = ("f16", "bf16", "f32", "f64")
+_SMALL = ("f8_e4m3", "f8_e5m2")
+_CONVERTED: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys((*_REAL, *_SMALL), _REAL),
+    **dict.fromkeys(("s8", "u8"), (*_REAL, "s32", "s64")),
+    "s32": ("f32", "f64", "s64"),
+    "s64": ("f64",),
+}
+"""Types to which a reorder converts all numbers of a type, rounding once to the nearest. Where numbers may be too large
+for the new type, reorders saturate and ONNX does not, except from reals to other reals; floats of 8 bits are converted
+by the attribute `saturate`. Large integers would be rounded twice."""
+
+
+def where(context: LoweringContext) -> Operand:
+    """Lower Where to a view of one input, if its constant condition is the same for all elements."""
+    condition = context.constant(0, "condition")
+    require(bool(condition.all()) or not condition.any(), "it selects elements of both inputs")
+    src, dims = context.view_source(1 if condition.all() else 2), context.output().dims
+    own = context.dims(src)
+    return context.broadcast(_reshaped(context, src, (1,) * (len(dims) - len(own)) + own), dims)
 
 
 def expand(context: LoweringContext) -> Operand:
@@ -194,7 +229,7 @@ def space_to_depth(context: LoweringContext) -> Operand:
 
 
 DATA_MOVEMENT: Mapping[str, Callable[[LoweringContext], Operand | tuple[Operand | None, ...]]] = {
-    "Cast": identity,
+    "Cast": cast,
     "Concat": concat,
     "DepthToSpace": depth_to_space,
     "Dropout": dropout,
@@ -211,5 +246,6 @@ DATA_MOVEMENT: Mapping[str, Callable[[LoweringContext], Operand | tuple[Operand 
     "Tile": tile,
     "Transpose": transpose,
     "Unsqueeze": reshape,
+    "Where": where,
 }
 """Rule of each operator that moves elements."""

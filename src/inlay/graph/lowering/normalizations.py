@@ -59,10 +59,30 @@ def _epsilon(context: LoweringContext) -> float:
     return float(context.attribute("epsilon", _EPSILON))
 
 
-def layer_normalization(context: LoweringContext) -> Operand:
-    """Lower LayerNormalization: mean 0 and variance 1 over the last axes."""
-    require(not (context.is_output_used(1) or context.is_output_used(2)), "its statistics are used")
-    return _normalize_last_axes(context, ("scale", "shift"))
+def layer_normalization(context: LoweringContext) -> tuple[Operand | None, ...]:
+    """Lower LayerNormalization: mean 0 and variance 1 over the last axes.
+
+    If its mean or the inverse of its standard deviation is used, reductions compute these.
+    """
+    result = _normalize_last_axes(context, ("scale", "shift"))
+    if not (context.is_output_used(1) or context.is_output_used(2)):
+        return (result,)
+    src = context.source(0)
+    dims = context.dims(src)
+    axis = context.attribute("axis", -1) % len(dims)
+    rows, columns = prod(dims[:axis]), prod(dims[axis:])
+    matrix = context.reshape(src, (rows, columns))
+    mean = _mean_of_rows(context, matrix)
+    squares = emit_eltwise(context, emit_binary(context, "sub", matrix, mean, (rows, columns)), "square")
+    deviation = emit_eltwise(context, _mean_of_rows(context, squares), "linear", 1.0, _epsilon(context))
+    statistics = mean, emit_eltwise(context, deviation, "pow", 1.0, -0.5)
+    return result, *(context.reshape(one, (*dims[:axis], *(1,) * len(dims[axis:]))) for one in statistics)
+
+
+def _mean_of_rows(context: LoweringContext, matrix: Operand) -> Operand:
+    """Return the mean of each row of a matrix, with an axis of extent 1."""
+    rows, columns = context.dims(matrix)
+    return matrix if columns == 1 else emit_reduction(context, matrix, "mean", (rows, 1))
 
 
 def rms_normalization(context: LoweringContext) -> Operand:
@@ -78,7 +98,7 @@ def rms_normalization(context: LoweringContext) -> Operand:
     rows, columns = prod(dims[:axis]), prod(dims[axis:])
     matrix = context.reshape(src, (rows, columns))
     squares = emit_eltwise(context, matrix, "square")
-    mean_square = squares if columns == 1 else emit_reduction(context, squares, "mean", (rows, 1))
+    mean_square = _mean_of_rows(context, squares)
     statistics = {"mean": np.zeros(rows, np.float32), "variance": context.reshape(mean_square, (rows,))}
     operands: dict[str, Operand] = {"src": matrix, **statistics}
     flags = {"use_global_stats"}
@@ -289,7 +309,7 @@ def _axes(context: LoweringContext, reduction: _LoweredReduction, count: int) ->
     return frozenset(axis % count for axis in axes) or frozenset(range(count))
 
 
-NORMALIZATIONS: Mapping[str, Callable[[LoweringContext], Operand]] = {
+NORMALIZATIONS: Mapping[str, Callable[[LoweringContext], Operand | tuple[Operand | None, ...]]] = {
     "BatchNormalization": batch_normalization,
     "GroupNormalization": group_normalization,
     "InstanceNormalization": instance_normalization,

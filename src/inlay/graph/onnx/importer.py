@@ -421,6 +421,7 @@ class GraphImporter:
         if reason or any(name in self.open_types for name in node.inputs):
             self._import_open(node, captured, reason)
             return
+        node, proto = as_cast(node, proto, self.tensors)
         reads = [self.tensors[name] for name in node.inputs if name]
         value = constant_value(node) if not reads else fold_shape(node, reads[0])
         if value is not None:
@@ -514,6 +515,22 @@ class GraphImporter:
             )
         scope.update(zip(proto.output, results, strict=True))
         self.scope = scope
+
+
+def as_cast(node: Node, proto: Proto, tensors: Mapping[str, Tensor]) -> tuple[Node, Proto]:
+    """Return a CastLike as the Cast to the type of its second input, whose elements it does not read; else the node.
+
+    So a CastLike of a constant is folded.
+    """
+    if node.operator != "CastLike" or len(node.inputs) != 2:
+        return node, proto
+    to = int(helper.np_dtype_to_tensor_dtype(tensors[node.inputs[1]].dtype))
+    cast = onnx.NodeProto()
+    cast.CopyFrom(proto)
+    cast.op_type = "Cast"
+    del cast.input[1:]
+    cast.attribute.append(helper.make_attribute("to", to))
+    return replace(node, operator="Cast", inputs=node.inputs[:1], attributes={**node.attributes, "to": to}), cast
 
 
 def _replace_input(node: Node, name: str, source: str) -> Node:

@@ -143,13 +143,13 @@ def bind_inputs(graph: Proto, dims: Mapping[str, int] | None, batch: int | None)
     """Return the inputs of a graph with every dim a number.
 
     Raises:
-        InvalidArguments: a dim is left open, a name is of no dim, or a number is below 1.
+        InvalidArguments: a dim is left open, a name is of no dim, or a number is below 0; or `batch` is below 1.
         Unimplemented: an input is no tensor of numbers, or its rank is unknown.
     """
     if dims is not None and not isinstance(dims, Mapping):
         raise InvalidArguments(f"dims are a {type(dims).__name__}: give a mapping of names to numbers")
     bindings = {name: _extent(f"dims[{name!r}]", value) for name, value in (dims or {}).items()}
-    first = None if batch is None else _extent("batch", batch)
+    first = None if batch is None else _extent("batch", batch, 1)
     used: set[str] = set()
     inputs = [_bind_input(value, bindings, first, used) for value in graph.input]
     unused = [name for name in bindings if name not in used]
@@ -166,7 +166,7 @@ def rebind_inputs(graph: Proto, dims: Mapping[str, Dims], batch: int | None = No
     Raises:
         InvalidArguments: an input is missing or unknown, or its dims contradict the model or `batch`.
     """
-    first = None if batch is None else _extent("batch", batch)
+    first = None if batch is None else _extent("batch", batch, 1)
     names = [value.name for value in graph.input]
     if set(names) != set(dims):
         passed = ", ".join(sorted(dims)) or "no input"
@@ -194,11 +194,11 @@ def rebind_inputs(graph: Proto, dims: Mapping[str, Dims], batch: int | None = No
     return inputs
 
 
-def _extent(what: str, value: int) -> int:
-    """Return an extent as an int; raise InvalidArguments unless it is a whole number from 1 on."""
+def _extent(what: str, value: int, least: int = 0) -> int:
+    """Return an extent as an int; raise InvalidArguments unless it is a whole number from `least` on."""
     number = integer_or_none(value)
-    if number is None or number < 1:
-        raise InvalidArguments(f"{what} is {value!r}: the extent of a dim is a whole number from 1 on")
+    if number is None or number < least:
+        raise InvalidArguments(f"{what} is {value!r}: the extent of a dim is a whole number from {least} on")
     return number
 
 

@@ -37,7 +37,7 @@ def fuse_normalizations(network: Network) -> Network:
 
 def _match_normalization(rewriter: NetworkRewriter, node: Node) -> Node | None:
     """Return the normalization that a quotient or product computes; None if it computes none."""
-    if rewriter.tensors[node.outputs[0]].dtype.name not in _REAL_TYPES:
+    if node.operator not in ("Div", "Mul") or rewriter.tensors[node.outputs[0]].dtype.name not in _REAL_TYPES:
         return None
     for numerator, total in _quotients_by_root(rewriter, node):
         for square, added in (total.inputs, total.inputs[::-1]):

@@ -464,6 +464,7 @@ _RULES: Mapping[str, _Rule] = {
     "pooling": _pooling,
     "prelu": lambda op, ranges, dims: hull((ranges["src"], _multiply(ranges["src"], ranges["weights"]))),
     "reduction": _reduction,
+    "reorder": lambda op, ranges, dims: infer_reference_range("Cast", ranges.values()),
     "softmax": _softmax,
     "sum": _sum,
 }

@@ -12,6 +12,7 @@ from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.graph.algorithms import Convolutions, algorithm_variants
+from inlay.graph.costs import reorder_source
 from inlay.graph.costs.estimates import Costs, KernelEstimate
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Op, operation_of
@@ -50,8 +51,10 @@ class CostCache:
     def kernel(self, op: Op, formats: Mapping[str, Format], post_ops: Sequence[PostOp] = ()) -> KernelCall | None:
         """Return the call that computes `op` in these formats; None where no engine supports them.
 
-        No kernel gets a tensor whose elements share bytes: engines do not promise to read it right.
+        No kernel but a reorder gets a tensor whose elements share bytes: engines do not promise to read it right.
         """
+        if op.kind == "reorder":
+            return self._conversion(op, formats)
         if any(map(self.formats.repeats, filter(None, formats.values()))):
             return None
         key = (self.shape_key(op), tuple(formats.items()), tuple(post_ops))
@@ -59,6 +62,14 @@ class CostCache:
             descs = {name: self.formats[number] for name, number in formats.items()}
             self._calls[key] = self._call(op, descs, post_ops)
         return self._calls[key]
+
+    def _conversion(self, op: Op, formats: Mapping[str, Format]) -> KernelCall:
+        """Return the call of Inlay's own reorder, which converts to another type."""
+        src, dst = formats["src"], formats["dst"]
+        descs = {"src": self.formats[src], "dst": self.formats[dst]}
+        nbytes = self.formats.size(src) + self.formats.size(dst)
+        source = reorder_source(self.source, **descs)
+        return KernelCall(operation_of(op, descs), "inlay", self.reorder(src, dst), nbytes, source=source)
 
     def _call(self, op: Op, descs: Mapping[str, MemoryDesc], post_ops: Sequence[PostOp]) -> KernelCall | None:
         try:
