@@ -27,9 +27,9 @@ def attention(mask: Array | None, *, is_bounded: bool = False) -> Network:
     keys = [("keys", TensorProto.INT64, KEYS)] if mask is None else []
     inputs = [("q", TensorProto.FLOAT, Q), ("k", TensorProto.FLOAT, K), ("v", TensorProto.FLOAT, (2, 2, 5, 4)), *keys]
     constants: dict[str, Any] = {
-        "zero": np.float32([0]),
-        "least": np.float32([-np.inf]),
-        "whole": np.int64([2, 1, 3, 5]),
+        "zero": np.array([0], np.float32),
+        "least": np.array([-np.inf], np.float32),
+        "whole": np.array([2, 1, 3, 5], np.int64),
     }
     nodes = [helper.make_node("Tanh", [name], [f"{name}_t"]) for name in "qk" if is_bounded]
     for layer in "ab":
@@ -149,7 +149,7 @@ def test_the_exact_form_computes_the_nodes_themselves() -> None:
 def test_a_constant_mask_is_arithmetic(engine: Any, number: float, is_kept: bool, shape: tuple[int, ...]) -> None:
     mask, dims = np.random.default_rng(1).random(shape) < 0.5, (2, 3, 4, 4)
     branches = ["x", "c"] if is_kept else ["c", "x"]
-    constants = {"m": mask, "c": np.float32([number])}
+    constants = {"m": mask, "c": np.array([number], np.float32)}
     nodes = [helper.make_node("Where", ["m", *branches], ["y"])]
     network = load_nodes(nodes, [("x", TensorProto.FLOAT, dims)], ("y", dims), constants)
     plan = inlay.plan(network, costs="analytic", isa="AVX2", threads=1)

@@ -21,8 +21,8 @@ from inlay.graph.op_graph import Array, Op, OpGraph
 
 def where(context: LoweringContext) -> Operand:
     """Lower Where if it is a guard of a softmax against NaN, or has a constant mask and a number as one branch."""
-    condition, *branches = context.node.inputs
-    for src, other, is_kept in ((*branches, True), (*branches[::-1], False)):
+    condition, first, second = context.node.inputs
+    for src, other, is_kept in ((first, second, True), (second, first, False)):
         number = context.network.constants.get(other)
         if number is None or number.size != 1 or src in context.network.constants:
             continue
