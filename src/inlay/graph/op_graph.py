@@ -16,7 +16,7 @@ costs. `operation_of` returns the operation that an engine is asked to implement
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -112,6 +112,11 @@ class Op(StructuralEquality):
     """Names of the network's nodes that the operation computes."""
     why: str = ""
     """For a reference: the reason why no primitive computes it, such as `there is no primitive for Erf`."""
+    exact: "OpGraph | None" = None
+    """For an operation that is right only if the tensors it reads are finite: operations that are right always.
+
+    They write the same tensor, and read tensors before the operation. See `exact_graph`.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +149,14 @@ def readers_of(graph: OpGraph) -> dict[str, list[int]]:
 def writers_of(graph: OpGraph) -> dict[str, int]:
     """Return the number of the operation that writes each tensor; inputs are left out."""
     return {name: i for i, op in enumerate(graph.ops) for name in op.writes.values()}
+
+
+def exact_graph(graph: OpGraph) -> OpGraph:
+    """Return the graph with the operations `Op.exact` in place of those that are right for finite tensors only."""
+    forms = [op.exact for op in graph.ops if op.exact is not None]
+    ops = [one for op in graph.ops for one in ((op,) if op.exact is None else op.exact.ops)]
+    tensors = {name: tensor for form in (*forms, graph) for name, tensor in form.tensors.items()}
+    return replace(graph, ops=tuple(ops), tensors=tensors)
 
 
 def operation_of(op: Op, descs: Mapping[str, MemoryDesc], post_ops: Sequence[PostOp] = ()) -> Operation:

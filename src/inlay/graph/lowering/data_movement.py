@@ -101,15 +101,6 @@ for the new type, reorders saturate and ONNX does not, except from reals to othe
 by the attribute `saturate`. Large integers would be rounded twice."""
 
 
-def where(context: LoweringContext) -> Operand:
-    """Lower Where to a view of one input, if its constant condition is the same for all elements."""
-    condition = context.constant(0, "condition")
-    require(bool(condition.all()) or not condition.any(), "it selects elements of both inputs")
-    src, dims = context.view_source(1 if condition.all() else 2), context.output().dims
-    own = context.dims(src)
-    return context.broadcast(_reshaped(context, src, (1,) * (len(dims) - len(own)) + own), dims)
-
-
 def expand(context: LoweringContext) -> Operand:
     """Lower Expand to a view that repeats elements; one reorder writes them where a kernel reads them."""
     src, dims = context.view_source(0), context.output().dims
@@ -246,6 +237,5 @@ DATA_MOVEMENT: Mapping[str, Callable[[LoweringContext], Operand | tuple[Operand 
     "Tile": tile,
     "Transpose": transpose,
     "Unsqueeze": reshape,
-    "Where": where,
 }
 """Rule of each operator that moves elements."""

@@ -27,6 +27,7 @@ from inlay.graph.lowering.einsum import EINSUM
 from inlay.graph.lowering.elementwise import ELEMENTWISE
 from inlay.graph.lowering.normalizations import NORMALIZATIONS
 from inlay.graph.lowering.products import PRODUCTS
+from inlay.graph.lowering.selection import SELECTION
 from inlay.graph.lowering.spatial import SPATIAL
 from inlay.graph.network import Network, Node, Subgraph, Tensor
 from inlay.graph.op_graph import Op, OpGraph
@@ -34,7 +35,7 @@ from inlay.graph.op_graph import Op, OpGraph
 LoweringRule: TypeAlias = Callable[[LoweringContext], Operand | tuple[Operand | None, ...]]
 
 TABLE: Mapping[str, LoweringRule] = MappingProxyType(
-    {**ELEMENTWISE, **DATA_MOVEMENT, **NORMALIZATIONS, **PRODUCTS, **EINSUM, **SPATIAL}
+    {**ELEMENTWISE, **DATA_MOVEMENT, **NORMALIZATIONS, **PRODUCTS, **EINSUM, **SELECTION, **SPATIAL}
 )
 """Rule of each operator of ONNX that has one."""
 

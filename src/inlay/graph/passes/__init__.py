@@ -4,7 +4,8 @@ Data flow. `simplify_network` runs passes on a `Network`, whose nodes are ONNX's
 
     rewriting            the mechanism: a rule replaces nodes one by one, then dead nodes are removed
     precision            float16 and bfloat16 become float32
-    expansions           an Expand is removed before operators that broadcast
+    common_subexpressions  equal nodes on integers and truth values, such as masks, become one
+    expansions           an Expand of a mask is delayed; one before operators that broadcast is removed
     padding              a Pad is folded into the convolutions and poolings that read it
     patterns             no-ops are removed; activations in several nodes become one node; scales and shifts of channels
                          are folded into weights
@@ -28,7 +29,8 @@ Glossary:
 """
 
 from inlay.graph.network import Network
-from inlay.graph.passes.expansions import remove_expansions
+from inlay.graph.passes.common_subexpressions import merge_common_subexpressions
+from inlay.graph.passes.expansions import delay_expansions, remove_expansions
 from inlay.graph.passes.normalizations import fuse_normalizations
 from inlay.graph.passes.padding import fold_padding
 from inlay.graph.passes.patterns import fold_affine, fuse_activations, remove_noops
@@ -37,6 +39,8 @@ from inlay.graph.passes.precision import widen_narrow_floats
 PATTERNS = (
     widen_narrow_floats,
     remove_noops,
+    merge_common_subexpressions,
+    delay_expansions,
     remove_expansions,
     fold_padding,
     fuse_normalizations,

@@ -88,9 +88,11 @@ class _ElementwiseMotion:
     def can_hoist(self, op: Op, tensor: str, dims: Dims) -> bool:
         """Return whether `op` can compute the elements of `tensor`, which it reads, in other dims."""
         (dst,) = op.writes.values() if len(op.writes) == 1 else ("",)
-        if op.kind not in ("eltwise", "binary") or self.tensors[dst].dims != self.tensors[tensor].dims:
+        if op.kind not in ("eltwise", "binary") or op.exact is not None:
             return False
-        if self.tensors[dst].dtype != self.tensors[tensor].dtype or 0 in dims:
+        if self.tensors[dst].dims != self.tensors[tensor].dims or 0 in dims:
+            return False
+        if self.tensors[dst].dtype != self.tensors[tensor].dtype:
             return False
         if not all(_has_equal_rows(array, dims) for array in op.constants.values()):
             return False

@@ -2,6 +2,10 @@
 
     Expand (1, 64, 1, 1 to 1, 64, 14, 14) -> Mul      Mul reads (1, 64, 1, 1)
 
+`delay_expansions` exchanges an Expand of a mask with the operators on elements after it, which then compute less:
+
+    Expand -> Where(mask, 0, -inf) -> Add             Where -> Expand -> Add
+
 An Expand stays before arithmetic of float32 that oneDNN would then compute by its reference code. By generated code it
 broadcasts the second operand only, along leading axes, or along all but batch and channels. One reorder, which repeats
 elements, is faster than reference code.
@@ -9,12 +13,13 @@ elements, is faster than reference code.
 Source: ONNX, "Broadcasting in ONNX".
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from inlay.graph.network import Network, Node
-from inlay.graph.passes.rewriting import NetworkRewriter, rewrite_nodes
+from inlay.graph.network import Network, Node, Tensor, unused_name
+from inlay.graph.passes.rewriting import NetworkRewriter, remove_dead_nodes, rewrite_nodes
 from inlay.layout import Dims
 
 _BINARY = frozenset(
@@ -28,6 +33,59 @@ _BINARY = frozenset(
 
 _ARITHMETIC = frozenset(("Add", "Div", "Mul", "Sub"))
 """Operators that become primitives for float32."""
+
+
+_ELEMENTWISE = _BINARY | {"Cast", "Neg", "Not"}
+"""Operators on elements, which an Expand may follow instead of precede."""
+
+
+def delay_expansions(network: Network) -> Network:
+    """Return the network with each Expand of a type other than float32 after the operator that reads it.
+
+    The operator must read one tensor, besides constants with one element.
+
+    >>> from inlay.graph.network import Tensor
+    >>> nodes = Node("e", "Expand", ("m", "d"), ("t",)), Node("w", "Where", ("t", "a", "b"), ("y",))
+    >>> dims = {"m": (1, 3), "t": (2, 3), "y": (2, 3), "a": (), "b": (), "d": (2,)}
+    >>> dtypes = {"m": bool, "t": bool, "d": np.int64}
+    >>> tensors = {name: Tensor(name, dims[name], np.dtype(dtypes.get(name, np.float32))) for name in dims}
+    >>> constants = {"d": np.array([2, 3]), "a": np.float32([0])[0:1].reshape(()), "b": np.ones((), np.float32)}
+    >>> [node.operator for node in delay_expansions(Network("", 17, ("m",), ("y",), nodes, tensors, constants)).nodes]
+    ['Where', 'Expand']
+    """
+    tensors, nodes = dict(network.tensors), list[Node]()
+    expansions = {node.outputs[0]: node for node in network.nodes if node.operator == "Expand"}
+    for node in network.nodes:
+        delayed = _delay(network, node, tensors, expansions)
+        for new in delayed or (node,):
+            nodes.append(new)
+            if new.operator == "Expand":
+                expansions[new.outputs[0]] = new
+    return remove_dead_nodes(replace(network, nodes=tuple(nodes), tensors=tensors))
+
+
+def _delay(
+    network: Network, node: Node, tensors: dict[str, Tensor], expansions: Mapping[str, Node]
+) -> tuple[Node, Node] | None:
+    """Return a node on the source of an Expand, and the Expand of its result; None if the node reads no such Expand.
+
+    The tensor between both is added to `tensors`.
+    """
+    reads = {name for name in node.inputs if name not in network.constants}
+    expand = expansions.get(next(iter(reads))) if len(reads) == 1 else None
+    if node.operator not in _ELEMENTWISE or node.domain not in ("", "ai.onnx") or expand is None:
+        return None
+    (wide,), (result,), narrow = reads, node.outputs, expand.inputs[0]
+    others = [network.constants[name] for name in node.inputs if name in network.constants]
+    is_mask = tensors[wide].dtype != np.float32 and tensors[wide].dims == tensors[result].dims
+    dims = tensors[narrow].dims
+    if not is_mask or any(array.size != 1 or array.ndim > len(dims) for array in others):
+        return None
+    inner = unused_name(f"{result}:narrow", tensors)
+    tensors[inner] = Tensor(inner, dims, tensors[result].dtype)
+    inputs = tuple(narrow if name == wide else name for name in node.inputs)
+    first = replace(node, name=f"{node.name}:narrow", inputs=inputs, outputs=(inner,))
+    return first, Node(node.name, "Expand", (inner, expand.inputs[1]), (result,))
 
 
 def remove_expansions(network: Network) -> Network:

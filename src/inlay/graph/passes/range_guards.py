@@ -145,7 +145,9 @@ class _GuardPlacement:
         """
         op, tensors = self.graph.ops[i], self.graph.tensors
         for name in op.reads.values():
-            if tensors[name].dtype.kind == "f" and not _is_readable(op, ranges[name], op.name in self.strict):
+            is_readable = _is_readable(op, ranges[name], op.name in self.strict)
+            is_readable &= op.exact is None or ranges[name].is_finite
+            if tensors[name].dtype.kind == "f" and not is_readable:
                 return name
         if not all(_is_readable(op, bounds, False) for bounds in self.constants[op.name].values()):
             return next(iter(op.reads.values()))
@@ -241,7 +243,9 @@ def _is_within(bounds: ValueRange, guard: ValueRange) -> bool:
 
 def _intersect(bounds: ValueRange, guard: ValueRange | None) -> ValueRange:
     """Return the range of a tensor whose guard has accepted it."""
-    return bounds if guard is None else ValueRange(max(bounds.low, guard.low), min(bounds.high, guard.high))
+    if guard is None:
+        return bounds
+    return ValueRange(max(bounds.low, guard.low), min(bounds.high, guard.high), peak=bounds.peak)
 
 
 def _is_readable(op: Op, bounds: ValueRange, is_strict: bool) -> bool:

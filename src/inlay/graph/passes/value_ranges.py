@@ -14,7 +14,7 @@ Source: Moore, "Interval Analysis", 1966; Harrison, "Compiler Analysis of the Va
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, inf, isfinite, isnan, log, log1p, prod, sqrt, tanh
 from typing import Any, TypeAlias
 
@@ -44,6 +44,8 @@ class ValueRange:
     """Upper bound of the elements; inf if an element may be inf."""
     may_be_nan: bool = False
     """True if an element may be NaN."""
+    peak: float = -inf
+    """Lower bound of the greatest element of each row along the last axis, where it is known to exceed `low`."""
 
     @property
     def magnitude(self) -> float:
@@ -96,12 +98,18 @@ def range_of_dtype(dtype: np.dtype[Any]) -> ValueRange:
 
 
 def range_of_array(array: Array) -> ValueRange:
-    """Return the range of a constant's elements."""
+    """Return the range of a constant's elements.
+
+    >>> range_of_array(np.float32([[0, -inf], [0, 1]]))
+    ValueRange(low=-inf, high=1.0, may_be_nan=False, peak=0.0)
+    """
     if array.dtype.kind in "biu":
         return BOOLEAN if array.dtype.kind == "b" or not array.size else bounded(float(array.min()), float(array.max()))
     if array.dtype.kind != "f" or not array.size:
         return ANY if array.size else ValueRange(0.0, 0.0)
-    return bounded(float(array.min()), float(array.max()))
+    found = bounded(float(array.min()), float(array.max()))
+    is_masked = found.low == -inf and array.ndim and not found.may_be_nan
+    return replace(found, peak=float(array.max(axis=-1).min())) if is_masked else found
 
 
 def infer_range(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
@@ -143,7 +151,14 @@ def _add(one: ValueRange, other: ValueRange) -> ValueRange:
     opposed = (one.low == -inf and other.high == inf) or (one.high == inf and other.low == -inf)
     may_be_nan = one.may_be_nan or other.may_be_nan or opposed
     low, high = one.low + other.low, one.high + other.high
-    return bounded(-inf if isnan(low) else low, inf if isnan(high) else high, may_be_nan)
+    total = bounded(-inf if isnan(low) else low, inf if isnan(high) else high, may_be_nan)
+    return total if may_be_nan else replace(total, peak=max(_peak_of_sum(one, other), _peak_of_sum(other, one)))
+
+
+def _peak_of_sum(one: ValueRange, other: ValueRange) -> float:
+    """Return the least sum of a row's greatest element and an element of another tensor; -inf if it may be infinite."""
+    total = one.peak + other.low
+    return total if abs(total) < _LARGEST else -inf
 
 
 def _negative(one: ValueRange) -> ValueRange:
@@ -437,7 +452,8 @@ def _softmax(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
     assert isinstance(axis, int)
     if op.parameters["algorithm"] == "log":
         return bounded(src.low - src.high - log(dims["src"][axis]) - 1, 1.0, src.low == -inf)
-    return ValueRange(0.0, 2.0, src.low == -inf)
+    is_last = axis == len(dims["src"]) - 1
+    return ValueRange(0.0, 2.0, (max(src.low, src.peak) if is_last else src.low) == -inf)
 
 
 def _recurrent(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:

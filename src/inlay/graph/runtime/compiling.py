@@ -240,6 +240,7 @@ def _select_implementation(
     is generated here, since an engine may find only then that it does not support the operation.
     """
     try:
+        is_exact = is_exact and not engine.propagates_special_values
         if is_exact and not propagates(operation.kind, operation.parameters.get("algorithm")):
             raise Unimplemented(f"{operation.kind} may lose NaN or infinities in {engine.name}")
         if operation.kind == "reorder":

@@ -31,7 +31,7 @@ import numpy as np
 
 from inlay.errors import InlayError, InvalidArguments
 from inlay.forks import ForkResetLock
-from inlay.graph.op_graph import Array, OpGraph
+from inlay.graph.op_graph import Array, OpGraph, exact_graph
 from inlay.graph.program import FallbackShare, NumpyShare, Program, Step, fallback_share, numpy_share
 from inlay.graph.runtime.adaptive_team import AdaptiveTeam, free_threads, quota_threads
 from inlay.graph.runtime.arena import Arena, plan_memory, require_memory
@@ -382,8 +382,8 @@ class Session:
         with self._compile_lock:
             if self._exact is None:
                 self._require_open()
-                program, engine = plain_program(self._graph), self._engine
-                self._exact = Session(program, self._graph, engine=engine, weights=self._weights, is_exact=True)
+                graph, engine = exact_graph(self._graph), self._engine
+                self._exact = Session(plain_program(graph), graph, engine=engine, weights=self._weights, is_exact=True)
             return self._exact
 
     def _thread_limit(self, threads: int) -> int | None:
@@ -427,7 +427,8 @@ class Session:
         prepared = prepare(program, graph, engine, self._weights, is_exact=self._is_exact)
         guards = self._guards
         if guards is None:
-            is_exact = self._is_exact or engine.propagates_special_values
+            is_conditional = any(op.exact is not None for op in graph.ops)
+            is_exact = self._is_exact or (engine.propagates_special_values and not is_conditional)
             guards = NO_GUARDS if is_exact else build_guards(program, graph)
         return CompiledProgram(program, graph.tensors, prepared, memory_plan, engine, guards)
 
