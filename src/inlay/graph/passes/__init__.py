@@ -9,6 +9,7 @@ Data flow. `simplify_network` runs passes on a `Network`, whose nodes are ONNX's
     patterns             no-ops are removed; activations in several nodes become one node; scales and shifts of channels
                          are folded into weights
     normalizations       LayerNormalization and RMSNormalization in several nodes become one node
+    common_subexpressions  equal nodes with equal inputs become one node
 
 After lowering, passes run on an `OpGraph`, whose operations are primitives, views and references:
 
@@ -28,6 +29,7 @@ Glossary:
 """
 
 from inlay.graph.network import Network
+from inlay.graph.passes.common_subexpressions import merge_equal_nodes
 from inlay.graph.passes.expansions import remove_expansions
 from inlay.graph.passes.normalizations import fuse_normalizations
 from inlay.graph.passes.padding import fold_padding
@@ -42,6 +44,7 @@ PATTERNS = (
     fuse_normalizations,
     fuse_activations,
     fold_affine,
+    merge_equal_nodes,
 )
 """Passes of `simplify_network`, in the order in which it runs them."""
 
