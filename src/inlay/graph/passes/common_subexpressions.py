@@ -1,6 +1,6 @@
 """`merge_equal_nodes`: of nodes that compute the same from the same inputs, all but the first are removed.
 
-Exporters repeat such nodes for each layer of a transformer: the mask of attention, a transposed input. The pass runs
+Exporters repeat such nodes for each layer of a transformer, as for the mask of attention. The pass runs
 after the fusions, since these need tensors with one reader.
 
 Source: A. Aho et al., "Compilers", 2006, section 8.5.1 (local common subexpressions).
