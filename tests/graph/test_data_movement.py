@@ -26,8 +26,8 @@ def constant(name: str, *numbers: int) -> str:
 
 
 def part(starts: list[int], axes: list[int], steps: list[int]) -> str:
-    """Return the text of the last three of Slice's constants, and of its starts; each part reaches the end."""
-    ends = [100] * len(starts)
+    """Return the text of Slice's constants; each part reaches the end of its axes."""
+    ends = [100 if step > 0 else -100 for step in steps]
     return constant("s", *starts) + constant("e", *ends) + constant("a", *axes) + constant("t", *steps)
 
 
@@ -42,6 +42,15 @@ NODES: Mapping[str, Callable[[Array], Array]] = {
     part([1], [1], [1]) + "y = Slice(x, s, e, a, t)": lambda x: x[:, 1:],
     part([0], [2], [2]) + "y = Slice(x, s, e, a, t)": lambda x: x[:, :, ::2],
     part([1, 0], [2, 3], [2, 3]) + "u = Slice(x, s, e, a, t) y = Transpose(u)": lambda x: x[:, :, 1::2, ::3].T,
+    constant("c", -1, 0, 0, 2, 4) + "y = Gather <axis = 2> (x, c)": lambda x: x[:, :, [4, 0, 0, 2, 4]],
+    part([-1, 100], [1, 3], [-2, -1]) + "y = Slice(x, s, e, a, t)": lambda x: x[:, ::-2, :, ::-1],
+    constant("c", 0, 3, 0, -1, 0, 9, -1, 0) + 'y = Pad <mode = "reflect"> (x, c)': lambda x: np.pad(
+        x[:, :, :4, 1:], ((0, 0), (3, 9), (0, 0), (0, 0)), "reflect"
+    ),
+    constant("c", 1, 0, 0, 2, 0, 0, 0, 7) + 'y = Pad <mode = "edge"> (x, c)': lambda x: np.pad(
+        x, ((1, 0), (0, 0), (0, 0), (2, 7)), "edge"
+    ),
+    constant("c", 0, -1, 0, 0, 0, -2, 0, 0) + "y = Pad(x, c)": lambda x: x[:, 1:4],
     constant("c", 3, 1, 6, 1, 1) + "y = Expand(x, c)": lambda x: np.stack([x] * 3),
     constant("c", 2, 6, 1, 20)
     + constant("d", 2, 6, 4, 20)

@@ -5,6 +5,7 @@
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from onnx import TensorProto
@@ -91,7 +92,49 @@ def test_outputs_that_are_left_out_are_not_returned() -> None:
 
 def test_a_computation_runs_again_with_other_arrays() -> None:
     run = build_computation(Node("n", "Where", ("c", "x", "x"), ("y",)), 16)
-    assert [run({"c": IMAGE > 2, "x": array})["y"].flat[0] for array in (IMAGE, IMAGE + 1)] == [0.0, 1.0]
+    assert [run({"c": IMAGE > 2, "x": array}, {})["y"].flat[0] for array in (IMAGE, IMAGE + 1)] == [0.0, 1.0]
+
+
+def results_in_place(node: Node, arrays: dict[str, Array], dtype: Any = None) -> tuple[Array, Array]:
+    """Return the result of a node as a new array, and as written to an array with other elements and strides."""
+    expected = compute_node(node, 18, arrays)["y"]
+    memory = np.full((2, *expected.shape[::-1]), 1, dtype or expected.dtype)[1].T
+    found = build_computation(node, 18)(arrays, {"y": memory})["y"]
+    assert (found is memory) == (dtype is None)
+    return found, expected
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.int64, np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
+def test_results_are_written_to_the_memory_that_fits(dtype: Any) -> None:
+    x, indices = np.arange(24).reshape(4, 6).astype(dtype), i64(-1, 2, 0)
+    other = (x[::-1] == 0).astype(dtype)
+    arrays = {
+        "x": x,
+        "k": indices,
+        "o": other,
+        "c": other == 0,
+        "r": x[:3],
+        "p": i64(1, 0, 2, 0),
+        "t": indices[:, None],
+    }
+    for operator, inputs, attributes in (
+        ("Gather", ("x", "k"), {"axis": 1}),
+        ("ScatterND", ("x", "t", "r"), {}),
+        ("Where", ("c", "x", "o"), {}),
+        ("Equal", ("x", "o"), {}),
+        ("Or", ("c", "c"), {}),
+        ("Mul", ("x", "o"), {}),
+        ("Pad", ("x", "p"), {}),
+        ("Cast", ("x",), {"to": TensorProto.DOUBLE}),
+    ):
+        np.testing.assert_array_equal(*results_in_place(Node("n", operator, inputs, ("y",), attributes), arrays))
+
+
+def test_results_are_not_written_to_memory_of_another_type() -> None:
+    for operator in ("Where", "Mul"):
+        inputs = ("c", "x", "x")[-2 if operator == "Mul" else -3 :]
+        node = Node("n", operator, inputs, ("y",))
+        np.testing.assert_array_equal(*results_in_place(node, {"c": IMAGE > 2, "x": IMAGE}, np.float64))
 
 
 def test_an_index_of_a_run_names_the_tensor_and_the_axis() -> None:

@@ -76,19 +76,20 @@ def test_a_node_that_changes_nothing_is_a_view(node: str, constant: list[int] | 
         ("Cast <to = 7> (x)", None, "no reorder converts float32 to int64 as ONNX does"),
         ("Cast <to = 17> (x)", None, "no reorder converts float32 to float8_e4m3fn as ONNX does"),
         ("Where(c, x, x)", [True, False, True], "it selects elements of both inputs"),
-        ("Expand(x, c)", [0, 2, 3], "its result has no elements"),
-        ("Slice(x, c, e, a, s)", [1], "its steps are (-1,)"),
+        ("Expand(x, c)", [0, 20, 3], "its result has no elements"),
+        ("Slice(x, c, e, a, s)", [19], "its steps are (-1,)"),
+        ('Pad <mode = "edge"> (x, c)', [0, 9, 0, 9], "it adds 18 elements to axis 1"),
         ("Pad(x, c)", [0, 1, 0, 0], "no primitive adds padding"),
         ("Erf(x)", None, "there is no primitive for Erf"),
-        ("Gather <axis = 1> (x, c)", [2, 0], "its indices are not consecutive"),
+        ("Gather <axis = 0> (x, c)", [3, 1, 0] * 9, "its indices are of more than 16 parts at equal distances"),
         ("ReduceSum <keepdims = 0> (x)", None, "a result has 0 axes, a descriptor has 1 to 12"),
     ],
 )
 def test_a_node_without_a_primitive_is_a_reference_with_the_reason(node: str, constant: Any, why: str) -> None:
     constants: dict[str, Any] = {} if constant is None else {"c": np.array(constant)}
     if "Slice" in node:
-        constants |= {name: np.array([number]) for name, number in (("e", -9), ("a", 0), ("s", -1))}
-    (op,) = lm.lower_text(f"y = {node}", normal(0, (2, 3)), opset=13, **constants).ops
+        constants |= {name: np.array([number]) for name, number in (("e", -99), ("a", 0), ("s", -1))}
+    (op,) = lm.lower_text(f"y = {node}", normal(0, (20, 3)), opset=13, **constants).ops
     assert (op.kind, op.why) == ("reference", why)
 
 
@@ -154,8 +155,10 @@ def test_repeats_are_views(data: Any, seed: int, dims: list[int]) -> None:
     assert lm.kinds_of(graph) == []
 
 
-@pytest.mark.parametrize(("indices", "dims"), [(1, (2, 4)), ([1, 2], (2, 2, 4)), (-1, (2, 4))])
-def test_gathers_of_consecutive_rows_are_parts(indices: Any, dims: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("indices", "dims"), [(1, (2, 4)), ([1, 2], (2, 2, 4)), (-1, (2, 4)), ([0, 2], (2, 2, 4)), ([1, 1, 1], (2, 3, 4))]
+)
+def test_gathers_of_rows_at_equal_distances_are_views(indices: Any, dims: tuple[int, ...]) -> None:
     graph = lm.lower_text("y = Gather <axis = 1> (x, k)", normal(0, (2, 3, 4)), k=np.array(indices))
     assert {op.kind for op in graph.ops} == {"view"}
     assert graph.tensors["y"].dims == dims

@@ -46,7 +46,7 @@ EXPECTED: Mapping[str, str] = {
         (f"Reduce{way}" for way in ("L1", "L2", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")),
         f"((^| )(eltwise|reduction|matmul|pooling))*|{NUMBER}|{INTEGERS}|{OPEN}",
     ),
-    "Slice": rf"|its steps are \(.*-.*\)|{OPEN}",
+    "Slice": rf"(concat ?)*|its steps are \(.*-.*\)|{OPEN}",
     "Upsample": f"{RESAMPLED}|{OPEN}",
 }
 """Kinds of primitives without views, or why there is none, as regular expressions."""

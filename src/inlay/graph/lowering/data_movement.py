@@ -5,8 +5,9 @@ their source. The sequence `Reshape`, `Transpose`, `Reshape` that swaps two fact
 shuffle. The two views before it are dropped if they have no other consumers.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from typing import NamedTuple
 
 from inlay.data_type import as_data_type
 from inlay.graph.lowering.context import DESCRIBABLE, F32, LoweringContext, Operand, require
@@ -135,9 +136,101 @@ def dropout(context: LoweringContext) -> Operand:
 
 
 def pad(context: LoweringContext) -> Operand:
-    """Lower Pad with zero padding only, where it returns its input."""
-    require(not any(context.integers("pads", 1, 11, "padding")), "no primitive adds padding")
-    return context.view_source(0)
+    """Lower Pad: views for negative padding, and for the modes that repeat elements joins of few parts of each axis."""
+    src = context.view_source(0)
+    dims, pads = context.dims(src), context.integers("pads", 1, 11, "padding")
+    axes = context.constant(3, "axes").reshape(-1).tolist() if context.has_input(3) else range(len(dims))
+    pairs = {axis % len(dims): (pads[k], pads[k + len(axes)]) for k, axis in enumerate(axes)}
+    sides = [pairs.get(axis, (0, 0)) for axis in range(len(dims))]
+    is_cut = all(n <= 0 for pair in sides for n in pair)
+    index = _PADDED_INDEX.get(context.attribute("mode", "constant"))
+    part = tuple(n + min(a, 0) + min(b, 0) for n, (a, b) in zip(dims, sides, strict=True))
+    require(is_cut or index is not None, "no primitive adds padding")
+    require(min(part) > 0, "it removes all elements of an axis")
+    result = context.submemory(src, tuple(max(-a, 0) for a, _ in sides), part)
+    if index is not None:
+        for axis, (before, behind) in enumerate(sides):
+            result = _repeat_border(context, result, axis, (max(before, 0), max(behind, 0)), index)
+    return result
+
+
+def _repeat_border(
+    context: LoweringContext, src: str, axis: int, widths: tuple[int, int], index: Callable[[int, int], int]
+) -> str:
+    """Return a tensor with elements added before and after an axis; `index` is a function of `_PADDED_INDEX`."""
+    before, behind = widths
+    n = context.dims(src)[axis]
+    require(before + behind <= _MOST_PARTS, f"it adds {before + behind} elements to axis {axis}")
+    places = range(-before, 0), range(n, n + behind)
+    first, last = (_split_runs([index(k, n) for k in side]) for side in places)
+    return _join_runs(context, src, axis, [*first, IndexRun(0, 1, n), *last])
+
+
+def _reflect(k: int, n: int) -> int:
+    """Return the index of the element at place `k` of an axis of `n` elements that is reflected at both ends."""
+    place = k % max(2 * n - 2, 1)
+    return min(place, 2 * n - 2 - place)
+
+
+_PADDED_INDEX: Mapping[str, Callable[[int, int], int]] = {
+    "edge": lambda k, n: min(max(k, 0), n - 1),
+    "reflect": _reflect,
+    "wrap": lambda k, n: k % n,
+}
+"""For each mode of Pad that repeats elements: the index of the element at a place outside of an axis of n elements."""
+
+
+class IndexRun(NamedTuple):
+    """Indices at equal distances."""
+
+    start: int
+    """The first index."""
+    step: int
+    """Distance between the indices: positive, or 0 for one index that is repeated."""
+    length: int
+    """Number of indices, at least 1."""
+
+
+_MOST_PARTS = 16
+"""Limit on the parts that indices are divided into; NumPy or ONNX Runtime gathers more in one step."""
+
+
+def _split_runs(indices: Sequence[int]) -> list[IndexRun]:
+    """Return the indices as runs, greedily; too many are cut off after one more than `_MOST_PARTS`.
+
+    >>> _split_runs([4, 4, 0, 2, 4, 3])
+    [IndexRun(start=4, step=0, length=2), IndexRun(start=0, step=2, length=3), IndexRun(start=3, step=1, length=1)]
+    """
+    runs: list[IndexRun] = []
+    at = 0
+    while at < len(indices) and len(runs) <= _MOST_PARTS:
+        step = indices[at + 1] - indices[at] if at + 1 < len(indices) else 1
+        end = at + 1
+        while step >= 0 and end < len(indices) and indices[end] - indices[end - 1] == step:
+            end += 1
+        runs.append(IndexRun(indices[at], step if end > at + 1 else 1, end - at))
+        at = end
+    return runs
+
+
+def _join_runs(context: LoweringContext, src: str, axis: int, runs: Sequence[IndexRun]) -> str:
+    """Return the elements at these indices of an axis: a view of one run, or the concatenation of several."""
+    require(0 < len(runs) <= _MOST_PARTS, f"its indices are of more than {_MOST_PARTS} parts at equal distances")
+    parts = [_select_run(context, src, axis, run) for run in runs]
+    if len(parts) == 1:
+        return parts[0]
+    dims = tuple(sum(run.length for run in runs) if i == axis else n for i, n in enumerate(context.dims(src)))
+    return context.emit("concat", {f"src_{k}": part for k, part in enumerate(parts)}, dims, axis=axis)
+
+
+def _select_run(context: LoweringContext, src: str, axis: int, run: IndexRun) -> str:
+    """Return a view of the elements of one run."""
+    dims = context.dims(src)
+    offsets = tuple(run.start if i == axis else 0 for i in range(len(dims)))
+    count = run.length if run.step else 1
+    taken, whole = (tuple(m if i == axis else n for i, n in enumerate(dims)) for m in (count, run.length))
+    steps = tuple(max(run.step, 1) if i == axis else 1 for i in range(len(dims)))
+    return context.broadcast(context.submemory(src, offsets, taken, steps), whole)
 
 
 def concat(context: LoweringContext) -> Operand:
@@ -170,31 +263,42 @@ def split(context: LoweringContext) -> tuple[Operand | None, ...]:
 
 
 def slice_(context: LoweringContext) -> Operand:
-    """Lower Slice with positive steps to a view."""
+    """Lower Slice: a view for positive steps; an axis with a negative step becomes a join of few elements."""
     src = context.view_source(0)
     dims = context.dims(src)
     starts, steps = context.integers("starts", 1, 10), context.integers("steps", 4, 10)
     axes = context.integers("axes", 3, 10) or tuple(range(len(starts)))
-    require(all(step > 0 for step in steps), f"its steps are {steps}")
-    offsets, distances = [0] * len(dims), [1] * len(dims)
-    for axis, start, step in zip(axes, starts, steps or (1,) * len(axes), strict=True):
-        n = dims[axis % len(dims)]
-        offsets[axis % len(dims)] = min(max(start + n if start < 0 else start, 0), n)
-        distances[axis % len(dims)] = step
-    return context.submemory(src, tuple(offsets), context.output().dims, tuple(distances))
+    result = context.output().dims
+    offsets, distances, reversed_axes = [0] * len(dims), [1] * len(dims), dict[int, list[IndexRun]]()
+    for axis, start, step in zip((axis % len(dims) for axis in axes), starts, steps or (1,) * len(axes), strict=True):
+        n = dims[axis]
+        start = start + n if start < 0 else start
+        if step > 0:
+            offsets[axis], distances[axis] = min(max(start, 0), n), step
+        else:
+            require(0 < result[axis] <= _MOST_PARTS and prod(result) > 0, f"its steps are {steps}")
+            start = min(max(start, 0), n - 1)
+            reversed_axes[axis] = [IndexRun(start + k * step, 1, 1) for k in range(result[axis])]
+    part = tuple(dims[i] if i in reversed_axes else n for i, n in enumerate(result))
+    taken = context.submemory(src, tuple(offsets), part, tuple(distances))
+    for axis, runs in reversed_axes.items():
+        taken = _join_runs(context, taken, axis, runs)
+    return taken
+
+
+_MOST_INDICES = 1 << 20
+"""Limit on the constant indices that are searched for runs."""
 
 
 def gather(context: LoweringContext) -> Operand:
-    """Lower Gather to a view, if its indices are constant and consecutive."""
+    """Lower Gather with constant indices at equal distances to a view, and with few such parts to a concatenation."""
     src = context.view_source(0)
     dims = context.dims(src)
     axis = context.attribute("axis", 0) % len(dims)
-    indices = [int(index) % dims[axis] for index in context.constant(1, "list of indices").reshape(-1)]
-    count = len(indices)
-    require(count > 0 and indices == list(range(indices[0], indices[0] + count)), "its indices are not consecutive")
-    offsets = tuple(indices[0] if i == axis else 0 for i in range(len(dims)))
-    part = context.submemory(src, offsets, tuple(count if i == axis else n for i, n in enumerate(dims)))
-    return context.reshape(part, context.output().dims)
+    indices = context.constant(1, "list of indices")
+    require(0 < indices.size <= _MOST_INDICES, f"it has {indices.size} indices")
+    runs = _split_runs([int(index) % dims[axis] for index in indices.reshape(-1)])
+    return context.reshape(_join_runs(context, src, axis, runs), context.output().dims)
 
 
 def depth_to_space(context: LoweringContext) -> Operand:

@@ -28,6 +28,8 @@ class OperatorCall:
     """Version of ONNX's operators."""
     inputs: tuple[Array | None, ...]
     """Inputs in order; None where an input is left out."""
+    memory: Array | None = None
+    """Array that the first result may be written to, with its dims and type; its elements overlap no input."""
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """Return an attribute of the node, or `default` if the node does not have it."""
@@ -55,6 +57,12 @@ class OperatorCall:
         """
         values = self.attribute(name) if self.opset < input_since else self.optional(index)
         return None if values is None else [int(n) for n in np.asarray(values).reshape(-1)]
+
+    def destination(self, dims: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Return an array for a first result of these dims and this type: `memory` if it has them, else a new one."""
+        if self.memory is not None and (self.memory.shape, self.memory.dtype) == (dims, dtype):
+            return self.memory
+        return np.empty(dims, dtype)
 
     def has_output(self, index: int) -> bool:
         """Return whether the node has an output `index` that is not left out."""

@@ -86,7 +86,8 @@ def _pad_array(call: OperatorCall, data: Array, widths: list[tuple[int, int]]) -
         raise call.invalid(f"mode {mode!r} is none of {', '.join(PAD_MODES)}")
     if mode == "constant":
         dims = tuple(a + n + b for (a, b), n in zip(widths, data.shape, strict=True))
-        result = np.full(dims, _pad_value(call, data.dtype), data.dtype)
+        result = call.destination(dims, data.dtype)
+        result[...] = _pad_value(call, data.dtype)
         result[tuple(slice(a, a + n) for (a, _), n in zip(widths, data.shape, strict=True))] = data
         return result
     if any(n == 0 and (a or b) for (a, b), n in zip(widths, data.shape, strict=True)):
@@ -110,7 +111,11 @@ def gather(call: OperatorCall) -> Array:
     """Compute Gather: slices along one axis."""
     data = call.input(0)
     axis = call.axis(call.attribute("axis", 0), data.ndim)
-    return np.take(data, call.require_indices(1, data.shape[axis], axis), axis=axis)
+    indices = call.require_indices(1, data.shape[axis], axis)
+    result = call.destination(data.shape[:axis] + indices.shape + data.shape[axis + 1 :], data.dtype)
+    if result.size:  # `clip` writes without a buffer, and no index is out of range
+        np.take(data, indices, axis, out=result, mode="clip")
+    return result
 
 
 def gather_elements(call: OperatorCall) -> Array:
@@ -130,7 +135,7 @@ def scatter_elements(call: OperatorCall) -> Array:
     _rows_with_indices(call, data, indices, axis)
     grid = list(np.ogrid[tuple(slice(n) for n in indices.shape)])
     grid[axis] = call.require_indices(1, data.shape[axis], axis)
-    result = data.copy()
+    result = _copied(call, data)
     _scatter(call, result, tuple(grid), updates)
     return result
 
@@ -162,7 +167,7 @@ def scatter_nd(call: OperatorCall) -> Array:
     dims = indices.shape[:-1] + data.shape[indices.shape[-1] :]
     if updates.shape != dims:
         raise call.invalid(f"updates have dims {updates.shape}, and data and indices ask for {dims}")
-    result = data.copy()
+    result = _copied(call, data)
     _scatter(call, result, tuples, updates)
     return result
 
@@ -176,6 +181,13 @@ def _split_tuples(call: OperatorCall, data: Array, indices: Array, batch: int) -
     return tuple(
         call.require_indices(1, data.shape[batch + k], batch + k, indices[..., k]) for k in range(indices.shape[-1])
     )
+
+
+def _copied(call: OperatorCall, data: Array) -> Array:
+    """Return a copy of the data, in the call's memory where that fits."""
+    result = call.destination(data.shape, data.dtype)
+    np.copyto(result, data)
+    return result
 
 
 def _scatter(call: OperatorCall, result: Array, where: tuple[Array, ...], updates: Array) -> None:
@@ -225,7 +237,9 @@ def convert(call: OperatorCall, src: Array, dtype: np.dtype[Any]) -> Array:
         src = src.astype(np.float32 if is_float(src.dtype) else np.int32)
     if dtype.kind == "b":
         return np.asarray(src != 0)
-    return src.astype(dtype)
+    result = call.destination(src.shape, dtype)
+    np.copyto(result, src, casting="unsafe")
+    return result
 
 
 def _to_small_float(src: Array, dtype: np.dtype[Any], saturates: bool) -> Array:

@@ -22,14 +22,27 @@ _Operator: TypeAlias = Callable[[OperatorCall], Array | tuple[Array, ...]]
 
 def _apply_ufunc(ufunc: np.ufunc, call: OperatorCall) -> Array:
     """Return a ufunc of the node's inputs, whose result NumPy and ml_dtypes round correctly in each type."""
-    return np.asarray(ufunc(*(call.input(index) for index in range(ufunc.nin))))
+    return _write(ufunc, call, *(call.input(index) for index in range(ufunc.nin)))
+
+
+def _write(ufunc: np.ufunc, call: OperatorCall, *inputs: Array) -> Array:
+    """Return a ufunc of inputs of one type, written to the call's memory where it has the dims and type of the result.
+
+    A result is of the type of the inputs, or boolean.
+    """
+    dims, memory = np.broadcast_shapes(*(array.shape for array in inputs)), call.memory
+    kinds = {array.dtype for array in inputs}
+    is_fit = (
+        memory is not None and memory.shape == dims and len(kinds) == 1 and memory.dtype in (*kinds, np.dtype(bool))
+    )
+    return np.asarray(ufunc(*inputs, out=memory if is_fit else None))
 
 
 def _apply_elementary(ufunc: np.ufunc, call: OperatorCall) -> Array:
     """Return an elementary function of a float input, computed in float32 at least."""
     src = call.input(0)
     is_wide = accumulation_dtype(src.dtype) == src.dtype
-    return np.asarray(ufunc(src)) if is_wide else map_blocks(ufunc, src)
+    return _write(ufunc, call, src) if is_wide else map_blocks(ufunc, src)
 
 
 def divide(call: OperatorCall) -> Array:
@@ -93,7 +106,13 @@ def _sum_widened(call: OperatorCall) -> Array:
 
 def select(call: OperatorCall) -> Array:
     """Compute Where: the element of the second input where the first is true, else of the third."""
-    return np.where(call.input(0), call.input(1), call.input(2))
+    condition, one, other = (call.input(index) for index in range(3))
+    if one.dtype != other.dtype or condition.dtype != np.bool_:
+        return np.where(condition, one, other)
+    result = call.destination(np.broadcast_shapes(condition.shape, one.shape, other.shape), one.dtype)
+    np.copyto(result, other)
+    np.copyto(result, one, where=condition)
+    return result
 
 
 def clip(call: OperatorCall) -> Array:

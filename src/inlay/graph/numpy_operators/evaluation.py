@@ -43,8 +43,11 @@ from inlay.graph.op_graph import Array
 Function: TypeAlias = Callable[[OperatorCall], Array | tuple[Array, ...]]
 """Function that computes one operator, with one or several results."""
 
-Computation: TypeAlias = Callable[[Mapping[str, Array]], dict[str, Array]]
-"""Function from the inputs of a node to its results, both by name; results that the node leaves out are missing."""
+Computation: TypeAlias = Callable[[Mapping[str, Array], Mapping[str, Array]], dict[str, Array]]
+"""Function from the inputs of a node to its results, both by name; results that the node leaves out are missing.
+
+The second argument has arrays by the names of results. Some functions write the first result to its array, and return
+that array; then no copy is needed. Others return new arrays, or views of inputs."""
 
 ONNX_DOMAINS = ("", "ai.onnx")
 """Names of the domain of ONNX's own operators."""
@@ -97,14 +100,14 @@ def compute_node(node: Node, opset: int, arrays: Mapping[str, Array]) -> dict[st
         OutOfMemory: there is not enough memory for the results.
         Unimplemented: NumPy cannot compute the operator for these types.
     """
-    return build_computation(node, opset)(arrays)
+    return build_computation(node, opset)(arrays, {})
 
 
 def build_computation(node: Node, opset: int) -> Computation:
     """Return a function that computes a node any number of times.
 
-    Several threads may call the function at once. It returns new arrays, or views of its inputs. A call raises
-    InvalidArguments, OutOfMemory or Unimplemented for the reasons of `compute_node`.
+    Several threads may call the function at once. A call raises InvalidArguments, OutOfMemory or Unimplemented for the
+    reasons of `compute_node`.
 
     Raises:
         Unimplemented: no function computes the operator.
@@ -113,12 +116,12 @@ def build_computation(node: Node, opset: int) -> Computation:
     function = FUNCTIONS[node.operator]
     writes = tuple(name for name in node.outputs if name)
 
-    def run(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    def run(arrays: Mapping[str, Array], memory: Mapping[str, Array]) -> dict[str, Array]:
         inputs = tuple(arrays[name] if name else None for name in node.inputs)
         try:
             # Overflow and division by zero follow IEEE 754, without warnings.
             with np.errstate(all="ignore"):
-                returned = function(OperatorCall(node, opset, inputs))
+                returned = function(OperatorCall(node, opset, inputs, memory.get(node.outputs[0])))
         except InlayError:
             raise
         except MemoryError as error:

@@ -4,12 +4,12 @@ Data flow. `simplify_network` runs passes on a `Network`, whose nodes are ONNX's
 
     rewriting            the mechanism: a rule replaces nodes one by one, then dead nodes are removed
     precision            float16 and bfloat16 become float32
-    common_subexpressions  equal nodes on integers and truth values, such as masks, become one
     expansions           an Expand of a mask is delayed; one before operators that broadcast is removed
     padding              a Pad is folded into the convolutions and poolings that read it
     patterns             no-ops are removed; activations in several nodes become one node; scales and shifts of channels
                          are folded into weights
     normalizations       LayerNormalization and RMSNormalization in several nodes become one node
+    common_subexpressions  equal nodes with equal inputs become one node
 
 After lowering, passes run on an `OpGraph`, whose operations are primitives, views and references:
 
@@ -39,13 +39,13 @@ from inlay.graph.passes.precision import widen_narrow_floats
 PATTERNS = (
     widen_narrow_floats,
     remove_noops,
-    merge_common_subexpressions,
     delay_expansions,
     remove_expansions,
     fold_padding,
     fuse_normalizations,
     fuse_activations,
     fold_affine,
+    merge_common_subexpressions,
 )
 """Passes of `simplify_network`, in the order in which it runs them."""
 

@@ -312,14 +312,15 @@ def _bind_node(
     results = {name: workspace.array(buffer) for name, buffer in writes.items()}
 
     def run() -> None:
-        found = compute(sources)
+        found = compute(sources, results)
         for name, result in results.items():
             if found[name].shape != result.shape:
                 raise InvalidArguments(
                     f"step {step.name}: {name} has dims {found[name].shape} now, the network says "
                     f"{result.shape}: dims that depend on values cannot be compiled"
                 )
-            np.copyto(result, found[name], casting="no")
+            if found[name] is not result:
+                np.copyto(result, found[name], casting="no")
 
     return run
 
