@@ -16,7 +16,7 @@ import pytest
 pytestmark = pytest.mark.heavy
 
 VARIANTS = {
-    "ONNX Runtime": ((), 1_588),
+    "ONNX Runtime": ((), 1_900),
     "ONNX Runtime, constants": (("--constant", "1"), 1_825),
     "NumPy": (("--fallback", "numpy"), 1_580),
     "NumPy, constants": (("--fallback", "numpy", "--constant", "1"), 1_820),
