@@ -13,13 +13,16 @@ from typing import TypeAlias
 from inlay.errors import FileError, Unimplemented
 from inlay.graph.numpy_operators.evaluation import ONNX_DOMAINS
 from inlay.graph.onnx.initializers import Proto, nodes_of
-from inlay.graph.onnx_package import DecodeError, checker, inliner, onnx, version_converter
+from inlay.graph.onnx_package import DecodeError, checker, inliner, onnx, shape_inference, version_converter
 
 MOST_DEPTH = 50
 """Limit on functions that call each other; exporters write two or three."""
 
 _Key: TypeAlias = tuple[str, str, str]
-_ERRORS = (DecodeError, RuntimeError, TypeError, ValueError, checker.ValidationError, version_converter.ConvertError)
+_ERRORS = (
+    *(DecodeError, RuntimeError, TypeError, ValueError),
+    *(checker.ValidationError, shape_inference.InferenceError, version_converter.ConvertError),
+)
 
 
 def inline_functions(model: Proto, name: str, most_nodes: int, most_bytes: int) -> Proto:
