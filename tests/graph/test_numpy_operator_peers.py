@@ -123,6 +123,7 @@ UNASKED = {
     ("Bernoulli", 22),
     ("GlobalLpPool", 22),  # more types than 2
     ("GroupNormalization", 18),  # see test_numpy_operators.py
+    ("MaxRoiPool", 22),  # more types than 1
     ("Multinomial", 9),  # random
     ("Multinomial", 22),
     ("Scatter", 11),  # deprecated

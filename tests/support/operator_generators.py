@@ -300,6 +300,12 @@ def roi_align(rng: Generator) -> Made:
     return opset, {"x": real(rng, 2, 2, 6, 7), "rois": regions, "batch": np.array([0, 1, 1])}, attributes
 
 
+def max_roi_pool(rng: Generator) -> Made:
+    regions = np.concatenate([rng.integers(0, 2, (3, 1)), rng.random((3, 2)) * 6 - 1, rng.random((3, 2)) * 9], 1)
+    attributes = picks(rng, spatial_scale=(1.0, 0.5), pooled_shape=([1, 1], [2, 3], [4, 2]))
+    return 21, {"x": real(rng, 2, 2, 6, 7), "rois": regions.astype(np.float32)}, attributes
+
+
 # Quantization
 
 
@@ -439,6 +445,7 @@ GENERATORS: Mapping[str, Callable[[Generator], Made]] = {
     **{f"Reduce{way}": reduction for way in ("L1", "L2", "LogSum", "Max", "Mean", "Min", "Prod", "SumSquare")},
     "ReduceSum": reduce_sum,
     "ReduceLogSumExp": log_sum_exp,
+    "MaxRoiPool": max_roi_pool,
     "Resize": resize,
     "ReverseSequence": reverse_sequence,
     "RoiAlign": roi_align,

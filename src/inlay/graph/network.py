@@ -12,6 +12,7 @@ dataclasses an equality of their own.
 Source: ONNX, "Open Neural Network Exchange Intermediate Representation Specification".
 """
 
+import re
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, fields
 from math import prod
@@ -82,6 +83,11 @@ class Tensor:
 
     `dims` then has 0 for each axis of unknown extent, and is (0,) if the number of axes is unknown.
     """
+
+    @property
+    def extents(self) -> str:
+        """The dims as text, as in `(2, 3)`, with `?` for each that depends on the data of a run."""
+        return re.sub(r"\b0\b", "?", str(self.dims)) if self.is_dynamic else str(self.dims)
 
     @property
     def nbytes(self) -> int:
@@ -155,7 +161,7 @@ class Network(StructuralEquality):
     def __repr__(self) -> str:
         """Return the name, the inputs and outputs, and the number of nodes."""
         sides = (
-            ", ".join(f"{name} {self.tensors[name].dims}" for name in names) for names in (self.inputs, self.outputs)
+            ", ".join(f"{name} {self.tensors[name].extents}" for name in names) for names in (self.inputs, self.outputs)
         )
         return f"<Network {self.name}: {' -> '.join(sides)}; {len(self.nodes)} nodes, opset {self.opset}>"
 

@@ -12,6 +12,7 @@ try:
     from onnx import checker as checker
     from onnx import defs as defs
     from onnx import helper as helper
+    from onnx import inliner as inliner
     from onnx import numpy_helper as numpy_helper
     from onnx import shape_inference as shape_inference
     from onnx import version_converter as version_converter

@@ -85,9 +85,14 @@ def _fields(value: object, *names: str) -> dict[str, Any]:
 
 
 def _format(plan: Plan, name: str) -> str:
-    """Return the tag of a buffer's format; `strided` where it has none, `array` for an array without a descriptor."""
-    desc = plan.program.buffers[name].desc
-    return "array" if desc is None else desc.tag or "strided"
+    """Return the tag of a buffer's format; `strided` where it has none.
+
+    It is `array` for an array without a descriptor, and for one whose dims depend on the data of a run.
+    """
+    buffer = plan.program.buffers[name]
+    if buffer.desc is None or plan.graph.tensors[buffer.tensor].is_dynamic:
+        return "array"
+    return buffer.desc.tag or "strided"
 
 
 def _constants(plan: Plan) -> int:

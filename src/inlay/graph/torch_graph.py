@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from inlay.errors import Unimplemented
-from inlay.graph.op_graph import Array, BroadcastView, Op, OpGraph, PermuteView, ReshapeView
+from inlay.graph.op_graph import Array, BroadcastView, Op, OpGraph, PermuteView, ReshapeView, exact_graph
 from inlay.layout import Dims
 
 Torch: TypeAlias = Any  # the module, or something of it: a peer that may be absent
@@ -27,6 +27,7 @@ _BINARY = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "max": "maxim
 _UNARY = {"logistic": "sigmoid"} | {
     name: name for name in ("abs", "exp", "log", "relu", "round", "sqrt", "square", "tanh")
 }
+_REFERENCES = {"IsNaN": "isnan", "Where": "where"}
 
 
 def torch_runs(
@@ -66,7 +67,7 @@ class _TorchGraph:
     """A graph of torch.fx while its operations are added."""
 
     def __init__(self, torch: Torch, graph: OpGraph, is_channels_last: bool) -> None:
-        self._torch, self._functions, self._graph = torch, torch.nn.functional, graph
+        self._torch, self._functions, self._graph = torch, torch.nn.functional, exact_graph(graph)
         self._format = torch.channels_last if is_channels_last else torch.contiguous_format
         self._fx = import_module("torch.fx")
         self._nodes = self._fx.Graph()
@@ -87,6 +88,7 @@ class _TorchGraph:
             (dst,) = op.writes.values()
             self._tensors[dst] = add(op)
         self._nodes.output(tuple(self._tensors[name].node for name in self._graph.outputs))
+        self._nodes.eliminate_dead_code()
         holder = self._torch.nn.Module()
         for name, tensor in self._constants.items():
             holder.register_buffer(name, tensor)
@@ -283,7 +285,21 @@ class _TorchGraph:
         axes = [axis for axis, (n, out) in sides if n != out]
         return getattr(self._torch, _REDUCTIONS[algorithm])(self._operand(op), axes, keepdim=True)
 
+    def _reference(self, op: Op) -> Torch:
+        assert op.node is not None
+        if op.node.operator not in _REFERENCES:
+            raise _unknown(op, f"a {op.node.operator}")
+        operands = [
+            self._constant(op.constants[name]) if name in op.constants else self._tensors[name]
+            for name in op.node.inputs
+        ]
+        return getattr(self._torch, _REFERENCES[op.node.operator])(*operands)
+
     # Moves
+
+    def _reorder(self, op: Op) -> Torch:
+        dtype = self._graph.tensors[op.writes["dst"]].dtype
+        return self._operand(op).to(getattr(self._torch, dtype.name))
 
     def _view(self, op: Op) -> Torch:
         tensor = self._operand(op)

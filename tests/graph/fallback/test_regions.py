@@ -1,10 +1,13 @@
 """Regions that only ONNX Runtime computes: control flow, sequences, dims that depend on data, its own operators."""
 
 import pickle
+import signal
+import threading
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -16,6 +19,7 @@ from inlay.graph.network import Network
 from inlay.graph.op_graph import Array
 from inlay.graph.plan import Plan
 from inlay.graph.report import explain_plan
+from inlay.render.network.flow import flow_of
 from tests.support.network_runs import run_by_onnxruntime
 from tests.support.networks import Model
 from tests.support.refusals import raises_exactly
@@ -37,6 +41,11 @@ MODELS: Mapping[str, str] = MappingProxyType(
             "f = Constant <value = int64[1] {-1}> () y = Reshape(k, f) }"
         ),
         "an output under two names": "g (float[6] x) => (float[n] y, float[n] z) { y = Unique(x) z = Identity(y) }",
+        "a result that a no-op renames": (
+            "g (float[4, 5] x) => (float[4, 5] y, float[3, 4, 5] z) { n = Constant <value = int64 {3}> () "
+            f"a, b = {LOOP} {{ d = Identity(c) w = Sin(v) u = Cos(w) }}> (n, , x) y = Identity(a) "
+            "z = Cast <to = 1> (b) }"
+        ),
         "branches": (
             "g (float[4, 5] x) => (float[4, 5] y) { m = ReduceMax <keepdims = 0> (x) "
             "h = Constant <value = float {1.5}> () c = Greater(m, h) r = Relu(x) y = If(c) "
@@ -122,8 +131,11 @@ def test_a_region_ends_where_dims_are_known(name: str, operators: list[str]) -> 
 def test_dims_that_depend_on_data_are_described() -> None:
     network = network_of("dims")
     assert (network.tensors["y"].dims, network.tensors["y"].is_dynamic) == ((2, 0), True)
+    assert repr(network) == "<Network g: x (4, 5) -> y (2, ?); 2 nodes, opset 17>"
     found = inlay.plan(network, costs="analytic")
     assert f"y is computed by ONNX Runtime: {DIMS}" in explain_plan(found).splitlines()
+    titles = [(mark.title, mark.note) for mark in flow_of(found).marks]
+    assert titles[2:] == [("NonZero", "y \N{MIDDLE DOT} ONNX Runtime"), ("y 2x?", "")]
 
 
 def test_adjacent_operators_of_onnx_runtime_are_one_step() -> None:
@@ -190,10 +202,53 @@ def test_regions_are_refused_where_onnx_runtime_is_forbidden() -> None:
             "node 'y': Concat is not supported: ONNX Runtime: Node (y) Op (Concat) [ShapeInferenceError] axis must be "
             "in [-rank, rank-1]",
         ),
+        (
+            "g (float[1, 4, 1] x, int64 a) => (float[l, m, n] y) { y = DFT <onesided = 1> (x, , a) }",
+            "node 'y': only ONNX Runtime computes a DFT whose dims depend on data or that is in a loop or branch, and "
+            "its rounding errors are those of sums, not of a fast transform: export the model with constants in its "
+            "place",
+        ),
     ],
 )
 def test_wrong_regions_are_refused(text: str, error: str) -> None:
-    assert refusal(inlay.load, parser.parse_model(HEADER + text).SerializeToString()) == error
+    assert refusal(inlay.load, parser.parse_model(HEADER.replace("17", "20") + text).SerializeToString()) == error
+
+
+def test_results_of_narrow_floats_without_fixed_dims() -> None:
+    text = "c = Greater(x, k) f = Constant <value = int64[1] {-1}> () r = Reshape(c, f) y = Compress(x, r)"
+    header = HEADER.replace("17", "28")
+    model = parser.parse_model(header + f"g (bfloat16[4] x, bfloat16[1] k) => (bfloat16[n] y) {{ {text} }}")
+    session = inlay.plan(inlay.load(model.SerializeToString()), costs="analytic").compile(engine="reference")
+    x, k = (np.array(numbers, ml_dtypes.bfloat16) for numbers in ([1, -2, 3, 0.5], [0]))
+    assert session.run({"x": x, "k": k})["y"].astype(float).tolist() == [1, 3, 0.5]
+    assert session.run({"x": -x, "k": k})["y"].astype(float).tolist() == [2]
+
+
+def test_an_interrupt_ends_a_loop_without_end() -> None:
+    text = (
+        "g (float[4] x) => (float[4] y) { n = Constant <value = int64 {9223372036854775807}> () y = Loop <body = "
+        "b (int64 i, bool c, float[4] v) => (bool d, float[4] w) { d = Identity(c) w = Sin(v) }> (n, , x) }"
+    )
+    model = parser.parse_model(HEADER + text)
+    session = inlay.plan(inlay.load(model.SerializeToString()), costs="analytic").compile(engine="reference")
+    for _ in range(2):
+        timer = threading.Timer(0.2, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            session.run({"x": np.ones(4, np.float32)})
+
+
+def test_an_error_of_a_run_names_the_nodes_of_a_region() -> None:
+    text = (
+        "m = ReduceMax <keepdims = 0> (x) k = Cast <to = 7> (m) s = SplitToSequence <axis = 0> (x) y = SequenceAt(s, k)"
+    )
+    model = parser.parse_model(HEADER + f"g (float[4] x) => (float[n] y) {{ {text} }}")
+    session = inlay.plan(inlay.load(model.SerializeToString()), costs="analytic").compile(engine="reference")
+    assert refusal(session.run, {"x": np.full(4, 9, np.float32)}) == (
+        "step k, of Cast 'k', SplitToSequence 's', SequenceAt 'y': ONNX Runtime does not compute these inputs: Error "
+        "in execution: Non-zero status code returned while running SequenceAt node. Name:'y' Status Message: Invalid "
+        "sequence index (9) specified for sequence of size (4)"
+    )
 
 
 def test_an_error_of_a_run_names_the_node() -> None:

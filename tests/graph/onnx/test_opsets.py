@@ -55,8 +55,8 @@ def test_an_addition_of_opset_6_is_broadcast_along_the_axis_that_it_names() -> N
     np.testing.assert_array_equal(run(model), X + added)
 
 
-@pytest.mark.parametrize("opset", range(23, 29))
-def test_models_of_new_opsets_compute_the_same(opset: int) -> None:
+@pytest.mark.parametrize("opset", range(7, OPSETS[1] + 1))
+def test_models_of_each_opset_compute_the_same(opset: int) -> None:
     text = "a = Conv(x, w) b = Relu(a) c = Reshape(b, dims) y = Cast <to = 11> (c)"
     constants: Any = {"w": X[:, :, :2, :2].copy(), "dims": np.array([2, -1])}
     first, last = (run(written_model(text, X.shape, opset=version, **constants)) for version in (17, opset))
@@ -78,7 +78,7 @@ def test_the_newest_opset_that_is_read_is_known_to_the_package_onnx() -> None:
     assert onnx.defs.onnx_opset_version() >= OPSETS[1]
 
 
-@pytest.mark.parametrize("operator", ["FlexAttention", "ImageDecoder", "MaxRoiPool"])
+@pytest.mark.parametrize("operator", ["FlexAttention", "ImageDecoder"])
 def test_an_operator_that_nothing_computes_is_refused(operator: str) -> None:
     assert operator not in FUNCTIONS
     with raises_exactly(

@@ -17,6 +17,8 @@ from onnx import TensorProto, helper, numpy_helper
 from inlay.errors import FileError, InlayError, Unimplemented
 from inlay.graph.onnx import parsing
 from inlay.graph.onnx.reading import load
+from tests.graph.onnx.test_functions import TWICE
+from tests.graph.onnx.test_functions import model as calling_model
 from tests.graph.onnx.test_mistakes import external
 from tests.support.networks import bert
 from tests.support.refusals import raises_exactly
@@ -51,6 +53,7 @@ SMALL = written_model(
     yes=np.array(True),
 ).SerializeToString()
 ENCODER = bert(1, sequence=2, layers=1, hidden=4, heads=2).SerializeToString()
+CALLS = calling_model("{ a = local.Twice(x) y = local.Twice(a) }" + TWICE).SerializeToString()
 
 
 def assert_read_or_refused(content: bytes) -> None:
@@ -62,7 +65,7 @@ def assert_read_or_refused(content: bytes) -> None:
 
 
 @settings(max_examples=300)
-@given(st.sampled_from([SMALL, ENCODER]), st.data())
+@given(st.sampled_from([SMALL, ENCODER, CALLS]), st.data())
 def test_no_byte_that_is_wrong_leads_to_another_error(content: bytes, data: st.DataObject) -> None:
     changed = bytearray(content)
     changes = st.tuples(st.integers(0, len(content) - 1), st.integers(0, 255))
@@ -72,7 +75,7 @@ def test_no_byte_that_is_wrong_leads_to_another_error(content: bytes, data: st.D
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("content", [SMALL, ENCODER], ids=["small", "encoder"])
+@pytest.mark.parametrize("content", [SMALL, ENCODER, CALLS], ids=["small", "encoder", "calls"])
 def test_no_bit_that_is_flipped_leads_to_another_error(content: bytes) -> None:
     for bit in range(8 * len(content)):
         changed = bytearray(content)

@@ -1,5 +1,7 @@
 """Ranges hold what networks compute, guards suffice, and the scan finds what is over a bound."""
 
+from math import inf
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +16,7 @@ from inlay.graph.runtime.plain import plain_program
 from inlay.graph.runtime.session import Session
 from tests.support.network_cases import networks
 from tests.support.networks import Model
+from tests.support.written_models import written_model
 
 
 def infer_ranges(graph: OpGraph) -> dict[str, ValueRange]:
@@ -48,6 +51,12 @@ def require_within(graph: OpGraph, scale: float) -> None:
 def test_ranges_hold_what_random_networks_compute(model: Model) -> None:
     for scale in (1.0, THRESHOLD):
         require_within(lower_network(inlay.load(model.SerializeToString())), scale)
+
+
+def test_a_conversion_to_a_narrow_float_may_be_infinite() -> None:
+    model = written_model("h = Cast <to = 10> (x) y = Cast <to = 1> (h)", (4,))
+    ranges = infer_ranges(lower_network(inlay.load(model.SerializeToString())))
+    assert (ranges["h"], ranges["y"]) == (ValueRange(-inf, inf), ANY)
 
 
 @settings(max_examples=30, deadline=None)

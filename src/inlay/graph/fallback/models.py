@@ -53,11 +53,11 @@ def choose_opset(nodes: Sequence[Node], opset: int) -> int:
     >>> choose_opset([Node("n", "Erf", ("x",), ("y",)), Node("m", "Where", ("c", "y", "x"), ("z",))], 24)
     16
     """
-    versions = (int(defs.get_schema(operator, opset, "").since_version) for operator in _onnx_operators(nodes))
+    versions = (int(defs.get_schema(operator, opset, "").since_version) for operator in operators_of(nodes))
     return max(versions, default=opset)
 
 
-def _onnx_operators(nodes: Sequence[Node]) -> Iterator[str]:
+def operators_of(nodes: Sequence[Node]) -> Iterator[str]:
     """Yield ONNX's own operators of nodes, and of the nodes in their graphs."""
     for node in nodes:
         if node.domain in ONNX_DOMAINS:

@@ -3,13 +3,19 @@
 The threads of a session sleep when they have nothing to do, and never compute while Inlay does: a call returns when it
 is done. Several threads may call one session at once, each by an I/O binding of its own.
 
+A loop may have no end. So a subgraph with one is computed on a thread of its own while the main thread waits in Python,
+where it handles Ctrl-C: the session then ends after the node that it computes.
+
 A forked child has none of these threads. So it forgets the session, without a destructor, which would wait for them,
 and creates another one at the next call.
 """
 
 import ctypes
 from collections.abc import Iterable, Mapping, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from math import prod
+from threading import current_thread, main_thread
 from typing import Any
 from weakref import WeakSet
 
@@ -18,7 +24,7 @@ import numpy as np
 from inlay.errors import InvalidArguments, MissingExtra, OutOfMemory, Unimplemented
 from inlay.forks import ForkResetLock, at_fork
 from inlay.graph.fallback.library import INSTALL, describe_error, find_onnxruntime, onnxruntime_errors
-from inlay.graph.fallback.models import build_model, element_type, type_of
+from inlay.graph.fallback.models import build_model, element_type, operators_of, type_of
 from inlay.graph.network import Subgraph, Tensor
 from inlay.graph.numpy_operators.evaluation import compute_node
 from inlay.graph.op_graph import Array
@@ -29,6 +35,8 @@ where they are, so that they are not in memory twice."""
 _MOST_STORED_IN_ALL = 1 << 30
 """Limit on the bytes of all constants in the model; a message of Protocol Buffers has 2 GiB at most."""
 _SILENT = 4  # severity of fatal errors
+_LOOPS = frozenset({"Loop", "Scan", "SequenceMap"})
+_MOST_NAMED = 4  # nodes in a text
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +153,8 @@ class SubgraphCall:
     """One call of a session, bound to arrays; one thread uses it at a time."""
 
     __slots__ = (
-        *("_arrays", "_binding", "_copies", "_dynamic", "_owner", "_run_options", "_session", "_staged", "_written"),
+        *("_arrays", "_binding", "_copies", "_dynamic", "_is_loop", "_owner", "_run_options", "_session", "_staged"),
+        "_written",
     )
 
     def __init__(
@@ -159,8 +168,11 @@ class SubgraphCall:
             for name, array in arrays.items()
         }
         self._copies = [name for name, array in arrays.items() if self._staged[name] is not array]
+        self._is_loop = not _LOOPS.isdisjoint(operators_of(owner.interface.subgraph.nodes))
         self._run_options = find_onnxruntime().RunOptions()
         self._run_options.log_severity_level = _SILENT
+        # ONNX Runtime's Python code reads this entry, and an exception for a missing one costs 50 microseconds.
+        self._run_options.add_run_config_entry("gpu_graph_id", "-1")
         self._bind()
 
     def __call__(self) -> None:
@@ -176,7 +188,7 @@ class SubgraphCall:
             if name not in self._written:
                 np.copyto(self._staged[name], self._arrays[name])
         try:
-            self._session.run_with_iobinding(self._binding, self._run_options)
+            self._run()
             self._fetch_dynamic()
         except onnxruntime_errors() as error:
             self._require_computable_inputs()
@@ -185,10 +197,26 @@ class SubgraphCall:
             if name in self._written:
                 np.copyto(self._arrays[name], self._staged[name])
 
+    def _run(self) -> None:
+        """Run the session; an interrupt such as Ctrl-C ends a loop."""
+        if not self._is_loop or current_thread() is not main_thread():
+            self._session.run_with_iobinding(self._binding, self._run_options)
+            return
+        self._run_options.terminate = False
+        with ThreadPoolExecutor(1) as executor:
+            run = executor.submit(self._session.run_with_iobinding, self._binding, self._run_options)
+            try:
+                run.result()
+            finally:
+                self._run_options.terminate = not run.done()
+
     def _describe(self, error: Exception) -> str:
         """Return the text of the error for a run that fails."""
-        text = describe_error(error)
-        return f"step {self._owner.interface.subgraph.name}: ONNX Runtime does not compute these inputs: {text}"
+        subgraph = self._owner.interface.subgraph
+        names = [f"{node.operator} {node.name!r}" for node in subgraph.nodes[:_MOST_NAMED]]
+        more = [f"{len(subgraph.nodes) - _MOST_NAMED} more"] if len(subgraph.nodes) > _MOST_NAMED else []
+        nodes = f", of {', '.join([*names, *more])}" if len(subgraph.nodes) > 1 else ""
+        return f"step {subgraph.name}{nodes}: ONNX Runtime does not compute these inputs: {describe_error(error)}"
 
     def _require_computable_inputs(self) -> None:
         """Raise NumPy's error for these inputs, which names the node and the tensor, if there is one."""
@@ -220,10 +248,20 @@ class SubgraphCall:
         """
         if len(self._written) == sum(name in self._staged for name in self._written):
             return
-        for name, value in zip(self._written, self._binding.get_outputs(), strict=True):
-            if name not in self._staged:
-                self._dynamic[name] = value.numpy()
-                self._binding.bind_output(name, "cpu")
+        for tensor, value in zip(self._owner.interface.writes, self._binding.get_outputs(), strict=True):
+            if tensor.name not in self._staged:
+                self._dynamic[tensor.name] = _copy_value(value, tensor.dtype)
+                self._binding.bind_output(tensor.name, "cpu")
+
+
+def _copy_value(value: Any, dtype: np.dtype[Any]) -> Array:
+    """Return a tensor of ONNX Runtime as a new array, which its own method does not for a type that NumPy lacks."""
+    if dtype.isbuiltin == 1:
+        return np.asarray(value.numpy())
+    dims = tuple(value.shape())
+    array = np.empty(dims, dtype)
+    ctypes.memmove(array.ctypes.data, value.data_ptr(), prod(dims) * dtype.itemsize)
+    return array
 
 
 def _choose_stored(constants: Mapping[str, Array]) -> dict[str, Array]:

@@ -44,6 +44,7 @@ DIFFERENT: Mapping[str, str] = MappingProxyType(
         "DFT": "its rounding errors are those of sums, not of a fast transform",
         "MaxUnpool": "its output_shape has another meaning",
         "RoiAlign": "its mode max differs",
+        "STFT": "its rounding errors are those of sums, not of a fast transform",
     }
 )
 """Operators that ONNX Runtime computes otherwise than ONNX specifies, with the difference."""
@@ -58,6 +59,15 @@ _DIFFERENT_NODES: Mapping[str, tuple[Callable[[Node], bool], str]] = MappingProx
     }
 )
 """Operators of which ONNX Runtime computes some nodes otherwise: whether a node is one of them, and the difference."""
+
+
+def find_difference(node: Node) -> str:
+    """Return what ONNX Runtime computes otherwise than ONNX specifies for a node, as a clause; else an empty text."""
+    is_different, difference = _DIFFERENT_NODES.get(node.operator, (None, ""))
+    if is_different is not None and is_different(node):
+        return difference
+    return DIFFERENT.get(node.operator, "")
+
 
 _TYPES = frozenset(
     {
@@ -79,14 +89,11 @@ def find_exclusion(node: Node, opset: int, dtypes: Iterable[np.dtype[Any]]) -> s
         return f"opset {opset} has no {operator}"
     if operator in RANDOM:
         return "it draws random numbers"
-    if operator in DIFFERENT:
-        return DIFFERENT[operator]
+    if difference := find_difference(node):
+        return difference
     wrong = next((dtype for dtype in types if dtype.name not in _TYPES), None)
     if wrong is not None:
         return f"it is not used for {wrong}"
-    is_different, difference = _DIFFERENT_NODES.get(operator, (None, ""))
-    if is_different is not None and is_different(node):
-        return difference
     if operator in LOSES_NAN and any(map(is_float, types)):
         return f"its {operator} loses NaN or infinities"
     return ""

@@ -20,7 +20,7 @@ Data flow, from node to results:
     attention       Attention, RotaryEmbedding, LinearAttention
     signals         DFT, STFT, windows, MelWeightMatrix
     losses          NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss
-    sampling        Resize, Upsample, GridSample, AffineGrid, RoiAlign
+    sampling        Resize, Upsample, GridSample, AffineGrid, RoiAlign, MaxRoiPool
     recurrent       LSTM, GRU, RNN with sequence lengths, clipping and all activations
 
 Each function is compared with ONNX Runtime or PyTorch in `tests/graph/test_numpy_operator_peers.py`,

@@ -1,4 +1,4 @@
-"""Functions of operators that interpolate: Resize and Upsample of axes, GridSample at points, RoiAlign over regions.
+"""Functions of operators that sample images: Resize, Upsample, AffineGrid, GridSample, RoiAlign, MaxRoiPool.
 
 A resize processes one axis after another: each element of the result is a weighted sum of a few source elements (taps).
 An axis in mode `nearest` is indexed. Other modes sum over taps, so no window is copied.
@@ -332,7 +332,7 @@ def _grid_line(n: int, is_aligned: bool) -> Reals:
     return np.asarray((2 * np.arange(n) + 1) / n - 1)
 
 
-# RoiAlign
+# Regions
 
 
 def roi_align(call: OperatorCall) -> Array:
@@ -373,6 +373,36 @@ def _sample_positions(call: OperatorCall, start: float, stop: float, bins: int, 
 _MOST_SAMPLES = 1 << 20
 
 
+def max_roi_pool(call: OperatorCall) -> Array:
+    """Compute MaxRoiPool: the greatest element of each bin of each region; 0 for a bin outside of the image."""
+    src, regions = call.input(0), call.input(1)
+    if src.ndim != 4 or regions.ndim != 2 or regions.shape[1] != 5:
+        raise call.invalid(f"regions {regions.shape} do not fit dims {src.shape}")
+    rows, columns = (int(n) for n in call.attribute("pooled_shape", ()))
+    images = regions[:, 0].astype(np.int64)
+    if not np.array_equal(images, regions[:, 0]) or ((images < 0) | (images >= src.shape[0])).any():
+        raise call.invalid(f"a region is of another image than 0 to {src.shape[0] - 1}")
+    corners = regions[:, 1:].astype(np.float32) * np.float32(call.attribute("spatial_scale", 1.0))
+    if not (np.abs(corners) < _MOST_SAMPLES).all():
+        raise call.invalid(f"a corner of a region is {_MOST_SAMPLES} or more elements away, or NaN")
+    rounded = (np.sign(corners) * np.floor(np.abs(corners) + np.float32(0.5))).astype(np.int64)
+    result = np.zeros((len(regions), src.shape[1], rows, columns), src.dtype)
+    for k, (left, top, right, bottom) in enumerate(rounded.tolist()):
+        down, across = _bins(top, bottom, rows, src.shape[2]), _bins(left, right, columns, src.shape[3])
+        for (i, row), (j, column) in product(enumerate(down), enumerate(across)):
+            part = src[images[k], :, row, column]
+            if part.size:
+                result[k, :, i, j] = part.max((1, 2))
+    return result
+
+
+def _bins(start: int, last: int, count: int, extent: int) -> list[slice]:
+    """Return the elements of an axis that each bin of a region has, both ends of the region included."""
+    size = np.float32(max(last - start + 1, 1)) / np.float32(count)
+    ends = [(floor(np.float32(i) * size) + start, ceil(np.float32(i + 1) * size) + start) for i in range(count)]
+    return [slice(min(max(a, 0), extent), min(max(b, 0), extent)) for a, b in ends]
+
+
 def _interpolate_image(image: Array, row_positions: Array, column_positions: Array) -> Array:
     """Return an image (C, H, W) interpolated at each row and column; 0 more than one element outside."""
     rows, columns = _linear_taps(row_positions, image.shape[1]), _linear_taps(column_positions, image.shape[2])
@@ -393,6 +423,7 @@ def _linear_taps(at: Array, n: int) -> list[tuple[Array, Array]]:
 SAMPLING: Mapping[str, Callable[[OperatorCall], Array]] = {
     "AffineGrid": affine_grid,
     "GridSample": grid_sample,
+    "MaxRoiPool": max_roi_pool,
     "Resize": resize,
     "RoiAlign": roi_align,
     "Upsample": resize,

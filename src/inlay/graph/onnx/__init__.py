@@ -3,6 +3,7 @@
 Data flow, from file to network:
 
     parsing         bytes to a `ParsedModel`: size limits, opset conversion, ONNX's own checker
+    functions       calls of the model's own functions become the nodes of these functions
     initializers    stored tensors as NumPy arrays, also those in files beside the model
     constraints     rules of ONNX on inputs of nodes that its shape inference does not check
     importer        `GraphImporter`: nodes in order, with shape inference, those rules, constant folding and If

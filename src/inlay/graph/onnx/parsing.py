@@ -14,12 +14,14 @@ package onnx, `onnx.version_converter`.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 from inlay.errors import FileError, Unimplemented
 from inlay.files import file_error, require_file
 from inlay.graph.fallback.models import MICROSOFT
 from inlay.graph.numpy_operators.evaluation import ONNX_DOMAINS, OPSETS
+from inlay.graph.onnx.functions import inline_functions
 from inlay.graph.onnx.initializers import (
     ModelFolder,
     Proto,
@@ -67,10 +69,10 @@ def parse_model(source: Path | bytes) -> ParsedModel:
     name = "the model" if isinstance(source, bytes) else str(source)
     model = _parse(source, name)
     folder = None if isinstance(source, bytes) else folder_of(source)
-    model, opset = _with_supported_opset(model, name)
+    model, opset = _with_supported_opset(inline_functions(model, name, MOST_NODES, MOST_BYTES), name)
     if len(model.graph.node) > MOST_NODES:
         raise Unimplemented(f"{name} has {len(model.graph.node)} nodes: {MOST_NODES} at most are read; cut it in parts")
-    _screen_graph(model.graph, model, opset)
+    _screen_graph(model.graph, opset)
     inline_external_tensors(model.graph, folder)
     values = _extract_initializers(model.graph, folder)
     _check(model, values, name)
@@ -158,6 +160,7 @@ def _with_supported_opset(model: Proto, name: str) -> tuple[Proto, int]:
 def _convert(model: Proto, version: int, name: str) -> Proto:
     """Return the model in the oldest supported opset."""
     first = OPSETS[0]
+    _require_common_slopes(model, version, name)
     changed = next((node for node in nodes_of(model.graph) if not _is_unchanged(node, version, first)), None)
     if version >= 1 and changed is None:
         renumbered = onnx.ModelProto()
@@ -174,6 +177,17 @@ def _convert(model: Proto, version: int, name: str) -> Proto:
             f"{name} uses opset {version}{what}, and onnx cannot convert it to opset {first}: export it with one of "
             f"opsets {first} to {OPSETS[1]}"
         ) from error
+
+
+def _require_common_slopes(model: Proto, version: int, name: str) -> None:
+    """Raise Unimplemented for a PRelu with a slope for each channel, which onnx converts to one for each column."""
+    sizes = {tensor.name: prod(tensor.dims) for tensor in model.graph.initializer}
+    for node in nodes_of(model.graph) if version < _FIRST_EXTENDED else ():
+        if node.op_type == "PRelu" and sizes.get(node.input[1] if len(node.input) > 1 else "") != 1:
+            raise Unimplemented(
+                f"{name} uses opset {version}, whose PRelu {name_of(node)!r} has a slope for each channel: export it "
+                f"with one of opsets {OPSETS[0]} to {OPSETS[1]}"
+            )
 
 
 _FIRST_EXTENDED = 7
@@ -204,7 +218,7 @@ def _is_unchanged(node: Proto, version: int, first: int) -> bool:
 # Supported operators
 
 
-def _screen_graph(graph: Proto, model: Proto, opset: int) -> None:
+def _screen_graph(graph: Proto, opset: int) -> None:
     """Raise an error unless every operator is supported by ONNX's schema and only control flow has subgraphs."""
     if graph.sparse_initializer:
         raise Unimplemented(
@@ -212,26 +226,23 @@ def _screen_graph(graph: Proto, model: Proto, opset: int) -> None:
             "store it dense"
         )
     for node in graph.node:
-        _screen(node, model, opset)
+        _screen(node, opset)
         for subgraph in subgraphs(node):
-            _screen_graph(subgraph, model, opset)
+            _screen_graph(subgraph, opset)
 
 
-def _screen(node: Proto, model: Proto, opset: int) -> None:
+def _screen(node: Proto, opset: int) -> None:
     """Raise FileError or Unimplemented if a node cannot be imported."""
     place = f"node {name_of(node)!r}: {node.op_type}"
-    is_local = any((f.domain, f.name) == (node.domain, node.op_type) for f in model.functions)
     if any(attribute.HasField("sparse_tensor") or attribute.sparse_tensors for attribute in node.attribute):
         raise Unimplemented(f"{place} holds a SparseTensor: only dense tensors are supported; export the model without")
-    if node.domain == MICROSOFT and not is_local:
+    if node.domain == MICROSOFT:
         return
     if node.domain not in ONNX_DOMAINS:
-        remedy = (
-            "inline the model's functions: onnx.inliner.inline_local_functions(model)"
-            if is_local
-            else "export the model without operators of one runtime"
+        raise Unimplemented(
+            f"{place} of domain {node.domain!r} is not supported, ONNX's own operators are: export the model without "
+            "operators of one runtime"
         )
-        raise Unimplemented(f"{place} of domain {node.domain!r} is not supported, ONNX's own operators are: {remedy}")
     if node.op_type.startswith("String"):
         raise Unimplemented(f"{place} is not supported, only tensors of numbers and booleans are: export it without")
     if not defs.has(node.op_type, opset, ""):
@@ -276,7 +287,6 @@ def _check(model: Proto, values: dict[str, Array], name: str) -> None:
     shown = onnx.ModelProto()
     shown.CopyFrom(model)
     shown.ir_version = max(4, model.ir_version)
-    shown.ClearField("functions")
     shown.graph.input.extend(
         helper.make_tensor_value_info(key, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for key, array in values.items()

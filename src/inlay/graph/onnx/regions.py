@@ -20,9 +20,10 @@ import numpy as np
 from inlay.errors import Unimplemented
 from inlay.graph.fallback.models import build_model
 from inlay.graph.fallback.sessions import create_session
+from inlay.graph.fallback.support import find_difference
 from inlay.graph.network import Node, Subgraph, Tensor
 from inlay.graph.numpy_operators.evaluation import ONNX_DOMAINS
-from inlay.graph.onnx.initializers import Proto, element_type, subgraphs
+from inlay.graph.onnx.initializers import Proto, element_type, nodes_of, subgraphs
 from inlay.graph.onnx_package import helper, onnx
 from inlay.graph.op_graph import Array
 
@@ -83,8 +84,10 @@ def infer_types(
 
     Raises:
         OutOfMemory: there is not enough memory.
-        Unimplemented: ONNX Runtime does not support the node for these types.
+        Unimplemented: ONNX Runtime does not support the node for these types, or computes it otherwise than ONNX
+            specifies.
     """
+    require_no_difference(node)
     reads = {name: kind for name, kind in inputs.items() if name not in constants}
     names = [name for name in node.outputs if name]
     found = _infer([node], opset, reads, names, constants)
@@ -96,6 +99,30 @@ def infer_types(
             if not ranks[shape.name].tensor_type.shape.dim[0].HasField("dim_value"):
                 found[name].tensor_type.ClearField("shape")
     return found
+
+
+def require_no_difference(node: Node) -> None:
+    """Require that ONNX Runtime computes a node, and the nodes in its graphs, as ONNX specifies.
+
+    Raises:
+        Unimplemented: it does not.
+    """
+    for inner in (node, *_inner_nodes(node)):
+        if difference := find_difference(inner):
+            raise Unimplemented(
+                f"node {inner.name!r}: only ONNX Runtime computes a {inner.operator} whose dims depend on data or that "
+                f"is in a loop or branch, and {difference}: export the model with constants in its place"
+            )
+
+
+def _inner_nodes(node: Node) -> Iterator[Node]:
+    """Yield ONNX's own nodes in the graphs of a node, with their attributes that are texts."""
+    for stored in node.attributes.values():
+        graph = onnx.AttributeProto.FromString(stored).g if isinstance(stored, bytes) else onnx.GraphProto()
+        for proto in nodes_of(graph):
+            if proto.domain in ONNX_DOMAINS:
+                texts = {a.name: a.s.decode(errors="replace") for a in proto.attribute if a.HasField("s")}
+                yield Node(proto.name, proto.op_type, tuple(proto.input), tuple(proto.output), texts)
 
 
 def _infer(

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from inlay.graph.network import Network, Node
+from inlay.graph.network import Network, Node, Subgraph
 from inlay.graph.op_graph import Array
 from inlay.graph.passes.rewriting import NetworkRewriter, remove_dead_nodes, rewrite_nodes
 
@@ -87,14 +87,17 @@ def _is_training(rewriter: NetworkRewriter, node: Node) -> bool:
 def _rename_outputs(network: Network) -> Network:
     """Return the network without no-ops that write outputs: the node before each of them writes the output itself.
 
-    A no-op stays if its input is an output too, or is not computed by a node.
+    A no-op stays if its input is an output too, or is not computed by a node, or by a subgraph, in which the input has
+    its name.
     """
     rewriter = NetworkRewriter(network)
     renamed: dict[str, str] = {}  # source of a no-op to the output that the no-op writes
     for node in network.nodes:
         if node.outputs[0] in network.outputs and _is_noop(rewriter, node):
             source = node.inputs[0]
-            if rewriter.producer(source) is not None and source not in network.outputs and source not in renamed:
+            producer = rewriter.producer(source)
+            can_rename = producer is not None and not isinstance(producer, Subgraph)
+            if can_rename and source not in network.outputs and source not in renamed:
                 renamed[source] = node.outputs[0]
     dropped = set(renamed.items())
     nodes = [node for node in network.nodes if not node.inputs or (node.inputs[0], node.outputs[0]) not in dropped]

@@ -27,6 +27,7 @@ from inlay.graph.passes.value_ranges import (
     infer_reference_range,
     range_of_array,
     range_of_dtype,
+    stored_range,
 )
 from inlay.layout import Dims
 from inlay.primitives.rules import WEIGHTED
@@ -153,7 +154,7 @@ class _GuardPlacement:
             return next(iter(op.reads.values()))
         inferred = self._infer(op, ranges)
         for name in op.writes.values():
-            own = inferred if tensors[name].dtype.kind == "f" else range_of_dtype(tensors[name].dtype)
+            own = stored_range(inferred, tensors[name].dtype)
             ranges[name] = _intersect(own, self.guards.get(name))
             if op.name in self.strict and not own.is_finite:
                 return next(iter(op.reads.values()))

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from ml_dtypes import finfo
 
 from inlay.graph.op_graph import Array, Op
 from inlay.layout import Dims
@@ -95,6 +96,23 @@ def range_of_dtype(dtype: np.dtype[Any]) -> ValueRange:
         info = np.iinfo(dtype)
         return ValueRange(float(info.min), float(info.max))
     return BOOLEAN if dtype.kind == "b" else ANY
+
+
+def stored_range(known: ValueRange, dtype: np.dtype[Any]) -> ValueRange:
+    """Return the range of a tensor of a type whose elements are computed with bounds `known`, before they are rounded.
+
+    A number beyond the largest one of a floating-point type becomes infinite; any integer may result from a number.
+
+    >>> stored_range(ValueRange(-1.0, 1e5), np.dtype(np.float16))
+    ValueRange(low=-1.0, high=inf, may_be_nan=False, peak=-inf)
+    """
+    if dtype.kind != "f":
+        return range_of_dtype(dtype)
+    largest = float(finfo(dtype).max)  # type: ignore[no-untyped-call]
+    if known.magnitude < largest:
+        return known
+    low, high, peak = (end if abs(end) < largest else end * inf for end in (known.low, known.high, known.peak))
+    return ValueRange(low, high, known.may_be_nan, peak if peak < inf else largest)
 
 
 def range_of_array(array: Array) -> ValueRange:

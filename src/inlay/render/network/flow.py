@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from inlay.descriptor import MemoryDesc
-from inlay.graph.network import Tensor
+from inlay.graph.network import Subgraph, Tensor
 from inlay.graph.op_graph import BroadcastView, Op, PermuteView, SubmemoryView
 from inlay.graph.plan import Plan
 from inlay.graph.program import Buffer, Step
@@ -30,6 +30,11 @@ ROW_MAJOR = "plain"
 def dims_text(dims: Dims) -> str:
     """Return dims as text; a scalar has none."""
     return "x".join(map(str, dims)) or "scalar"
+
+
+def _extents_text(tensor: Tensor) -> str:
+    """Return the dims of a tensor as text, with `?` for each that depends on the data of a run."""
+    return "x".join(str(n or "?") for n in tensor.dims) if tensor.is_dynamic else dims_text(tensor.dims)
 
 
 def format_name(desc: MemoryDesc | None) -> str:
@@ -52,11 +57,23 @@ def _tag_of_part(desc: MemoryDesc) -> str:
 
 def step_title(plan: Plan, step: Step) -> str:
     """Return the title of a step: `convolution 3x3 + sum + relu`."""
+    if isinstance(step.node, Subgraph):
+        return _subgraph_title(step.node)
     if step.node is not None and step.kind == "reference":
         return step.node.operator
     ops = {op.name: op for op in plan.graph.ops}
     found = [ops[name] for name in step.ops if name in ops]
     return " + ".join([_head(step), *map(_follower, found[1:])])
+
+
+_MOST_NAMED = 3  # operators in a title
+
+
+def _subgraph_title(subgraph: Subgraph) -> str:
+    """Return the operators of a subgraph, each once: `Loop + NonZero`."""
+    operators = list(dict.fromkeys(node.operator for node in subgraph.nodes))
+    more = ["\N{HORIZONTAL ELLIPSIS}"] if len(operators) > _MOST_NAMED else []
+    return " + ".join([*operators[:_MOST_NAMED], *more])
 
 
 def _head(step: Step) -> str:
@@ -112,7 +129,7 @@ def about_buffer(plan: Plan, name: str) -> str:
     buffer = plan.program.buffers[name]
     tensor = plan.graph.tensors[buffer.tensor]
     form = "row-major" if buffer.desc is None else buffer.desc.tag or f"{format_name(buffer.desc)} in a larger one"
-    return f"{buffer.tensor}, {dims_text(tensor.dims)} of {tensor.dtype}, {form}"
+    return f"{buffer.tensor}, {_extents_text(tensor)} of {tensor.dtype}, {form}"
 
 
 Shape: TypeAlias = Literal["input", "output", "step", "reference", "reorder", "view"]
@@ -186,7 +203,7 @@ def flow_of(plan: Plan) -> Flow:
 
 def _input_title(tensor: Tensor) -> str:
     """Return name and dims of an input."""
-    return f"{tensor.name} {dims_text(tensor.dims)}"
+    return f"{tensor.name} {_extents_text(tensor)}"
 
 
 def _step_mark(plan: Plan, step: Step) -> Mark:
@@ -197,7 +214,8 @@ def _step_mark(plan: Plan, step: Step) -> Mark:
         formats = format_name(src.desc), format_name(dst.desc)
         return Mark("reorder", "reorder", f"{formats[0]} \N{RIGHTWARDS ARROW} {formats[1]}", about, step.ms, formats)
     is_reference = step.kind == "reference" or step.impl == "reference"
-    note = f"{step.ops[0] if step.ops else step.name} \N{MIDDLE DOT} {'NumPy' if is_reference else step.impl}"
+    computer = "ONNX Runtime" if isinstance(step.node, Subgraph) else "NumPy" if is_reference else step.impl
+    note = f"{step.ops[0] if step.ops else step.name} \N{MIDDLE DOT} {computer}"
     return Mark("reference" if is_reference else "step", step_title(plan, step), note, about, step.ms)
 
 
