@@ -9,6 +9,7 @@ Data flow. `simplify_network` runs passes on a `Network`, whose nodes are ONNX's
     patterns             no-ops are removed; activations in several nodes become one node; scales and shifts of channels
                          are folded into weights
     normalizations       LayerNormalization and RMSNormalization in several nodes become one node
+    attention_products   scales, repeated heads and negated features of attention become parts of other operations
     common_subexpressions  equal nodes with equal inputs become one node
 
 After lowering, passes run on an `OpGraph`, whose operations are primitives, views and references:
@@ -29,6 +30,7 @@ Glossary:
 """
 
 from inlay.graph.network import Network
+from inlay.graph.passes.attention_products import broadcast_groups, hoist_scales, sign_rotations
 from inlay.graph.passes.common_subexpressions import merge_common_subexpressions
 from inlay.graph.passes.expansions import delay_expansions, remove_expansions
 from inlay.graph.passes.normalizations import fuse_normalizations
@@ -45,6 +47,9 @@ PATTERNS = (
     fuse_normalizations,
     fuse_activations,
     fold_affine,
+    hoist_scales,
+    broadcast_groups,
+    sign_rotations,
     merge_common_subexpressions,
 )
 """Passes of `simplify_network`, in the order in which it runs them."""
