@@ -72,13 +72,14 @@ class NetworkRewriter:
         inputs: tuple[str, ...],
         dims: tuple[int, ...],
         attributes: Mapping[str, Any] | None = None,
+        dtype: np.dtype[Any] | None = None,
     ) -> str:
         """Insert a node with one result of these dims before another node, and return the name of the result.
 
-        The result has the type of the first input.
+        The result has the type of the first input, if `dtype` does not state another.
         """
         name = unused_name(f"{before.outputs[0]}:{operator.lower()}", self.tensors, self.nodes)
-        self.tensors[name] = Tensor(name, dims, self.tensors[inputs[0]].dtype)
+        self.tensors[name] = Tensor(name, dims, self.tensors[inputs[0]].dtype if dtype is None else dtype)
         self.nodes[name] = Node(name, operator, inputs, (name,), dict(attributes or {}))
         self._producers[name] = name
         self._readers.update(inputs)
