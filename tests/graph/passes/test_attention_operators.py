@@ -119,7 +119,9 @@ def test_rotary_embedding_turns_pairs(
     rng, size, turned = np.random.default_rng(2), 8, part or 8
     dims = (BATCH, QUERIES, HEADS * size) if is_flat else (BATCH, HEADS, QUERIES, size)
     table = (9, turned // 2) if has_positions else (BATCH, QUERIES, turned // 2)
-    arrays = {name: rng.standard_normal(d, np.float32) for name, d in (("x", dims), ("c", table), ("s", table))}
+    arrays: dict[str, Array] = {
+        name: rng.standard_normal(d, np.float32) for name, d in (("x", dims), ("c", table), ("s", table))
+    }
     arrays |= {"p": rng.integers(0, 9, (BATCH, QUERIES))} if has_positions else {}
     attributes = {"interleaved": is_interleaved, "rotary_embedding_dim": part} | (
         {"num_heads": HEADS} if is_flat else {}

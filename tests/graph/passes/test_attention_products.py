@@ -1,5 +1,6 @@
 """Scales, repeated heads and rotary positions of attention: fewer nodes, and the same numbers as plain NumPy."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,14 @@ Q, K, MASK = (2, 4, 3, 6), (2, 2, 5, 6), (2, 1, 3, 5)
 SHAPES = {"wide": (2, 2, 2, 5, 6), "heads": (2, 4, 5, 6), "flat": (8, 5, 6), "again": (2, 4, 6, 5)}
 
 
-def load(nodes: list[Any], inputs: dict[str, tuple[int, ...]], output: tuple[int, ...], constants: Any) -> Network:
+def load(nodes: list[Any], inputs: Mapping[str, tuple[int, ...]], output: tuple[int, ...], constants: Any) -> Network:
     """Return the network of nodes on inputs of float32 that writes `y`."""
     return load_nodes(
         nodes, [(name, TensorProto.FLOAT, dims) for name, dims in inputs.items()], ("y", output), constants
     )
 
 
-def draw(dims: dict[str, tuple[int, ...]]) -> dict[str, Array]:
+def draw(dims: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
     """Return random arrays."""
     rng = np.random.default_rng(3)
     return {name: rng.standard_normal(extents, np.float32) for name, extents in dims.items()}
@@ -77,7 +78,7 @@ def grouped(is_old: bool, is_constant: bool, mask: tuple[int, ...]) -> Network:
         steps = [("Reshape", "flat_dims", None), ("Transpose", "", [0, 2, 1]), ("Reshape", "again_dims", None)]
     last = "k2"
     for index, (operator, shape, perm) in enumerate(steps):
-        attributes = {} if perm is None else {"perm": perm}
+        attributes: dict[str, Any] = {} if perm is None else {"perm": perm}
         nodes.append(helper.make_node(operator, [last, shape] if shape else [last], [f"t{index}"], **attributes))
         last = f"t{index}"
     nodes += [
@@ -88,7 +89,7 @@ def grouped(is_old: bool, is_constant: bool, mask: tuple[int, ...]) -> Network:
         helper.make_node("Reshape", ["k2", "heads_dims"], ["v"]),
         helper.make_node("MatMul", ["p", "v"], ["y"]),
     ]
-    inputs = {"q": Q, "k": K}
+    inputs: dict[str, tuple[int, ...]] = {"q": Q, "k": K}
     constants |= {"m": np.random.default_rng(4).standard_normal(mask, np.float32)} if is_constant else {}
     return load(nodes, inputs if is_constant else {**inputs, "m": mask}, Q, constants)
 
