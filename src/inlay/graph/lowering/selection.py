@@ -1,6 +1,7 @@
 """Lowering rules of Where as exporters write it in attention: guards against NaN, and constant masks.
 
     Where(IsNaN(p), 0, p)     PyTorch's guard of p = Softmax(...) against rows whose keys are all masked
+    Where(Equal(ReduceMax(mask), -inf), 0, p)   the same rows, as ONNX defines the result of its operator Attention
     Where(mask, x, c)         a constant mask of scores x, with a number c such as -inf
 
 For finite x and p, the first is p itself, and the second is sums and products. So these operations have an exact form
@@ -33,7 +34,9 @@ def where(context: LoweringContext) -> Operand:
         if mask is not None:
             return _mask_elements(context, src, mask if is_kept else ~mask, float(number.reshape(-1)[0]))
         if not is_kept and _is_nan_of_softmax(context, condition, src):
-            return _guard_of_nan(context, src)
+            return _guard(context, src, (Node("nan", "IsNaN", (src,), (condition,)),))
+        if not is_kept and (tests := _masked_rows(context, condition, src)):
+            return _guard(context, src, tests)
     raise UnsupportedNode("its condition is computed" if mask is None else "it selects elements of both inputs")
 
 
@@ -46,27 +49,66 @@ def _branch(context: LoweringContext, index: int) -> Operand:
 
 def _is_nan_of_softmax(context: LoweringContext, condition: str, src: str) -> bool:
     """Return whether a condition is IsNaN of `src`, and `src` is the result of a softmax."""
-    test, softmax = context.writer(condition), context.writer(src)
+    test = context.writer(condition)
     is_test = test is not None and test.node is not None and test.node.operator == "IsNaN"
     is_test = is_test and test is not None and tuple(test.reads.values()) == (src,)
-    return is_test and softmax is not None and softmax.kind == "softmax" and context.dtype(src) == F32
+    return is_test and _is_softmax(context, src)
 
 
-def _guard_of_nan(context: LoweringContext, src: str) -> str:
-    """Emit a view of `src`, and IsNaN and Where as its exact form."""
+def _is_softmax(context: LoweringContext, src: str) -> bool:
+    """Return whether a tensor is the result of a softmax in float32."""
+    softmax = context.writer(src)
+    return softmax is not None and softmax.kind == "softmax" and context.dtype(src) == F32
+
+
+def _masked_rows(context: LoweringContext, condition: str, src: str) -> tuple[Node, ...]:
+    """Return the nodes of a condition that is true in rows of a mask that are minus infinity, if `src` is NaN there.
+
+    `src` is the softmax of a sum with that mask. The result is empty for any other condition or `src`.
+    """
+    constants, producers = context.network.constants, {name: n for n in context.network.nodes for name in n.outputs}
+    test, softmax = producers.get(condition), producers.get(src)
+    greatest = None if test is None or test.operator != "Equal" else producers.get(test.inputs[0])
+    if test is None or softmax is None or greatest is None or not _is_softmax(context, src):
+        return ()
+    axes = constants.get(greatest.inputs[1]) if greatest.operator == "ReduceMax" and len(greatest.inputs) > 1 else None
+    least = constants.get(test.inputs[1])
+    is_test = axes is not None and axes.tolist() == [-1] and greatest.attributes.get("keepdims", 1)
+    if not is_test or least is None or not np.isneginf(least).all() or softmax.attributes.get("axis", -1) != -1:
+        return ()
+    total = producers.get(_row_source(context, producers, softmax.inputs[0]))
+    is_sum = total is not None and total.operator == "Add"
+    masks = [_row_source(context, producers, name) for name in total.inputs] if is_sum and total is not None else []
+    return (greatest, test) if greatest.inputs[0] in masks else ()
+
+
+def _row_source(context: LoweringContext, producers: Mapping[str, Node], name: str) -> str:
+    """Return the tensor whose rows along the last axis a tensor has, perhaps repeated, and no others."""
+    tensors = context.network.tensors
+    while (node := producers.get(name)) is not None and node.operator in ("Reshape", "Expand"):
+        if tensors[node.inputs[0]].dims[-1:] != tensors[name].dims[-1:]:
+            break
+        name = node.inputs[0]
+    return name
+
+
+def _guard(context: LoweringContext, src: str, tests: tuple[Node, ...]) -> str:
+    """Emit a view of `src`, whose exact form is copies of the nodes `tests`, which compute a condition, and Where."""
     require(context.output().dims == context.dims(src), "its branches are broadcast")
     result, node = context.alias(src), context.node
-    flags = f"{node.outputs[0]}:nan"
-    test = Op(
-        f"{node.name}:nan",
-        "reference",
-        {"src_0": src},
-        {"dst_0": flags},
-        node=Node(f"{node.name}:nan", "IsNaN", (src,), (flags,)),
-    )
-    choice = replace(node, inputs=(flags, *node.inputs[1:]))
-    _set_exact(context, {flags: Tensor(flags, context.dims(src), np.dtype(bool))}, (test,), choice)
+    names = {test.outputs[0]: f"{node.outputs[0]}:test{index}" for index, test in enumerate(tests)}
+    tensors = {names[name]: replace(context.network.tensors[name], name=names[name]) for name in names}
+    copies = [_renamed(node.name, test, names) for test in tests]
+    ops = tuple(_reference(context, copy) for copy in copies)
+    _set_exact(context, tensors, ops, _renamed(node.name, node, names))
     return result
+
+
+def _renamed(owner: str, node: Node, names: Mapping[str, str]) -> Node:
+    """Return a copy of a node for an exact form of the node `owner`, with some tensors renamed."""
+    inputs, outputs = (tuple(names.get(name, name) for name in side) for side in (node.inputs, node.outputs))
+    name = node.name if node.name == owner else f"{owner}:{node.name}"
+    return replace(node, name=name, inputs=inputs, outputs=outputs)
 
 
 def _mask_elements(context: LoweringContext, src: str, mask: Array, number: float) -> Operand:
@@ -89,21 +131,26 @@ def _mask_elements(context: LoweringContext, src: str, mask: Array, number: floa
 
 def _set_exact(context: LoweringContext, tensors: Mapping[str, Tensor], before: tuple[Op, ...], node: Node) -> None:
     """Give the last emitted operation an exact form: the references `before`, and then one that computes `node`."""
+    last = replace(_reference(context, node), name=context.ops[-1].name, nodes=(node.name,))
+    ops = (*before, last)
+    sources = {name: None for op in ops for name in op.reads.values() if name not in tensors}
+    form = OpGraph(node.name, context.opset, tuple(sources), node.outputs, ops, tensors)
+    context.ops[-1] = replace(context.ops[-1], exact=form)
+
+
+def _reference(context: LoweringContext, node: Node) -> Op:
+    """Return the reference operation that computes a node of one result."""
     constants = {name: context.network.constants[name] for name in node.inputs if name in context.network.constants}
     reads = [name for name in node.inputs if name not in constants]
-    last = Op(
-        context.ops[-1].name,
+    return Op(
+        node.name,
         "reference",
         {f"src_{index}": name for index, name in enumerate(reads)},
         {"dst_0": node.outputs[0]},
         constants,
         node=node,
-        nodes=(node.name,),
         why="elements may be NaN or infinite",
     )
-    sources = tuple(name for name in reads if name not in tensors)
-    form = OpGraph(node.name, context.opset, sources, node.outputs, (*before, last), tensors)
-    context.ops[-1] = replace(context.ops[-1], exact=form)
 
 
 SELECTION: Mapping[str, Callable[[LoweringContext], Operand]] = {"Where": where}

@@ -4,11 +4,13 @@ Data flow. `simplify_network` runs passes on a `Network`, whose nodes are ONNX's
 
     rewriting            the mechanism: a rule replaces nodes one by one, then dead nodes are removed
     precision            float16 and bfloat16 become float32
+    attention_operators  Attention and RotaryEmbedding become nodes that the other passes know
     expansions           an Expand of a mask is delayed; one before operators that broadcast is removed
     padding              a Pad is folded into the convolutions and poolings that read it
     patterns             no-ops are removed; activations in several nodes become one node; scales and shifts of channels
                          are folded into weights
     normalizations       LayerNormalization and RMSNormalization in several nodes become one node
+    attention_products   scales, repeated heads and negated features of attention become parts of other operations
     common_subexpressions  equal nodes with equal inputs become one node
 
 After lowering, passes run on an `OpGraph`, whose operations are primitives, views and references:
@@ -29,6 +31,8 @@ Glossary:
 """
 
 from inlay.graph.network import Network
+from inlay.graph.passes.attention_operators import decompose_attention
+from inlay.graph.passes.attention_products import broadcast_groups, hoist_scales, sign_rotations
 from inlay.graph.passes.common_subexpressions import merge_common_subexpressions
 from inlay.graph.passes.expansions import delay_expansions, remove_expansions
 from inlay.graph.passes.normalizations import fuse_normalizations
@@ -39,12 +43,16 @@ from inlay.graph.passes.precision import widen_narrow_floats
 PATTERNS = (
     widen_narrow_floats,
     remove_noops,
+    decompose_attention,
     delay_expansions,
     remove_expansions,
     fold_padding,
     fuse_normalizations,
     fuse_activations,
     fold_affine,
+    hoist_scales,
+    broadcast_groups,
+    sign_rotations,
     merge_common_subexpressions,
 )
 """Passes of `simplify_network`, in the order in which it runs them."""

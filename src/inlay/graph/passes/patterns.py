@@ -181,7 +181,7 @@ def _is_gelu_cubic(rewriter: NetworkRewriter, name: str, x: str) -> bool:
         if total is None or not _is_close(number, math.sqrt(2 / math.pi)) or x not in total.inputs:
             continue
         other = total.inputs[1 - total.inputs.index(x)]
-        for factor, parts in _products(rewriter, other, _DEPTH):
+        for factor, parts in _products(rewriter, other, _DEPTH + 1):
             if _is_close(factor, 0.044715) and (
                 parts == (x, x, x) or (len(parts) == 1 and _is_cube(rewriter, parts[0], x))
             ):

@@ -1,8 +1,8 @@
 """`NetworkRewriter`: a `Network` while its nodes are replaced. `rewrite_nodes` applies a rule to each node.
 
 A rule is called with one node. It inspects the nodes that compute the inputs, and returns the node that replaces the
-one node. Nodes that are not needed any more are removed at the end. So a rule may bypass a node that has other
-consumers.
+one node, and may insert nodes before it. Nodes that are not needed any more are removed at the end. So a rule may
+bypass a node that has other consumers.
 """
 
 from collections import Counter
@@ -30,6 +30,7 @@ class NetworkRewriter:
         self._producers = {name: node.name for node in network.nodes for name in node.outputs if name}
         self._readers = Counter(name for node in network.nodes for name in node.inputs)
         self._readers.update(network.outputs)
+        self._inserted: dict[str, list[str]] = {}  # name of a node to the names of new nodes before it
 
     def producer(self, name: str) -> Node | None:
         """Return the node that writes a tensor; None for an input or a constant."""
@@ -64,6 +65,37 @@ class NetworkRewriter:
         self.tensors[name] = Tensor(name, array.shape, array.dtype)
         return name
 
+    def insert_node(
+        self,
+        before: Node,
+        operator: str,
+        inputs: tuple[str, ...],
+        dims: tuple[int, ...],
+        attributes: Mapping[str, Any] | None = None,
+        dtype: np.dtype[Any] | None = None,
+    ) -> str:
+        """Insert a node with one result of these dims before another node, and return the name of the result.
+
+        The result has the type of the first input, if `dtype` does not state another.
+        """
+        name = unused_name(f"{before.outputs[0]}:{operator.lower()}", self.tensors, self.nodes)
+        self.tensors[name] = Tensor(name, dims, self.tensors[inputs[0]].dtype if dtype is None else dtype)
+        self.nodes[name] = Node(name, operator, inputs, (name,), dict(attributes or {}))
+        self._producers[name] = name
+        self._readers.update(inputs)
+        self._inserted.setdefault(before.name, []).append(name)
+        return name
+
+    def insert_reshape(self, before: Node, name: str, dims: tuple[int, ...]) -> str:
+        """Insert a Reshape of a tensor before a node, and return the name of its result."""
+        shape = self.add_constant(f"{name}:shape", np.array(dims, np.int64))
+        return self.insert_node(before, "Reshape", (name, shape), dims)
+
+    def insert_transpose(self, before: Node, name: str, perm: tuple[int, ...]) -> str:
+        """Insert a Transpose of a tensor before a node, and return the name of its result."""
+        dims = tuple(self.dims(name)[axis] for axis in perm)
+        return self.insert_node(before, "Transpose", (name,), dims, {"perm": perm})
+
     def replace_node(self, old: Node, new: Node) -> None:
         """Replace `old` by `new`; if `new` has the name of a third node, that node must be dead from then on."""
         self.nodes[old.name] = new
@@ -73,7 +105,9 @@ class NetworkRewriter:
 
     def build(self) -> Network:
         """Return the rewritten network."""
-        nodes = tuple(self.nodes.values())
+        new = {name for names in self._inserted.values() for name in names}
+        order = [one for name in self.nodes if name not in new for one in (*self._inserted.get(name, ()), name)]
+        nodes = tuple(self.nodes[name] for name in order)
         return remove_dead_nodes(replace(self.network, nodes=nodes, tensors=self.tensors, constants=self.constants))
 
 
