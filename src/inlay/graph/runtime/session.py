@@ -46,6 +46,7 @@ from inlay.graph.runtime.instance import (
     check_inputs,
     check_outputs,
     dims_of,
+    match_arrays,
     require_dims,
 )
 from inlay.graph.runtime.plain import plain_program
@@ -132,6 +133,7 @@ class Session:
         self._guards: RunGuards | None = None
         self._pools: dict[int, InstancePool] = {}
         self._compiled = self._pool_for(self._team.threads, program).compiled
+        self._inputs = tuple(graph.tensors[name] for name in program.inputs)
         self._sessions_by_dims: dict[tuple[Dims, ...], Session] = {}
         self._exact: Session | None = None
         self._history = GuardHistory()
@@ -217,20 +219,30 @@ class Session:
             OutOfMemory: the tensors do not fit in memory.
         """
         session, values = self._session_for_inputs(inputs)
-        arrays = check_outputs(out, [session._graph.tensors[name] for name in session.program.outputs])
+        arrays = check_outputs(out, [session._graph.tensors[name] for name in session.program.outputs]) if out else {}
         threads, pool = session._pool()
         if not session._history.is_exact_next(pool.compiled.guards):
             try:
-                with ThreadLimit(session._thread_limit(threads)), pool.instance() as instance:
-                    instance.feed(values)
-                    began = perf_counter()
-                    instance.run()
-                    session._team.note(threads, perf_counter() - began)
-                    session._history.note(failed=False)
-                    return instance.fetch(arrays)
+                return session._run(values, arrays, threads, pool)
             except GuardFailed:
                 session._history.note(failed=True)
         return session._exact_session().run(inputs, out=out)
+
+    def _run(
+        self, values: Mapping[str, InputValue], arrays: Mapping[str, Array], threads: int, pool: InstancePool
+    ) -> dict[str, Array]:
+        """Run checked inputs on an instance of `pool`, and return the results; raise GuardFailed if a guard fails."""
+        with ThreadLimit(self._thread_limit(threads)):
+            instance = pool.acquire()
+            try:
+                instance.feed(values)
+                began = perf_counter()
+                instance.run()
+                self._team.note(threads, perf_counter() - began)
+                self._history.note(failed=False)
+                return instance.fetch(arrays)
+            finally:
+                pool.release(instance)
 
     def trace(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """Run the network, and return every tensor that is in memory at some time, inputs included, by name.
@@ -311,8 +323,12 @@ class Session:
 
     def _session_for_inputs(self, inputs: Mapping[str, Any]) -> "tuple[Session, dict[str, InputValue]]":
         """Check these inputs, and return them with the session for their dims."""
+        matched = match_arrays(inputs, self._inputs)
+        if matched is not None:
+            self._require_open()
+            return self, matched
         tensors = self._graph.tensors
-        values = check_inputs(inputs, [tensors[name] for name in self._compiled.program.inputs])
+        values = check_inputs(inputs, self._inputs)
         self._require_open()
         for name, value in values.items():
             if dims_of(value) != tensors[name].dims:
