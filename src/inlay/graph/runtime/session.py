@@ -6,9 +6,9 @@
 Compiling creates implementations, generates machine code, packs constants in the formats of kernels, and binds every
 call to addresses in one arena. A run executes a flat list of calls.
 
-**Memory.** Tensors that are not live at the same time share bytes (`session.arena`). If no step overwrites an input and
-it has the format of the program, steps read the caller's memory, and the session holds a reference to it until the next
-run; otherwise it is copied. Results are new arrays, or arrays of the caller.
+**Memory.** Tensors that are not live at the same time share bytes (`session.arena`). If no step overwrites an input, it
+has the format of the program and over 64 KiB, steps read the caller's memory, and the session holds a reference to it
+until the next run; otherwise it is copied. Results are new arrays, or arrays of the caller.
 
 **Threads.** Several threads may run a session at once. Each run has an arena of its own, which later runs use again;
 constants are shared. Each calling thread has its own team of engine threads: limit them by `inlay.set_num_threads`
