@@ -13,7 +13,7 @@ from inlay.graph.costs import AnalyticCosts, Costs, KernelEstimate, Machine, ana
 from inlay.graph.costs.kernel_models import channel_layout
 from inlay.graph.costs.machine import ISAS, Workload, read_figures, this_machine, workload
 from inlay.graph.costs.timing_records import operation_key, operation_text
-from inlay.graph.network import Tensor
+from inlay.graph.network import Subgraph, Tensor
 from inlay.graph.op_graph import Op, OpGraph
 from inlay.primitives.attributes import BinaryPostOp, EltwisePostOp, PrimitiveAttributes, SumPostOp
 from inlay.primitives.engine import Operation
@@ -226,7 +226,10 @@ def test_reorders_and_nodes_cost_their_bytes() -> None:
     assert large == pytest.approx(0.003 + 1.4 * 2 * 64 * 64 * 112 * 112 * 4 / 40e6)
     tensors = {name: Tensor(name, (1000, 1000), np.dtype(np.float32)) for name in "xy"}
     op = Op("node", "reference", {"src_0": "x"}, {"dst_0": "y"})
-    assert costs.reference(op, OpGraph("", 17, ("x",), ("y",), (op,), tensors)) == pytest.approx(0.02 + 4.0)
+    graph = OpGraph("", 17, ("x",), ("y",), (op,), tensors)
+    assert costs.reference(op, graph) == pytest.approx(0.02 + 4.0)
+    fallback = replace(op, node=Subgraph("node", "Subgraph", ("x",), ("y",)))
+    assert costs.reference(fallback, graph) == pytest.approx(0.004 + 4.0)
 
 
 def test_the_roofline_is_the_larger_of_arithmetic_and_bytes() -> None:

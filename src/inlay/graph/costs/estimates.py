@@ -93,7 +93,7 @@ class Costs(Protocol):
         """
 
     def reference(self, op: Op, graph: OpGraph) -> float:
-        """Return the milliseconds of an operator that only NumPy computes."""
+        """Return the milliseconds of a reference, which NumPy or ONNX Runtime computes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,9 @@ class FallbackSession:
 
     def current(self) -> Any:
         """Return the session of this process; the first call in a forked child creates it."""
+        session = self._session
+        if session is not None:
+            return session
         with self._lock:
             if self._session is None:
                 self._session = self._create()
@@ -153,8 +156,8 @@ class SubgraphCall:
     """One call of a session, bound to arrays; one thread uses it at a time."""
 
     __slots__ = (
-        *("_arrays", "_binding", "_copies", "_dynamic", "_is_loop", "_owner", "_run_options", "_session", "_staged"),
-        "_written",
+        *("_arrays", "_binding", "_dynamic", "_has_dynamic", "_inputs_copied", "_is_loop", "_outputs_copied", "_owner"),
+        *("_session", "_staged", "_written"),
     )
 
     def __init__(
@@ -167,12 +170,11 @@ class SubgraphCall:
             name: array if array.flags.c_contiguous else np.empty(array.shape, array.dtype)
             for name, array in arrays.items()
         }
-        self._copies = [name for name, array in arrays.items() if self._staged[name] is not array]
+        copied = [name for name, array in arrays.items() if self._staged[name] is not array]
+        self._inputs_copied = [name for name in copied if name not in self._written]
+        self._outputs_copied = [name for name in copied if name in self._written]
+        self._has_dynamic = any(name not in self._staged for name in self._written)
         self._is_loop = not _LOOPS.isdisjoint(operators_of(owner.interface.subgraph.nodes))
-        self._run_options = find_onnxruntime().RunOptions()
-        self._run_options.log_severity_level = _SILENT
-        # ONNX Runtime's Python code reads this entry, and an exception for a missing one costs 50 microseconds.
-        self._run_options.add_run_config_entry("gpu_graph_id", "-1")
         self._bind()
 
     def __call__(self) -> None:
@@ -184,31 +186,32 @@ class SubgraphCall:
         """
         if self._session is not self._owner.current():
             self._bind()
-        for name in self._copies:
-            if name not in self._written:
-                np.copyto(self._staged[name], self._arrays[name])
+        for name in self._inputs_copied:
+            np.copyto(self._staged[name], self._arrays[name])
         try:
             self._run()
-            self._fetch_dynamic()
+            if self._has_dynamic:
+                self._fetch_dynamic()
         except onnxruntime_errors() as error:
             self._require_computable_inputs()
             raise _error(error, InvalidArguments(self._describe(error))) from error
-        for name in self._copies:
-            if name in self._written:
-                np.copyto(self._arrays[name], self._staged[name])
+        for name in self._outputs_copied:
+            np.copyto(self._arrays[name], self._staged[name])
 
     def _run(self) -> None:
         """Run the session; an interrupt such as Ctrl-C ends a loop."""
         if not self._is_loop or current_thread() is not main_thread():
-            self._session.run_with_iobinding(self._binding, self._run_options)
+            # Without RunOptions: ONNX Runtime 1.32 looks for an entry in them by an exception, which takes 38 us.
+            self._session.run_with_iobinding(self._binding)
             return
-        self._run_options.terminate = False
+        options = find_onnxruntime().RunOptions()
+        options.log_severity_level = _SILENT
         with ThreadPoolExecutor(1) as executor:
-            run = executor.submit(self._session.run_with_iobinding, self._binding, self._run_options)
+            run = executor.submit(self._session.run_with_iobinding, self._binding, options)
             try:
                 run.result()
             finally:
-                self._run_options.terminate = not run.done()
+                options.terminate = not run.done()
 
     def _describe(self, error: Exception) -> str:
         """Return the text of the error for a run that fails."""
@@ -246,8 +249,6 @@ class SubgraphCall:
 
         Without that it would require the dims of this run.
         """
-        if len(self._written) == sum(name in self._staged for name in self._written):
-            return
         for tensor, value in zip(self._owner.interface.writes, self._binding.get_outputs(), strict=True):
             if tensor.name not in self._staged:
                 self._dynamic[tensor.name] = _copy_value(value, tensor.dtype)

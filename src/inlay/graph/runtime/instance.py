@@ -59,6 +59,22 @@ def check_inputs(inputs: object, tensors: Iterable[Tensor]) -> dict[str, InputVa
     return {name: _check_input(tensor, inputs[name]) for name, tensor in wanted.items()}
 
 
+def match_arrays(inputs: object, tensors: Sequence[Tensor]) -> dict[str, InputValue] | None:
+    """Return inputs that need neither conversion nor an error; None if `check_inputs` has to look at them.
+
+    They are a dict with a row-major array of NumPy for each tensor, of its dims and type, and nothing else.
+    """
+    if type(inputs) is not dict or len(inputs) != len(tensors):
+        return None
+    for tensor in tensors:
+        array = inputs.get(tensor.name)
+        if type(array) is not np.ndarray or array.shape != tensor.dims or array.dtype != tensor.dtype:
+            return None
+        if not array.flags.c_contiguous:
+            return None
+    return inputs
+
+
 def dims_of(value: InputValue) -> Dims:
     """Return the dims of an input."""
     return value.desc.dims if isinstance(value, Memory) else value.shape
@@ -188,6 +204,39 @@ class _BatchEntry:
     """The same as a call of its own."""
 
 
+_MOST_COPIED = 1 << 16
+"""Most bytes of an input or result that NumPy copies on the calling thread. A copy takes 1 to 5 us; to bind the readers
+of an input to another address takes 10 to 30 us, and to call a reorder about 5 us."""
+
+
+@dataclass(frozen=True, slots=True)
+class _InputSlot:
+    """The buffer of an input."""
+
+    buffer: str
+    """Name of the buffer."""
+    allocation: str
+    """Name of its allocation."""
+    is_external: bool
+    """Whether steps may read the caller's memory in place of the buffer."""
+    is_row_major: bool
+    """Whether the buffer has the format of a row-major array."""
+    array: Array | None
+    """The elements of the buffer, whose address never changes; None if the caller's memory may replace it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _OutputSlot:
+    """The buffer of an output."""
+
+    tensor: Tensor
+    """Dims and type of the output."""
+    buffer: str
+    """Name of the buffer."""
+    array: Array | None
+    """The elements of the buffer, if it is small, row-major, and its address never changes; else None."""
+
+
 class Instance:
     """A compiled program with memory, ready to run."""
 
@@ -220,6 +269,8 @@ class Instance:
         self._step_calls: dict[str, Call] = {}
         self._replace_call: dict[str, Callable[[Any], None]] = {}
         self._waits = any(prepared.is_submitted for prepared in compiled.prepared)
+        self._inputs = {tensor: self._input_slot(name) for tensor, name in compiled.program.inputs.items()}
+        self._outputs = {tensor: self._output_slot(name) for tensor, name in compiled.program.outputs.items()}
         self._fill()
         self._readers = {name: self._readers_of(name) for name in plan.external}
 
@@ -227,7 +278,11 @@ class Instance:
         """Bind every step; successive steps that the engine can batch become one call."""
         guards = self.compiled.guards
         pending: list[_BatchEntry] = []
-        self._calls += [partial(self._guard, name) for name in guards.inputs]
+        for name in guards.inputs:
+            if self._inputs[self.compiled.program.buffers[name].tensor].array is None:
+                self._calls.append(partial(self._guard, name))
+            else:
+                self._add_guard(name, pending)
         for prepared in self.compiled.prepared:
             call, name = prepared.bind(self), prepared.step.name
             if call is None:
@@ -315,26 +370,53 @@ class Instance:
         """Return the scratchpad that steps share, as memory of `desc`."""
         return Memory(desc, self._scratch)
 
-    def feed(self, inputs: Mapping[str, Array | Memory]) -> None:
-        """Make all inputs available to the steps: in place where their format allows it, else as copies."""
-        for tensor, value in inputs.items():
-            name = self.compiled.program.inputs[tensor]
-            allocation = self.compiled.memory_plan.locations[name].allocation
-            data = self._bytes_in_place(name, value) if allocation in self._external else None
-            if allocation in self._external:
-                self._rebind(allocation, self._external[allocation] if data is None else data)
-            if data is None:
-                self._copy(name, value)
+    def _input_slot(self, name: str) -> _InputSlot:
+        """Return the description of an input's buffer."""
+        allocation, is_row_major = self.compiled.memory_plan.locations[name].allocation, self._is_row_major(name)
+        is_external = allocation in self._external
+        is_fixed = is_row_major and (not is_external or self._external[allocation].size <= _MOST_COPIED)
+        return _InputSlot(name, allocation, is_external, is_row_major, self.array(name) if is_fixed else None)
 
-    def _bytes_in_place(self, name: str, value: Array | Memory) -> Bytes | None:
-        """Return the bytes of an input if it has the format of its buffer; None if it must be copied."""
-        desc = self.compiled.program.buffers[name].desc
-        if isinstance(value, Memory):
-            return value.buffer if value.desc == desc else None
-        is_row_major = desc is None or (
-            desc.data_type is not None and desc == cached_desc(desc.dims, desc.data_type, None)
+    def _output_slot(self, name: str) -> _OutputSlot:
+        """Return the description of an output's buffer."""
+        location = self.compiled.memory_plan.locations.get(name)
+        tensor = self.compiled.tensors[self.compiled.program.buffers[name].tensor]
+        is_fixed = (
+            location is not None
+            and not tensor.is_dynamic
+            and location.allocation not in self._external
+            and location.end - location.offset <= _MOST_COPIED
+            and self._is_row_major(name)
         )
-        return value.reshape(-1).view(np.uint8) if is_row_major and value.flags.aligned else None
+        return _OutputSlot(tensor, name, self.array(name) if is_fixed else None)
+
+    def _is_row_major(self, name: str) -> bool:
+        """Return whether the elements of a buffer are in the order and the size of a row-major array."""
+        desc = self.compiled.program.buffers[name].desc
+        return desc is None or (desc.data_type is not None and desc == cached_desc(desc.dims, desc.data_type, None))
+
+    def feed(self, inputs: Mapping[str, Array | Memory]) -> None:
+        """Make all inputs available to the steps.
+
+        Small inputs are copied; larger ones are read in place where their format allows it, and copied elsewhere.
+        """
+        for tensor, value in inputs.items():
+            slot = self._inputs[tensor]
+            if slot.array is not None and not isinstance(value, Memory):
+                np.copyto(slot.array, value, casting="no")
+                continue
+            is_replaceable = slot.is_external and slot.array is None
+            data = self._bytes_in_place(slot, value) if is_replaceable else None
+            if is_replaceable:
+                self._rebind(slot.allocation, self._external[slot.allocation] if data is None else data)
+            if data is None:
+                self._copy(slot.buffer, value)
+
+    def _bytes_in_place(self, slot: _InputSlot, value: Array | Memory) -> Bytes | None:
+        """Return the bytes of an input if it has the format of its buffer; None if it must be copied."""
+        if isinstance(value, Memory):
+            return value.buffer if value.desc == self.compiled.program.buffers[slot.buffer].desc else None
+        return value.reshape(-1).view(np.uint8) if slot.is_row_major and value.flags.aligned else None
 
     def _rebind(self, allocation: str, data: Bytes) -> None:
         """Replace the memory of an external allocation by `data`, and bind its readers anew if the address changed."""
@@ -380,7 +462,15 @@ class Instance:
 
     def fetch(self, out: Mapping[str, Array]) -> dict[str, Array]:
         """Return all results, in the row-major arrays of `out` or in new ones."""
-        return {tensor: self.copy_out(name, out.get(tensor)) for tensor, name in self.compiled.program.outputs.items()}
+        return {name: self._fetch_output(slot, out.get(name)) for name, slot in self._outputs.items()}
+
+    def _fetch_output(self, slot: _OutputSlot, into: Array | None) -> Array:
+        """Return an output, in the row-major array `into` or in a new one."""
+        if slot.array is None:
+            return self.copy_out(slot.buffer, into)
+        result = _allocate_array(slot.tensor) if into is None else into
+        np.copyto(result, slot.array)
+        return result
 
     def copy_out(self, name: str, into: Array | None = None) -> Array:
         """Copy the elements of a buffer into a row-major array, `into` or a new one.
@@ -437,15 +527,27 @@ class InstancePool:
         Raises:
             OutOfMemory: the memory of another one cannot be allocated.
         """
-        try:
-            instance = self.free.pop()
-        except IndexError:
-            instance = Instance(self.compiled)
+        instance = self.acquire()
         try:
             yield instance
         finally:
-            if not self._is_closed:
-                self.free.append(instance)
+            self.release(instance)
+
+    def acquire(self) -> Instance:
+        """Return an instance that no other thread uses, until `release` gets it back; for `instance` without its cost.
+
+        Raises:
+            OutOfMemory: the memory of another one cannot be allocated.
+        """
+        try:
+            return self.free.pop()
+        except IndexError:
+            return Instance(self.compiled)
+
+    def release(self, instance: Instance) -> None:
+        """Make an instance available to other runs."""
+        if not self._is_closed:
+            self.free.append(instance)
 
     def close(self) -> None:
         """Release the memory of all instances; one in use is released when its run ends."""

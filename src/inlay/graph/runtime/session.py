@@ -6,9 +6,9 @@
 Compiling creates implementations, generates machine code, packs constants in the formats of kernels, and binds every
 call to addresses in one arena. A run executes a flat list of calls.
 
-**Memory.** Tensors that are not live at the same time share bytes (`session.arena`). If no step overwrites an input and
-it has the format of the program, steps read the caller's memory, and the session holds a reference to it until the next
-run; otherwise it is copied. Results are new arrays, or arrays of the caller.
+**Memory.** Tensors that are not live at the same time share bytes (`session.arena`). If no step overwrites an input, it
+has the format of the program and over 64 KiB, steps read the caller's memory, and the session holds a reference to it
+until the next run; otherwise it is copied. Results are new arrays, or arrays of the caller.
 
 **Threads.** Several threads may run a session at once. Each run has an arena of its own, which later runs use again;
 constants are shared. Each calling thread has its own team of engine threads: limit them by `inlay.set_num_threads`
@@ -46,6 +46,7 @@ from inlay.graph.runtime.instance import (
     check_inputs,
     check_outputs,
     dims_of,
+    match_arrays,
     require_dims,
 )
 from inlay.graph.runtime.plain import plain_program
@@ -132,6 +133,7 @@ class Session:
         self._guards: RunGuards | None = None
         self._pools: dict[int, InstancePool] = {}
         self._compiled = self._pool_for(self._team.threads, program).compiled
+        self._inputs = tuple(graph.tensors[name] for name in program.inputs)
         self._sessions_by_dims: dict[tuple[Dims, ...], Session] = {}
         self._exact: Session | None = None
         self._history = GuardHistory()
@@ -221,16 +223,26 @@ class Session:
         threads, pool = session._pool()
         if not session._history.is_exact_next(pool.compiled.guards):
             try:
-                with ThreadLimit(session._thread_limit(threads)), pool.instance() as instance:
-                    instance.feed(values)
-                    began = perf_counter()
-                    instance.run()
-                    session._team.note(threads, perf_counter() - began)
-                    session._history.note(failed=False)
-                    return instance.fetch(arrays)
+                return session._run(values, arrays, threads, pool)
             except GuardFailed:
                 session._history.note(failed=True)
         return session._exact_session().run(inputs, out=out)
+
+    def _run(
+        self, values: Mapping[str, InputValue], arrays: Mapping[str, Array], threads: int, pool: InstancePool
+    ) -> dict[str, Array]:
+        """Run checked inputs on an instance of `pool`, and return the results; raise GuardFailed if a guard fails."""
+        with ThreadLimit(self._thread_limit(threads)):
+            instance = pool.acquire()
+            try:
+                instance.feed(values)
+                began = perf_counter()
+                instance.run()
+                self._team.note(threads, perf_counter() - began)
+                self._history.note(failed=False)
+                return instance.fetch(arrays)
+            finally:
+                pool.release(instance)
 
     def trace(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """Run the network, and return every tensor that is in memory at some time, inputs included, by name.
@@ -311,8 +323,12 @@ class Session:
 
     def _session_for_inputs(self, inputs: Mapping[str, Any]) -> "tuple[Session, dict[str, InputValue]]":
         """Check these inputs, and return them with the session for their dims."""
+        matched = match_arrays(inputs, self._inputs)
+        if matched is not None:
+            self._require_open()
+            return self, matched
         tensors = self._graph.tensors
-        values = check_inputs(inputs, [tensors[name] for name in self._compiled.program.inputs])
+        values = check_inputs(inputs, self._inputs)
         self._require_open()
         for name, value in values.items():
             if dims_of(value) != tensors[name].dims:
