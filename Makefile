@@ -88,7 +88,7 @@ bench-descriptors: $(VENV)/.bench
 bench-networks: $(VENV)/.bench $(VENV)/.peers
 	$(BIN)/python -m benchmarks networks build/networks
 
-bench-zoo: $(VENV)/.test $(VENV)/.bench $(VENV)/.peers
+bench-zoo: $(VENV)/.test $(VENV)/.bench $(VENV)/.zoo-peers
 	$(BIN)/python -m benchmarks zoo build/zoo
 
 mutation: $(VENV)/.mutation
@@ -121,8 +121,12 @@ $(VENV)/.peers: pyproject.toml | $(VENV)/.created
 	@$(PIP) 'onnxscript>=0.5' || echo "onnxscript cannot be installed here: torch's newer exporter is not tested"
 	@$(PIP) 'onnxruntime>=1.23' || echo "ONNX Runtime cannot be installed here: its comparisons are skipped"
 	@$(PIP) 'openvino>=2025' || echo "OpenVINO cannot be installed here: its comparisons are skipped"
-	@$(PIP) 'MNN>=3.6' ncnn pnnx || echo "MNN and ncnn cannot be installed here: make bench-zoo leaves them out"
 	@$(PIP) --ignore-installed --prefix $(VENV)/onednn-3.13 'onednn==2026.1.*' || echo "oneDNN 3.13 cannot be installed here: its comparisons are skipped"
+	@touch $@
+
+# pnnx depends on torch: without the build of .peers it would install one with CUDA.
+$(VENV)/.zoo-peers: $(VENV)/.peers
+	@{ $(BIN)/python -c 'import torch' && $(PIP) 'MNN>=3.6' ncnn pnnx; } || echo "MNN and ncnn cannot be installed here: make bench-zoo leaves them out"
 	@touch $@
 
 $(VENV)/.created:
