@@ -21,6 +21,9 @@ from inlay.graph.planner.groups import KernelCall
 from inlay.primitives.attributes import PostOp
 from inlay.primitives.engine import Operation
 
+_NEVER_MS = 1e9
+"""Cost of a reorder to a format whose elements share bytes, which none can write; finite, so that sums stay exact."""
+
 
 class CostCache:
     """The costs of kernels and reorders, by the numbers of formats."""
@@ -34,7 +37,7 @@ class CostCache:
         self._collected: list[Operation] | None = None
         self._preferred: dict[Hashable, dict[str, Format]] = {}
         self.reorder: Callable[[Format, Format], float] = cache(
-            lambda src, dst: costs.reorder(formats[src], formats[dst])
+            lambda src, dst: _NEVER_MS if formats.repeats(dst) else costs.reorder(formats[src], formats[dst])
         )
         """The milliseconds of a reorder from one format to another."""
 

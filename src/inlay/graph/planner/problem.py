@@ -101,7 +101,8 @@ def make_problem(graph: OpGraph, costs: Costs, convolutions: Convolutions = "aut
     cost_cache = CostCache(costs, Formats(), convolutions)
     groups = group_operations(graph)
     found = domains(graph, cost_cache, costs.isa)
-    pairs = ((cost_cache.formats[src], cost_cache.formats[dst]) for src, dst in _list_reorders(groups, found))
+    reorders = [pair for pair in _list_reorders(groups, found) if not cost_cache.formats.repeats(pair[1])]
+    pairs = ((cost_cache.formats[src], cost_cache.formats[dst]) for src, dst in reorders)
     costs.prepare(_collect_operations(graph, groups, found, cost_cache), pairs)
     candidates = CandidateGenerator(graph, found, cost_cache)
     producers = dict.fromkeys(graph.inputs, -1)
