@@ -1,12 +1,14 @@
 """Operators that only move elements: no step is NumPy's, and results are NumPy's bit for bit, for every type."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx import helper
 
 from inlay.data_type import ALL_TYPES
+from inlay.descriptor import MemoryDesc
 from inlay.graph.costs import analytic, probed
 from inlay.graph.lowering.translation import lower_network
 from inlay.graph.onnx.reading import load
@@ -15,6 +17,7 @@ from inlay.graph.plan import plan_graph
 from inlay.graph.runtime.plain import plain_program
 from inlay.graph.runtime.session import Session
 from tests.graph.runtime.test_session import ENGINES
+from tests.support.planner_graphs import HashedCosts
 from tests.support.written_models import written_model
 
 TYPES = ["bool", "s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64", "f32", "f64", "complex64", "complex128"]
@@ -87,3 +90,23 @@ def test_elements_of_every_type_are_moved_without_numpy(name: str, engine: str) 
             found = Session(program, graph, engine=engine).run({"x": x})["y"]
             assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
             assert found.tobytes() == np.ascontiguousarray(expected).tobytes(), text
+
+
+def test_no_reorder_to_a_format_whose_elements_share_bytes_is_priced() -> None:
+    """Expand is a view with a stride of 0, which no reorder can write: engines refuse to be timed at it."""
+    asked: list[MemoryDesc] = []
+
+    class RecordedCosts(HashedCosts):
+        def prepare(self, operations: Any, reorders: Any = ()) -> None:
+            asked.extend(dst for _, dst in reorders)
+
+        def reorder(self, src: MemoryDesc, dst: MemoryDesc) -> float:
+            asked.append(dst)
+            return super().reorder(src, dst)
+
+    text = constant("c", 3, 1, 6, 1, 1) + "y = Expand(x, c)"
+    model = written_model(text, (2, 6, 5, 4), kind=helper.np_dtype_to_tensor_dtype(np.dtype(np.int64)))
+    plan_graph(lower_network(load(model.SerializeToString())), RecordedCosts())
+    assert asked
+    strides = [pair for dst in asked for pair in zip(dst.dims, dst.strides, strict=True)]
+    assert not [pair for pair in strides if pair[0] > 1 and not pair[1]]
