@@ -13,12 +13,8 @@ import numpy as np
 from inlay.graph.network import Node
 from inlay.graph.numpy_operators.call import is_float
 from inlay.graph.numpy_operators.evaluation import ONNX_DOMAINS
+from inlay.graph.numpy_operators.random_numbers import RANDOM_OPERATORS
 from inlay.graph.onnx_package import defs
-
-RANDOM = frozenset(
-    {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-)
-"""Operators of random numbers, which ONNX Runtime draws from a state of the process."""
 
 LOSES_NAN = frozenset(
     {
@@ -87,7 +83,7 @@ def find_exclusion(node: Node, opset: int, dtypes: Iterable[np.dtype[Any]]) -> s
     operator, types = node.operator, tuple(dtypes)
     if node.domain not in ONNX_DOMAINS or not defs.has(operator, opset, ""):
         return f"opset {opset} has no {operator}"
-    if operator in RANDOM:
+    if operator in RANDOM_OPERATORS:
         return "it draws random numbers"
     if difference := find_difference(node):
         return difference

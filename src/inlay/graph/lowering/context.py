@@ -222,8 +222,10 @@ class LoweringContext:
         return self._view(operand, SubmemoryView(offsets, dims, steps if any(n > 1 for n in steps) else ()), dims)
 
     def broadcast(self, operand: str, dims: Dims) -> str:
-        """Return a tensor with its axes of length 1 repeated to `dims`; append a view unless the dims are its own."""
-        return operand if self.dims(operand) == dims else self._view(operand, BroadcastView(dims), dims)
+        """Return a tensor broadcast to `dims`; append views that add leading axes and repeat axes of length 1."""
+        own = self.dims(operand)
+        aligned = str(self.reshape(operand, (1,) * (len(dims) - len(own)) + own))
+        return aligned if self.dims(aligned) == dims else self._view(aligned, BroadcastView(dims), dims)
 
     def alias(self, operand: str) -> str:
         """Append a view of the whole tensor, and return its name."""

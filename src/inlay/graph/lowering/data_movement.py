@@ -106,8 +106,7 @@ def expand(context: LoweringContext) -> Operand:
     """Lower Expand to a view that repeats elements; one reorder writes them where a kernel reads them."""
     src, dims = context.view_source(0), context.output().dims
     require(prod(dims) > 0, "its result has no elements")
-    own = context.dims(src)
-    return context.broadcast(_reshaped(context, src, (1,) * (len(dims) - len(own)) + own), dims)
+    return context.broadcast(src, dims)
 
 
 def tile(context: LoweringContext) -> Operand:
@@ -117,14 +116,7 @@ def tile(context: LoweringContext) -> Operand:
     pairs = [(total // n, n) for total, n in zip(dims, context.dims(src), strict=True)]
     split = tuple(n for repeats, length in pairs for n in ((1, length) if repeats > 1 else (length,)))
     repeated = tuple(n for repeats, length in pairs for n in ((repeats, length) if repeats > 1 else (length,)))
-    return context.reshape(context.broadcast(_reshaped(context, src, split), repeated), dims)
-
-
-def _reshaped(context: LoweringContext, src: str, dims: Dims) -> str:
-    """Return a tensor in other dims."""
-    result = context.reshape(src, dims)
-    assert isinstance(result, str)
-    return result
+    return context.reshape(context.broadcast(str(context.reshape(src, split)), repeated), dims)
 
 
 def dropout(context: LoweringContext) -> Operand:

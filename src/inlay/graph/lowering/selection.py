@@ -15,7 +15,7 @@ from math import isfinite, isnan
 
 import numpy as np
 
-from inlay.graph.lowering.broadcasting import emit_binary, with_leading_axes
+from inlay.graph.lowering.broadcasting import emit_binary
 from inlay.graph.lowering.context import F32, LoweringContext, Operand, UnsupportedNode, require
 from inlay.graph.network import Node, Tensor
 from inlay.graph.op_graph import Array, Op, OpGraph
@@ -26,7 +26,7 @@ def where(context: LoweringContext) -> Operand:
     condition, first, second = context.node.inputs
     mask = context.network.constants.get(condition)
     if mask is not None and (mask.all() or not mask.any()):
-        return _branch(context, 1 if mask.all() else 2)
+        return context.broadcast(context.view_source(1 if mask.all() else 2), context.output().dims)
     for src, other, is_kept in ((first, second, True), (second, first, False)):
         number = context.network.constants.get(other)
         if number is None or number.size != 1 or src in context.network.constants:
@@ -38,13 +38,6 @@ def where(context: LoweringContext) -> Operand:
         if not is_kept and (tests := _masked_rows(context, condition, src)):
             return _guard(context, src, tests)
     raise UnsupportedNode("its condition is computed" if mask is None else "it selects elements of both inputs")
-
-
-def _branch(context: LoweringContext, index: int) -> Operand:
-    """Return input `index`, broadcast to the dims of the result."""
-    dims = context.output().dims
-    src = with_leading_axes(context, context.view_source(index), len(dims))
-    return context.broadcast(str(src), dims)
 
 
 def _is_nan_of_softmax(context: LoweringContext, condition: str, src: str) -> bool:

@@ -98,3 +98,6 @@ RANDOM_NUMBERS: Mapping[str, Callable[[OperatorCall], Array]] = {
     "RandomUniformLike": random_uniform,
 }
 """Function of each operator whose result is random."""
+
+RANDOM_OPERATORS = frozenset({*RANDOM_NUMBERS, "Dropout"})
+"""Operators whose results may differ from run to run: these, and Dropout in training."""

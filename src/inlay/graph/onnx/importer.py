@@ -29,6 +29,7 @@ from inlay.graph.fallback.support import find_exclusion
 from inlay.graph.network import Node, Subgraph, Tensor, read_only, unused_name
 from inlay.graph.numpy_operators.evaluation import ONNX_DOMAINS, compute_node, require_computable
 from inlay.graph.numpy_operators.normalization import SCALES_BY_CHANNEL
+from inlay.graph.numpy_operators.random_numbers import RANDOM_OPERATORS
 from inlay.graph.onnx.constraints import NodeInputs, find_axis_fault, find_fault
 from inlay.graph.onnx.initializers import Proto, dims_of, element_type, read_tensor, tensor_of
 from inlay.graph.onnx.parsing import ParsedModel, name_of
@@ -211,11 +212,6 @@ MOST_FOLDED = 1 << 30
 MOST_OPERATIONS = 1 << 34
 """Limit on the multiplications and additions that are computed at import; they take a few seconds."""
 
-RANDOM = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"}
-)
-"""Operators whose results may differ from run to run; they are not folded."""
-
 SHORTENING = frozenset({"NonZero", "Unique", "Compress"})
 """Operators whose result dims depend on elements; their results are at most a small multiple of their inputs' size."""
 
@@ -278,7 +274,7 @@ def fold_shape(node: Node, src: Tensor) -> Array | None:
 
 def is_foldable(node: Node, values: Mapping[str, Any]) -> bool:
     """Return whether a node can be folded: all of its inputs are constant, and its operator is not random."""
-    return node.operator not in RANDOM and all(name in values for name in node.inputs if name)
+    return node.operator not in RANDOM_OPERATORS and all(name in values for name in node.inputs if name)
 
 
 def count_fold_bytes(node: Node, tensors: Sequence[Tensor | None], values: Mapping[str, Array]) -> int:

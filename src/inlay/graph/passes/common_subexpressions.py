@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from inlay.graph.network import Network, Node
-from inlay.graph.numpy_operators.random_numbers import RANDOM_NUMBERS
+from inlay.graph.numpy_operators.random_numbers import RANDOM_OPERATORS
 from inlay.graph.passes.rewriting import remove_dead_nodes
 
-_RANDOM = frozenset({*RANDOM_NUMBERS, "Dropout"})
 _MOST_COMPARED = 1024
 """Limit on the elements of constants that are compared by value; larger ones are equal if they are the same tensor."""
 
@@ -47,7 +46,7 @@ def merge_common_subexpressions(network: Network) -> Network:
 
 def _is_comparable(node: Node) -> bool:
     """Return whether equal nodes have equal results: one operator without a random one."""
-    return type(node) is Node and node.operator not in _RANDOM
+    return type(node) is Node and node.operator not in RANDOM_OPERATORS
 
 
 def _node_key(node: Node, constants: Mapping[str, Hashable]) -> Hashable:
