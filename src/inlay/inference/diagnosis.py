@@ -1,0 +1,229 @@
+"""Inference from an observation: the layout, or the diagnosis why there is none.
+
+The nearest layout of a faulty observation is found by majority: the step from one coordinate of an axis to the next is
+the most frequent difference over all other coordinates, and the extent of a digit is the one that most steps fit. So a
+few wrong elements do not change it, and are named.
+"""
+
+import numpy as np
+
+from inlay.errors import InvalidArguments
+from inlay.inference.digits import (
+    FactoredOffsets,
+    FactorFault,
+    axis_values,
+    factor_offsets,
+    find_padding,
+    layout_of,
+    sum_of_axes,
+)
+from inlay.inference.observation import Observation, coordinate_text
+from inlay.inference.results import Diagnosis, InferredLayout, Offsets, SwizzleParameters
+from inlay.inference.spelling import spell_layout
+from inlay.inference.swizzles import find_swizzle
+from inlay.inference.tables import find_overlap
+from inlay.layout import Axis, Digit, Dims
+from inlay.layout.axis import LETTERS, normal_axis
+
+_MOST_EXTENTS = 24
+"""Number of extents of a digit that the majority decides between."""
+_MOST_NAMED = 16
+
+
+def explain_observation(observation: Observation) -> InferredLayout | Diagnosis:
+    """Return the layout that explains an observation, or the reason why there is none."""
+    if observation.fault is not None:
+        return observation.fault
+    lost = np.flatnonzero(observation.places < 0)
+    if lost.size:
+        return _diagnose_lost(observation, lost)
+    factored = factor_offsets(observation.offsets)
+    if isinstance(factored, FactoredOffsets):
+        return describe_layout(observation, factored, None)
+    overlap = find_overlap(observation)
+    if overlap is not None:
+        return overlap
+    diagnosis = _diagnose_few(observation)
+    if diagnosis is not None and diagnosis.rule == "exchanged":
+        return diagnosis
+    swizzled = find_swizzle(observation.offsets)
+    if swizzled is not None:
+        return describe_layout(observation, swizzled[1], swizzled[0])
+    return diagnosis or _diagnose_xor(observation) or _diagnose_fault(observation, factored)
+
+
+def describe_layout(
+    observation: Observation, factored: FactoredOffsets, swizzle: SwizzleParameters | None
+) -> InferredLayout | Diagnosis:
+    """Return the description of the layout with these digits, padding and notes included."""
+    digits = find_padding(
+        factored, observation.free, observation.is_exact, swizzle.apply if swizzle is not None else np.copy
+    )
+    spelled = spell_layout(layout_of(digits), observation.dims, observation.data_type, factored.offset0)
+    if isinstance(spelled, InvalidArguments):
+        return Diagnosis("digits", f"the offsets are those of digits, but no descriptor has them: {spelled}")
+    desc, tag = spelled
+    notes = [*observation.notes, *_padding_notes(observation, desc.padded_dims, digits.unexplained)]
+    units = [i for i, n in enumerate(desc.padded_dims) if n == 1]
+    if units and len(units) < len(desc.dims):
+        notes.append(f"the position of {_axes_text(units)} in the order is free: {'its' if len(units) == 1 else 'their'}"
+                     " dim is 1")
+    return InferredLayout(desc, swizzle, tag, observation.length, tuple(notes))
+
+
+def _axes_text(axes: list[int]) -> str:
+    """Return the names of axes: "axis b", "axes b and d"."""
+    letters = [LETTERS[i] if i < len(LETTERS) else str(i) for i in axes]
+    return f"axis {letters[0]}" if len(letters) == 1 else f"axes {', '.join(letters[:-1])} and {letters[-1]}"
+
+
+def _padding_notes(observation: Observation, padded: Dims, unexplained: int) -> list[str]:
+    """Return the sentences on padding that cannot be seen, or that can be read as a gap."""
+    longer = [i for i, (n, more) in enumerate(zip(observation.dims, padded, strict=True)) if more > n]
+    if observation.free is None:
+        return ["the table does not show padding: it is that of whole blocks"] if longer else []
+    notes = []
+    if unexplained and observation.is_exact:
+        notes.append(f"{unexplained} places beside the padding are written too, such as gaps or the rest of the buffer")
+    if longer and not observation.is_exact:
+        notes.append(f"places without an element that complete {_axes_text(longer)} are read as padding, not as gaps")
+    return notes
+
+
+# Faults
+
+
+def _diagnose_lost(observation: Observation, lost: Offsets) -> Diagnosis:
+    """Return the diagnosis of missing elements; it names the element in the place of the first, if there is one."""
+    first = int(lost[0])
+    count = f"{len(lost)} element{'s have' if len(lost) > 1 else ' has'} no place"
+    problem = f"{count}, the first is {coordinate_text(first, observation.dims)}"
+    nearest, expected = nearest_layout(observation)
+    elements = [int(i) for i in lost[:_MOST_NAMED]]
+    if expected is not None:
+        place = int(expected.flat[first])
+        other = np.flatnonzero(observation.places == place)
+        if other.size:
+            element = coordinate_text(int(other[0]), observation.dims)
+            problem = f"{problem}: element {element} is written to the same place {place}"
+            return Diagnosis("overlap", problem, (min(first, int(other[0])), max(first, int(other[0]))), nearest)
+    return Diagnosis("lost", problem, tuple(elements), nearest)
+
+
+def _diagnose_few(observation: Observation) -> Diagnosis | None:
+    """Return the diagnosis of a layout that most elements fit, or None if there is none."""
+    nearest, expected = nearest_layout(observation)
+    if nearest is None or expected is None:
+        return None
+    found = observation.places
+    wrong = np.flatnonzero(expected.reshape(-1) != found)
+    a, b = int(wrong[0]), int(wrong[-1])
+    flat = expected.reshape(-1)
+    if len(wrong) == 2 and flat[a] == found[b] and flat[b] == found[a]:
+        return Diagnosis("exchanged", f"elements {coordinate_text(a, observation.dims)} and "
+                         f"{coordinate_text(b, observation.dims)} are exchanged", (a, b), nearest)
+    problem = (
+        f"{len(wrong)} of {len(found)} elements violate the layout of the others: element "
+        f"{coordinate_text(a, observation.dims)} is in place {found[a]}, expected {flat[a]}"
+    )
+    return Diagnosis("moved", problem, tuple(int(i) for i in wrong[:_MOST_NAMED]), nearest)
+
+
+def _diagnose_xor(observation: Observation) -> Diagnosis | None:
+    """Return the diagnosis of places whose bits are XORs of bits of the row-major index, or None if they are not."""
+    places, count = observation.places, len(observation.places)
+    if count & (count - 1) or count < 4:
+        return None
+    for start in dict.fromkeys((0, int(places.min()))):
+        relative = places - start
+        columns = [int(relative[1 << j] ^ relative[0]) for j in range(count.bit_length() - 1)]
+        predicted = np.full(count, relative[0], np.int64)
+        for j, column in enumerate(columns):
+            predicted ^= np.where(np.arange(count) >> j & 1, column, 0)
+        if not np.array_equal(predicted, relative):
+            continue
+        rows = []
+        for bit in range(max(columns).bit_length()):
+            sources = [j for j, column in enumerate(columns) if column >> bit & 1]
+            if len(sources) > 1:
+                names = f"{', '.join(map(str, sources[:-1]))} and {sources[-1]}"
+                rows.append(f"bit {bit} of the place is the XOR of bits {names} of the index")
+        if rows:
+            more = f" ({len(rows) - 4} more)" * (len(rows) > 4)
+            return Diagnosis("xor", "; ".join(rows[:4]) + f"{more}: this is no layout and no swizzle of one")
+        inverted = [bit for bit in range(int(relative[0]).bit_length()) if int(relative[0]) >> bit & 1]
+        text = f"bit{'s' * (len(inverted) > 1)} {', '.join(map(str, inverted))} of the place {'are' if len(inverted) > 1 else 'is'}"
+        return Diagnosis("xor", f"{text} inverted: the places are those of a layout, XOR {int(relative[0])}")
+    return None
+
+
+def _diagnose_fault(observation: Observation, fault: FactorFault) -> Diagnosis:
+    """Return the diagnosis of offsets that are not made of digits."""
+    element = int(np.ravel_multi_index(fault.coordinate, observation.dims))
+    at = f"element {coordinate_text(element, observation.dims)} is in place {fault.found}, expected {fault.expected}"
+    if fault.axis is None:
+        problem = f"the place is not a sum of functions of the coordinates, one for each axis: {at}"
+        return Diagnosis("coordinates", problem, (element,))
+    problem = f"the places along {_axes_text([fault.axis])} are not made of digits: {at}"
+    return Diagnosis("digits", problem, (element,))
+
+
+# Majority
+
+
+def nearest_layout(observation: Observation) -> tuple[InferredLayout | None, Offsets | None]:
+    """Return the layout that most elements fit, and its offsets; None if fewer than three quarters fit."""
+    offsets = observation.offsets
+    values = [_majority_line(offsets, i) for i in range(offsets.ndim)]
+    axes = tuple(_majority_axis(line) for line in values)
+    lines = [axis_values(axis, n) for axis, n in zip(axes, observation.dims, strict=True)]
+    residual = offsets - sum_of_axes(0, lines)
+    start = _mode(residual[offsets >= 0])
+    expected = residual * 0 + sum_of_axes(start, lines)
+    if np.count_nonzero(expected == offsets) * 4 < offsets.size * 3 or start < 0:
+        return None, None
+    factored = FactoredOffsets(start, observation.dims, axes)
+    described = describe_layout(observation, factored, None)
+    return (described if isinstance(described, InferredLayout) else None), expected
+
+
+def _mode(values: Offsets) -> int:
+    """Return the most frequent value, the smallest of several; 0 if there is none."""
+    if not values.size:
+        return 0
+    unique, counts = np.unique(values, return_counts=True)
+    return int(unique[counts.argmax()])
+
+
+def _majority_line(offsets: Offsets, axis: int) -> Offsets:
+    """Return the offsets along an axis, from 0: sums of the most frequent steps."""
+    lines = np.moveaxis(offsets, axis, 0).reshape(offsets.shape[axis], -1)
+    if lines.shape[1] == 1:
+        return lines[:, 0] - lines[0, 0]
+    steps = [_mode((b - a)[(a >= 0) & (b >= 0)]) for a, b in zip(lines[:-1], lines[1:], strict=True)]
+    return np.concatenate([[0], np.cumsum(np.array(steps, np.int64))]).astype(np.int64)
+
+
+def _majority_axis(values: Offsets) -> Axis:
+    """Return the digits that most values along an axis fit."""
+    digits: list[Digit] = []
+    rest = values
+    while len(rest) > 1:
+        stride = _mode(np.diff(rest))
+        breaks = np.flatnonzero(np.diff(rest) != stride) + 1
+        if not breaks.size:
+            return normal_axis(Axis(stride, tuple(reversed(digits))), len(values))
+        counts = np.arange(len(rest))
+        extents = {len(rest), *breaks[:_MOST_EXTENTS].tolist(), *np.diff(breaks)[:_MOST_EXTENTS].tolist()}
+        best, extent, leads = -1, len(rest), rest[:1]
+        for candidate in sorted((e for e in extents if e > 1), reverse=True)[: 2 * _MOST_EXTENTS]:
+            residual = rest - stride * (counts % candidate)
+            blocks = [_mode(residual[i : i + candidate]) for i in range(0, len(rest), candidate)]
+            steps = np.array(blocks, np.int64)
+            agreed = int(np.count_nonzero(steps[counts // candidate] == residual)) - 2 * len(blocks)
+            if agreed > best or best < 0:
+                best, extent, leads = agreed, candidate, steps
+        digits.append(Digit(extent, stride))
+        rest = leads
+    last = digits.pop() if digits else Digit(1, 0)
+    return normal_axis(Axis(last.stride, tuple(reversed(digits))), len(values))
