@@ -111,9 +111,7 @@ def _draw(rng: random.Random, kind: str) -> RandomLayout:
     count = rng.randint(1, 4)
     if kind == "swizzle":
         return _draw_swizzled(rng)
-    inner: list[list[int]] = [
-        rng.choices((2, 3, 4, 5, 8, 16), k=rng.choice((0, 0, 1, 1, 2))) for _ in range(count)
-    ]
+    inner: list[list[int]] = [rng.choices((2, 3, 4, 5, 8, 16), k=rng.choice((0, 0, 1, 1, 2))) for _ in range(count)]
     dims = tuple(rng.randint(1, 4) * prod(sizes) + rng.choice((0, 0, -1, 1)) * (len(sizes) > 0) for sizes in inner)
     padded = tuple(-(-n // prod(sizes)) * prod(sizes) for n, sizes in zip(dims, inner, strict=True))
     lead = [(i, prod(sizes), padded[i] // prod(sizes)) for i, sizes in enumerate(inner)]

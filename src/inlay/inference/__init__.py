@@ -10,7 +10,7 @@
 Ba4b: dims 4x5 of f32, padded to 4x8
     places without an element that complete axis b are read as padding, not as gaps
 >>> print(verify(MemoryDesc((4, 5), "f32", "aB4b"), pack))
-element 4 at (0, 4) is in place 16, expected 4; the first wrong byte is 16
+element 4 at (0, 4) is in place 16, expected 4; the first wrong byte is 18
     Ba4b instead of aB4b makes it right
 
 Data flows through the modules in this order:

@@ -5,6 +5,11 @@ the most frequent difference over all other coordinates, and the extent of a dig
 few wrong elements do not change it, and are named.
 """
 
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice, pairwise, product
+
 import numpy as np
 
 from inlay.errors import InvalidArguments
@@ -12,6 +17,7 @@ from inlay.inference.digits import (
     FactoredOffsets,
     FactorFault,
     axis_values,
+    factor_axis,
     factor_offsets,
     find_padding,
     layout_of,
@@ -28,6 +34,12 @@ from inlay.layout.axis import LETTERS, normal_axis
 _MOST_EXTENTS = 24
 """Number of extents of a digit that the majority decides between."""
 _MOST_NAMED = 16
+_MOST_OPTIONS = 5
+"""Number of extents of each digit that are compared over all digits."""
+_MOST_LINES = 64
+"""Number of lines of elements along an axis that are factored."""
+_MOST_FITS = 128
+"""Number of combinations of digits that are compared."""
 
 
 def explain_observation(observation: Observation) -> InferredLayout | Diagnosis:
@@ -44,12 +56,18 @@ def explain_observation(observation: Observation) -> InferredLayout | Diagnosis:
     if overlap is not None:
         return overlap
     diagnosis = _diagnose_few(observation)
+    if diagnosis is None or diagnosis.rule != "exchanged":
+        exchange = _find_exchange(observation, factored)
+        diagnosis = diagnosis if exchange is None else exchange
     if diagnosis is not None and diagnosis.rule == "exchanged":
         return diagnosis
     swizzled = find_swizzle(observation.offsets)
     if swizzled is not None:
         return describe_layout(observation, swizzled[1], swizzled[0])
-    return diagnosis or _diagnose_xor(observation) or _diagnose_fault(observation, factored)
+    for found in (_diagnose_xor(observation), diagnosis):
+        if found is not None:
+            return found
+    return _diagnose_fault(observation, factored)
 
 
 def describe_layout(
@@ -66,8 +84,10 @@ def describe_layout(
     notes = [*observation.notes, *_padding_notes(observation, desc.padded_dims, digits.unexplained)]
     units = [i for i, n in enumerate(desc.padded_dims) if n == 1]
     if units and len(units) < len(desc.dims):
-        notes.append(f"the position of {_axes_text(units)} in the order is free: {'its' if len(units) == 1 else 'their'}"
-                     " dim is 1")
+        notes.append(
+            f"the position of {_axes_text(units)} in the order is free: {'its' if len(units) == 1 else 'their'}"
+            " dim is 1"
+        )
     return InferredLayout(desc, swizzle, tag, observation.length, tuple(notes))
 
 
@@ -102,7 +122,7 @@ def _diagnose_lost(observation: Observation, lost: Offsets) -> Diagnosis:
     elements = [int(i) for i in lost[:_MOST_NAMED]]
     if expected is not None:
         place = int(expected.flat[first])
-        other = np.flatnonzero(observation.places == place)
+        other = np.flatnonzero((observation.places == place) & (expected.reshape(-1) != place))
         if other.size:
             element = coordinate_text(int(other[0]), observation.dims)
             problem = f"{problem}: element {element} is written to the same place {place}"
@@ -120,13 +140,53 @@ def _diagnose_few(observation: Observation) -> Diagnosis | None:
     a, b = int(wrong[0]), int(wrong[-1])
     flat = expected.reshape(-1)
     if len(wrong) == 2 and flat[a] == found[b] and flat[b] == found[a]:
-        return Diagnosis("exchanged", f"elements {coordinate_text(a, observation.dims)} and "
-                         f"{coordinate_text(b, observation.dims)} are exchanged", (a, b), nearest)
+        return _exchanged(observation, a, b, nearest)
+    if len(wrong) * 8 > len(found):
+        return None
     problem = (
         f"{len(wrong)} of {len(found)} elements violate the layout of the others: element "
         f"{coordinate_text(a, observation.dims)} is in place {found[a]}, expected {flat[a]}"
     )
     return Diagnosis("moved", problem, tuple(int(i) for i in wrong[:_MOST_NAMED]), nearest)
+
+
+def _exchanged(observation: Observation, a: int, b: int, nearest: InferredLayout | None) -> Diagnosis:
+    """Return the diagnosis of two exchanged elements."""
+    first, second = (coordinate_text(i, observation.dims) for i in (min(a, b), max(a, b)))
+    return Diagnosis("exchanged", f"elements {first} and {second} are exchanged", (min(a, b), max(a, b)), nearest)
+
+
+def _find_exchange(observation: Observation, fault: FactorFault) -> Diagnosis | None:
+    """Return the diagnosis of two exchanged elements that hide digits from the majority, or None.
+
+    Each element that breaks a progression is exchanged with the element in the place that would continue it.
+    """
+    places = observation.places
+    for element, expected in dict.fromkeys(_doubtful_elements(observation, fault)):
+        partner = np.flatnonzero(places == expected)
+        if not partner.size or partner[0] == element:
+            continue
+        swapped = places.copy()
+        swapped[[element, partner[0]]] = swapped[[partner[0], element]]
+        factored = factor_offsets(swapped.reshape(observation.dims))
+        if isinstance(factored, FactoredOffsets):
+            described = describe_layout(replace(observation, places=swapped), factored, None)
+            nearest = described if isinstance(described, InferredLayout) else None
+            return _exchanged(observation, element, int(partner[0]), nearest)
+    return None
+
+
+def _doubtful_elements(observation: Observation, fault: FactorFault) -> Iterator[tuple[int, int]]:
+    """Yield elements that break the progression along an axis, with the place that would continue it."""
+    offsets = observation.offsets
+    yield int(np.ravel_multi_index(fault.coordinate, observation.dims)), fault.expected
+    for i, step in enumerate(np.array(offsets.strides) // offsets.itemsize):
+        line = offsets[tuple(slice(None) if i == j else 0 for j in range(offsets.ndim))]
+        if len(line) > 1:
+            stride = _mode(np.diff(line))
+            breaks = np.flatnonzero(np.diff(line) != stride)[:_MOST_EXTENTS]
+            yield from ((int(x + 1) * int(step), int(line[x]) + stride) for x in breaks)
+            yield from ((int(x) * int(step), int(line[x + 1]) - stride) for x in breaks)
 
 
 def _diagnose_xor(observation: Observation) -> Diagnosis | None:
@@ -152,8 +212,8 @@ def _diagnose_xor(observation: Observation) -> Diagnosis | None:
             more = f" ({len(rows) - 4} more)" * (len(rows) > 4)
             return Diagnosis("xor", "; ".join(rows[:4]) + f"{more}: this is no layout and no swizzle of one")
         inverted = [bit for bit in range(int(relative[0]).bit_length()) if int(relative[0]) >> bit & 1]
-        text = f"bit{'s' * (len(inverted) > 1)} {', '.join(map(str, inverted))} of the place {'are' if len(inverted) > 1 else 'is'}"
-        return Diagnosis("xor", f"{text} inverted: the places are those of a layout, XOR {int(relative[0])}")
+        text = f"inverted bits of the place: {', '.join(map(str, inverted))}"
+        return Diagnosis("xor", f"{text}; the places are those of a layout, XOR {int(relative[0])}")
     return None
 
 
@@ -173,18 +233,42 @@ def _diagnose_fault(observation: Observation, fault: FactorFault) -> Diagnosis:
 
 def nearest_layout(observation: Observation) -> tuple[InferredLayout | None, Offsets | None]:
     """Return the layout that most elements fit, and its offsets; None if fewer than three quarters fit."""
-    offsets = observation.offsets
-    values = [_majority_line(offsets, i) for i in range(offsets.ndim)]
-    axes = tuple(_majority_axis(line) for line in values)
-    lines = [axis_values(axis, n) for axis, n in zip(axes, observation.dims, strict=True)]
-    residual = offsets - sum_of_axes(0, lines)
-    start = _mode(residual[offsets >= 0])
-    expected = residual * 0 + sum_of_axes(start, lines)
-    if np.count_nonzero(expected == offsets) * 4 < offsets.size * 3 or start < 0:
+    offsets, dims = observation.offsets, observation.dims
+    fits = [_fit_axes(offsets, axes) for axes in islice(product(*_candidate_axes(offsets)), _MOST_FITS)]
+    agreed, start, axes = max(fits, key=lambda fit: fit[0])
+    expected = sum_of_axes(start, [axis_values(axis, n) for axis, n in zip(axes, dims, strict=True)])
+    if agreed * 4 < offsets.size * 3 or start < 0 or len(np.unique(expected)) < expected.size:
         return None, None
-    factored = FactoredOffsets(start, observation.dims, axes)
-    described = describe_layout(observation, factored, None)
+    described = describe_layout(observation, FactoredOffsets(start, dims, axes), None)
     return (described if isinstance(described, InferredLayout) else None), expected
+
+
+def _fit_axes(offsets: Offsets, axes: tuple[Axis, ...]) -> tuple[int, int, tuple[Axis, ...]]:
+    """Return the number of elements that fit the digits of all axes, the first offset that fits most, and the axes."""
+    lines = [axis_values(axis, n) for axis, n in zip(axes, offsets.shape, strict=True)]
+    residual = np.where(offsets >= 0, offsets - sum_of_axes(0, lines), -1)
+    start = _mode(residual[offsets >= 0])
+    return int(np.count_nonzero(residual[offsets >= 0] == start)), start, axes
+
+
+def _candidate_axes(offsets: Offsets) -> list[list[Axis]]:
+    """Return for each axis the digits that its lines of elements show, the most frequent first; at most three."""
+    result = []
+    for i in range(offsets.ndim):
+        lines = np.moveaxis(offsets, i, 0).reshape(offsets.shape[i], -1)
+        if lines.shape[1] == 1:
+            result.append(_majority_axes(lines[:, 0] - lines[0, 0]))
+            continue
+        chosen = lines[:, :: max(1, lines.shape[1] // _MOST_LINES)]
+        chosen = chosen[:, (chosen >= 0).all(axis=0)]
+        shown: Counter[Axis] = Counter()
+        for line in (chosen - chosen[:1]).T:
+            axis = factor_axis(line)
+            if isinstance(axis, Axis):
+                shown[axis] += 1
+        found = [axis for axis, _ in shown.most_common(3)]
+        result.append(found or _majority_axes(_majority_line(lines)))
+    return result
 
 
 def _mode(values: Offsets) -> int:
@@ -195,35 +279,38 @@ def _mode(values: Offsets) -> int:
     return int(unique[counts.argmax()])
 
 
-def _majority_line(offsets: Offsets, axis: int) -> Offsets:
-    """Return the offsets along an axis, from 0: sums of the most frequent steps."""
-    lines = np.moveaxis(offsets, axis, 0).reshape(offsets.shape[axis], -1)
-    if lines.shape[1] == 1:
-        return lines[:, 0] - lines[0, 0]
-    steps = [_mode((b - a)[(a >= 0) & (b >= 0)]) for a, b in zip(lines[:-1], lines[1:], strict=True)]
+def _majority_line(lines: Offsets) -> Offsets:
+    """Return offsets along an axis, from 0: sums of the most frequent steps of its lines."""
+    steps = [_mode((b - a)[(a >= 0) & (b >= 0)]) for a, b in pairwise(lines)]
     return np.concatenate([[0], np.cumsum(np.array(steps, np.int64))]).astype(np.int64)
 
 
-def _majority_axis(values: Offsets) -> Axis:
-    """Return the digits that most values along an axis fit."""
-    digits: list[Digit] = []
-    rest = values
-    while len(rest) > 1:
-        stride = _mode(np.diff(rest))
-        breaks = np.flatnonzero(np.diff(rest) != stride) + 1
-        if not breaks.size:
-            return normal_axis(Axis(stride, tuple(reversed(digits))), len(values))
-        counts = np.arange(len(rest))
-        extents = {len(rest), *breaks[:_MOST_EXTENTS].tolist(), *np.diff(breaks)[:_MOST_EXTENTS].tolist()}
-        best, extent, leads = -1, len(rest), rest[:1]
-        for candidate in sorted((e for e in extents if e > 1), reverse=True)[: 2 * _MOST_EXTENTS]:
-            residual = rest - stride * (counts % candidate)
-            blocks = [_mode(residual[i : i + candidate]) for i in range(0, len(rest), candidate)]
-            steps = np.array(blocks, np.int64)
-            agreed = int(np.count_nonzero(steps[counts // candidate] == residual)) - 2 * len(blocks)
-            if agreed > best or best < 0:
-                best, extent, leads = agreed, candidate, steps
-        digits.append(Digit(extent, stride))
-        rest = leads
-    last = digits.pop() if digits else Digit(1, 0)
-    return normal_axis(Axis(last.stride, tuple(reversed(digits))), len(values))
+def _majority_axes(values: Offsets) -> list[Axis]:
+    """Return the digits that most values along one line fit, the best first; at most three."""
+    found = [
+        normal_axis(Axis(digits[-1].stride, tuple(reversed(digits[:-1]))), len(values)) if digits else Axis(0)
+        for digits in _majority_digits(values)
+    ]
+    unique = list(dict.fromkeys(found))
+    fits = [(_fit_axes(values, (axis,))[0], -k, axis) for k, axis in enumerate(unique)]
+    return [axis for _, _, axis in sorted(fits, key=lambda fit: fit[:2], reverse=True)[:3]]
+
+
+def _majority_digits(values: Offsets) -> Iterator[tuple[Digit, ...]]:
+    """Yield lists of digits, innermost first, that many values along one line fit."""
+    if len(values) == 1:
+        yield ()
+        return
+    stride = _mode(np.diff(values))
+    breaks = np.flatnonzero(np.diff(values) != stride) + 1
+    counts = np.arange(len(values))
+    extents = {len(values), *breaks[:_MOST_EXTENTS].tolist(), *np.diff(breaks)[:_MOST_EXTENTS].tolist()}
+    options = []
+    for extent in (e for e in extents if e > 1):
+        residual = values - stride * (counts % extent)
+        leads = np.array([_mode(residual[i : i + extent]) for i in range(0, len(values), extent)], np.int64)
+        agreed = int(np.count_nonzero(leads[counts // extent] == residual)) - 2 * len(leads)
+        options.append((agreed, extent, leads))
+    for _, extent, leads in sorted(options, key=lambda option: option[:2], reverse=True)[:_MOST_OPTIONS]:
+        for outer in _majority_digits(leads):
+            yield (Digit(extent, stride), *outer)

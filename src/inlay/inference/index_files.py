@@ -27,7 +27,7 @@ def read_indices(path: Path, data_type: DataTypeLike | None = None) -> npt.NDArr
     nbytes = require_file(path)
     try:
         if path.suffix == ".npy":
-            return _require_numbers(path, np.load(path, allow_pickle=False))
+            return _require_numbers(path, np.asarray(np.load(path, allow_pickle=False)))
         if path.suffix in (".json", ".csv"):
             return _read_text(path, nbytes)
         if data_type is None:
@@ -70,7 +70,7 @@ def _require_numbers(path: Path, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     Raises:
         FileError: it holds other objects, or nothing.
     """
-    if not isinstance(array, np.ndarray) or array.dtype.hasobject or array.dtype.kind in "USmM" or not array.size:
+    if array.dtype.hasobject or array.dtype.kind in "USmM" or not array.size:
         raise FileError(f"{_name(path)} holds no array of numbers")
     return array
 

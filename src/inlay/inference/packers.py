@@ -204,7 +204,9 @@ def observe_packer(run: PackerRun, dims: Dims, data_type: DataType) -> Observati
     if values.size and (len(values) > 1 or values[0] != 0):
         value = decode_elements(values[values != 0][:1], data_type)[0]
         notes.append(f"padding holds {value}, not 0")
-    return Observation(dims, data_type, places, padding, run.initial is not None, fault or repeated, tuple(notes))
+    return Observation(
+        dims, data_type, places, padding, run.initial is not None, repeated if fault is None else fault, tuple(notes)
+    )
 
 
 def _find_foreign(
@@ -257,7 +259,7 @@ def _to_buffer(codes: Codes, data_type: DataType) -> npt.NDArray[Any]:
     if not data_type.is_sub_byte:
         return codes.view(data_type.dtype)
     even = np.append(codes, codes[:1])[: -(-len(codes) // 2) * 2].reshape(-1, 2)
-    return even[:, 0] | even[:, 1] << 4
+    return np.bitwise_or(even[:, 0], even[:, 1] << 4, dtype=np.uint8)
 
 
 def c_call(function: Any, signature: Sequence[object], data_type: DataType) -> PackerCall:
@@ -275,8 +277,8 @@ def c_call(function: Any, signature: Sequence[object], data_type: DataType) -> P
     others = [entry for entry in entries if not isinstance(entry, str)]
     if sorted(texts) != ["dst", "src"] or any(type(e) is not int and not _is_ctypes_value(e) for e in others):
         raise InvalidArguments(
-            f"signature is {shown(signature)}: give the arguments in order, 'src' and 'dst' for the addresses, integers "
-            "or ctypes values for others, such as ('src', 'dst', 2, 17)"
+            f"signature is {shown(signature)}: give the arguments in order, 'src' and 'dst' for the addresses, "
+            "integers or ctypes values for others, such as ('src', 'dst', 2, 17)"
         )
 
     def call(array: npt.NDArray[Any], codes: Codes) -> Codes:

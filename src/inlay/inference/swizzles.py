@@ -35,7 +35,9 @@ def find_swizzle(offsets: Offsets) -> tuple[SwizzleParameters, FactoredOffsets] 
         factored = factor_offsets(swizzle.apply(offsets))
         if not isinstance(factored, FactorFault):
             count = sum(1 + len(axis.inner) for axis in factored.axes)
-            found.append(((count, swizzle.bits, swizzle.base, abs(swizzle.shift), swizzle.shift < 0), swizzle, factored))
+            found.append(
+                ((count, swizzle.bits, swizzle.base, abs(swizzle.shift), swizzle.shift < 0), swizzle, factored)
+            )
             if len(found) >= 32:
                 break
     if not found:
@@ -45,7 +47,7 @@ def find_swizzle(offsets: Offsets) -> tuple[SwizzleParameters, FactoredOffsets] 
 
 
 def _candidates(offsets: Offsets) -> Iterator[SwizzleParameters]:
-    """Yield every swizzle within the bits of the offsets, counted from the buffer's start and from the first element."""
+    """Yield every swizzle within the bits of the offsets, counted from the start and from the first element."""
     start = int(offsets.flat[0])
     top = max(int(offsets.max()), 1).bit_length()
     for origin in dict.fromkeys((0, start)):

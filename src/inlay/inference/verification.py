@@ -1,6 +1,6 @@
 """`verify`: compares the places that a table, a packer or a packed buffer shows with those of a descriptor."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,6 @@ from inlay.inference.packers import Codes, PackerRun, observe_packer, run_packer
 from inlay.inference.results import Diagnosis, InferredLayout, Offsets, SwizzleParameters
 from inlay.inference.tables import TableKind, codes_of, observe_pair
 from inlay.layout import Dims, Layout
-from inlay.memory.memory import Memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +32,8 @@ class Verification:
     found: int | None
     """Place where the source has the element of this coordinate, in elements; None if nowhere."""
     byte: int | None
-    """Lowest wrong byte of the packed buffer; None if nothing differs. Of a place with another element or, for
-    tables, any wrong place, it is the first byte."""
+    """Lowest wrong byte of the packed buffer; None if nothing differs. For packers, it differs in at least one
+    call; for tables, it is the first byte of the lowest wrong place."""
     problem: str
     """Text: the first difference, or the agreement."""
     repair: InferredLayout | Diagnosis | None
@@ -73,7 +72,7 @@ def verify(
     `swizzle`, if it is not None.
 
     Post-condition: `bool(result)` is False exactly if a byte of an element or of padding is wrong; `result.byte` is
-        then the lowest one. Of a place that holds another element, and of tables, it is the first byte of the place.
+        then the lowest one that differed in a call. For tables, it is the first byte of the lowest wrong place.
 
     Raises:
         InvalidArguments: `desc` has no layout or elements that overlap or lie below the buffer; or as `infer`.
@@ -82,7 +81,7 @@ def verify(
     >>> from inlay.descriptor import MemoryDesc
     >>> desc = MemoryDesc((2, 3), "f32", "ab")
     >>> print(verify(desc, lambda x: x.T.copy()))
-    element 1 at (0, 1) is in place 2, expected 1; the first wrong byte is 4
+    element 1 at (0, 1) is in place 2, expected 1; the first wrong byte is 6
         ba instead of ab makes it right
     >>> x = np.arange(6, dtype=np.float32).reshape(2, 3)
     >>> print(verify(desc, x.copy(), x))
@@ -129,7 +128,9 @@ class _ExpectedPlaces:
         if swizzle is not None:
             places = swizzle.apply(places)
         if int(places.min()) < 0 or len(np.unique(places)) != len(places):
-            raise InvalidArguments(f"{desc!r} has elements that overlap or lie below its buffer: packers cannot fill it")
+            raise InvalidArguments(
+                f"{desc!r} has elements that overlap or lie below its buffer: packers cannot fill it"
+            )
         return cls(desc, data_type, places.reshape(layout.dims), int(places.max()) + 1)
 
     @property
@@ -169,16 +170,13 @@ def _verify_run(expected: _ExpectedPlaces, run: PackerRun) -> Verification:
     if not wrong:
         return _agreement(expected)
     byte, place = min(wrong)
-    if (observation.places == place).any():
-        # Which bytes of two labels differ depends on the labels alone.
-        byte = expected.byte_of(place)
     return _difference(expected, observation, byte, place)
 
 
 def _verify_buffer(expected: _ExpectedPlaces, packed: object, logical: npt.NDArray[Any]) -> Verification:
     """Return the verification of the packed buffer of a logical array."""
     desc, data_type = expected.desc, expected.data_type
-    if not isinstance(logical, np.ndarray) or logical.shape != desc.dims:
+    if not isinstance(logical, np.ndarray) or logical.shape != desc.dims:  # type: ignore[redundant-expr]
         raise InvalidArguments(f"logical is {shown(logical)}: give a NumPy array of dims {desc.dims}")
     codes = codes_of(packed, data_type, "packed buffer")
     elements = codes_of(np.ascontiguousarray(logical), data_type, "logical")
@@ -235,9 +233,7 @@ def _agreement(expected: _ExpectedPlaces) -> Verification:
     return Verification(desc, None, None, None, None, problem, None)
 
 
-def _difference(
-    expected: _ExpectedPlaces, observation: Observation | None, byte: int, place: int
-) -> Verification:
+def _difference(expected: _ExpectedPlaces, observation: Observation | None, byte: int, place: int) -> Verification:
     """Return the verification with a difference at `place`; the observation is None if values repeat."""
     desc = expected.desc
     if observation is None:
