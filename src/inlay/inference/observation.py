@@ -65,7 +65,8 @@ def places_of(elements: Offsets, dims: Dims, count: int) -> tuple[Offsets, Diagn
     lost = np.flatnonzero(places < 0)
     more = ""
     if lost.size:
-        more = f", and {len(lost)} elements have no place, the first {coordinate_text(int(lost[0]), dims)}"
+        plural = "elements have" if len(lost) > 1 else "element has"
+        more = f", and {len(lost)} {plural} no place, the first is {coordinate_text(int(lost[0]), dims)}"
     problem = (
         f"{len(repeated)} element{'s have' if len(repeated) > 1 else ' has'} more than one place: "
         f"element {coordinate_text(first, dims)} is in places {both[0]} and {both[1]}{more}"

@@ -15,6 +15,7 @@ from inlay.inference.layout_inference import Source, as_call, as_dims, observe
 from inlay.inference.observation import Observation, coordinate_text
 from inlay.inference.packers import Codes, PackerRun, observe_packer, run_packer
 from inlay.inference.results import Diagnosis, InferredLayout, Offsets, SwizzleParameters
+from inlay.inference.spelling import spell_layout
 from inlay.inference.tables import TableKind, codes_of, observe_pair
 from inlay.layout import Dims, Layout
 
@@ -264,7 +265,11 @@ def _coordinate_text(desc: MemoryDesc, coordinate: Dims) -> str:
 
 def _format_text(desc: MemoryDesc) -> str:
     """Return the layout of a descriptor in its shortest notation."""
-    return InferredLayout(desc, None, desc.spelling or desc.tag, None, ()).format
+    tag = desc.spelling or desc.tag
+    if tag is None and isinstance(desc.layout, Layout) and desc.data_type is not None:
+        spelled = spell_layout(desc.layout, desc.dims, desc.data_type, desc.offset0)
+        tag = None if isinstance(spelled, InvalidArguments) else spelled[1]
+    return InferredLayout(desc, None, tag, None, ()).format
 
 
 def _change_text(desc: MemoryDesc, repair: InferredLayout) -> str:
