@@ -293,7 +293,7 @@ def _majority_axes(values: Offsets) -> list[Axis]:
     ]
     unique = list(dict.fromkeys(found))
     fits = [(_fit_axes(values, (axis,))[0], -k, axis) for k, axis in enumerate(unique)]
-    return [axis for _, _, axis in sorted(fits, key=lambda fit: fit[:2], reverse=True)[:3]]
+    return [axis for _, _, axis in sorted(fits, key=lambda fit: fit[:2], reverse=True)[:3]] or [Axis(0)]
 
 
 def _majority_digits(values: Offsets) -> Iterator[tuple[Digit, ...]]:
@@ -308,9 +308,18 @@ def _majority_digits(values: Offsets) -> Iterator[tuple[Digit, ...]]:
     options = []
     for extent in (e for e in extents if e > 1):
         residual = values - stride * (counts % extent)
-        leads = np.array([_mode(residual[i : i + extent]) for i in range(0, len(values), extent)], np.int64)
-        agreed = int(np.count_nonzero(leads[counts // extent] == residual)) - 2 * len(leads)
-        options.append((agreed, extent, leads))
+        leads = _block_medians(residual, extent)
+        agreed = int(np.count_nonzero(leads[counts // extent] == residual))
+        if agreed * 4 >= len(values) * 3:
+            options.append((agreed - 2 * len(leads), extent, leads))
     for _, extent, leads in sorted(options, key=lambda option: option[:2], reverse=True)[:_MOST_OPTIONS]:
         for outer in _majority_digits(leads):
             yield (Digit(extent, stride), *outer)
+
+
+def _block_medians(values: Offsets, extent: int) -> Offsets:
+    """Return the median of each `extent` consecutive values: the value of most of them, if it is that of most."""
+    whole = len(values) // extent * extent
+    medians = np.sort(values[:whole].reshape(-1, extent), axis=1)[:, extent // 2]
+    tail = np.sort(values[whole:])
+    return np.concatenate([medians, tail[len(tail) // 2 :][:1]])

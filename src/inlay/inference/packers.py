@@ -198,6 +198,11 @@ def observe_packer(run: PackerRun, dims: Dims, data_type: DataType) -> Observati
     elements = np.where(is_element, first - 1, -1)
     fault = _find_foreign(run, is_element | untouched | constant, first, second, dims)
     places, repeated = places_of(elements, dims, count)
+    if fault is None and (places < 0).any():
+        # Labels that stay in place while elements are lost: the packer moves values, as sorting does.
+        fixed = constant & ~untouched & ~is_element & (first >= 1) & (first <= count)
+        if len(np.unique(first[fixed])) > 1:
+            fault = _find_foreign(run, ~fixed, first, second, dims)
     padding = ~is_element & ~untouched
     notes = []
     values = np.unique(run.written[0][0][padding & constant])

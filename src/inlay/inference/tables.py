@@ -149,8 +149,10 @@ def observe_pair(packed: object, logical: object, dims: Dims, data_type: DataTyp
     if fault is not None and len(codes) > len(values):
         places, fault = _ignore_zero_element(elements, values, dims, places, fault)
     foreign = np.flatnonzero((elements < 0) & (codes != 0))
-    notes = (f"{len(foreign)} places hold a value that is neither an element nor 0, first {foreign[0]}",)
-    return Observation(dims, data_type, places, elements < 0, False, fault, notes if foreign.size else ())
+    notes: tuple[str, ...] = ()
+    if foreign.size:
+        notes = (f"{len(foreign)} places hold a value that is neither an element nor 0, the first is {foreign[0]}",)
+    return Observation(dims, data_type, places, elements < 0, False, fault, notes)
 
 
 def _ignore_zero_element(
