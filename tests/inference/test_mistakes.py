@@ -11,7 +11,7 @@ import pytest
 
 from inlay.cli import main
 from inlay.descriptor import MemoryDesc
-from inlay.inference import infer, verify
+from inlay.inference import Diagnosis, infer, verify
 from inlay.inference.index_files import read_indices
 from tests.support.golden_mistakes import assert_mistake, read_mistakes
 from tests.support.paths import ROOT
@@ -43,7 +43,8 @@ def test_diagnoses_of_tables(table: list[int], text: str) -> None:
 
 def test_a_packer_that_sorts_depends_on_values() -> None:
     found = infer(lambda x: np.sort(x.reshape(-1)), (3, 5), "u8")
-    assert (not found and getattr(found, "rule", "")) == "values"
+    assert isinstance(found, Diagnosis)
+    assert found.rule == "values"
     assert str(found) == (
         "place 0 holds element 0 at (0, 0) in one call and 14 at (2, 4) in another: the place is not a function of "
         "coordinates"

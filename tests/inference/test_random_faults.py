@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from inlay.data_type import DATA_TYPES
 from inlay.inference import Diagnosis, infer, verify
-from tests.support.random_packers import DATA_TYPES, KINDS, RandomLayout, draw_packed_layout
+from tests.support.random_packers import KINDS, RandomLayout, draw_packed_layout
 
 QUICK = 70
 FULL = 200
@@ -163,7 +164,7 @@ def check_exchange(seed: int) -> None:
     right = drawn.places(drawn.dims).reshape(-1)
     assert result.byte is not None
     assert result.byte // drawn.data_type.itemsize == min(right[first], right[second])
-    assert result.coordinate == tuple(np.unravel_index(first, drawn.dims))
+    assert result.coordinate == tuple(int(x) for x in np.unravel_index(first, drawn.dims))
     assert (result.expected, result.found) == (right[first], right[second])
 
 

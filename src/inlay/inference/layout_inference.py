@@ -108,7 +108,7 @@ def observe(
     Raises:
         InvalidArguments, Unimplemented: as `infer`.
     """
-    if table is not None and (not isinstance(table, str) or table not in ("physical", "logical")):
+    if table is not None and (type(table) is not str or table not in ("physical", "logical")):
         raise InvalidArguments(f"table is {shown(table)}: give 'physical', 'logical', or None")
     call = as_call(source, data_type, length, signature)
     if call is not None:

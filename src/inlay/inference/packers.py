@@ -264,7 +264,8 @@ def _to_buffer(codes: Codes, data_type: DataType) -> npt.NDArray[Any]:
     if not data_type.is_sub_byte:
         return codes.view(data_type.dtype)
     even = np.append(codes, codes[:1])[: -(-len(codes) // 2) * 2].reshape(-1, 2)
-    return np.bitwise_or(even[:, 0], even[:, 1] << 4, dtype=np.uint8)
+    packed: npt.NDArray[np.uint8] = even[:, 0] | even[:, 1] << 4
+    return packed
 
 
 def c_call(function: Any, signature: Sequence[object], data_type: DataType) -> PackerCall:
