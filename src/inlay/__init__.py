@@ -7,6 +7,7 @@ The packages, in the order of data flow:
 
     layout, notation, descriptor    layouts, their text notations, and oneDNN's memory descriptors
     memory, reordering              arrays in these layouts, and the compiler of reorders between them
+    inference                       layouts from tables and packers, and verification of packers
     primitives, engines             oneDNN's operations, and the engines that compute them
     graph                           ONNX models: import, planning of formats and memory, execution
     storage, render, cli            files of tensors, drawings, the command line
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from inlay import primitives as primitives
     from inlay.graph.onnx.reading import load
     from inlay.graph.plan import plan
+    from inlay.inference import Diagnosis, InferredLayout, SwizzleParameters, Verification, infer, verify
     from inlay.memory import Memory, Reorder, as_strided, check_padding, map_padded, pack, reorder, zero_padding
     from inlay.memory.padding import preserves_padding
     from inlay.memory.sparse import to_coo, to_csr, to_dense
@@ -62,11 +64,13 @@ __all__ = [
     "Attributes",
     "Axis",
     "DataType",
+    "Diagnosis",
     "Digit",
     "Extras",
     "FileError",
     "FormatTag",
     "FormatTagError",
+    "InferredLayout",
     "InlayError",
     "InlayWarning",
     "InvalidArguments",
@@ -81,11 +85,14 @@ __all__ = [
     "Refusal",
     "Reorder",
     "Scales",
+    "SwizzleParameters",
     "Unimplemented",
+    "Verification",
     "ZeroPoints",
     "as_strided",
     "check_padding",
     "get_num_threads",
+    "infer",
     "load",
     "map_padded",
     "pack",
@@ -97,18 +104,24 @@ __all__ = [
     "to_coo",
     "to_csr",
     "to_dense",
+    "verify",
     "zero_padding",
 ]
 
 _LATE_NAMES = {
     "Attributes": "inlay.reordering.attributes",
+    "Diagnosis": "inlay.inference",
+    "InferredLayout": "inlay.inference",
     "Memory": "inlay.memory",
     "Reorder": "inlay.memory",
     "Scales": "inlay.reordering.attributes",
+    "SwizzleParameters": "inlay.inference",
+    "Verification": "inlay.inference",
     "ZeroPoints": "inlay.reordering.attributes",
     "as_strided": "inlay.memory",
     "check_padding": "inlay.memory",
     "get_num_threads": "inlay.reordering.threads",
+    "infer": "inlay.inference",
     "load": "inlay.graph.onnx.reading",
     "map_padded": "inlay.memory",
     "pack": "inlay.memory",
@@ -120,6 +133,7 @@ _LATE_NAMES = {
     "to_coo": "inlay.memory.sparse",
     "to_csr": "inlay.memory.sparse",
     "to_dense": "inlay.memory.sparse",
+    "verify": "inlay.inference",
     "zero_padding": "inlay.memory",
 }
 """Module of each public name that is imported at first use."""

@@ -40,6 +40,7 @@ LAYERS = (
     "descriptor",
     "reordering",
     "memory",
+    "inference",
     "storage",
     "primitives",
     "engines",

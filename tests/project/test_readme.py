@@ -41,6 +41,7 @@ def examples(page: str) -> list[Example]:
 def make_files() -> None:
     """Write the files that the pages name."""
     np.save("image.npy", np.arange(680, dtype=np.float32).reshape(2, 17, 5, 4))
+    np.save("table.npy", np.arange(12).reshape(3, 4).T)
     np.save("blob.npy", np.arange(1280, dtype=np.float32))
     weights = {
         "conv1.weight": np.ones((33, 3, 7, 7), np.float32),

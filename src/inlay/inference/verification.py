@@ -1,0 +1,291 @@
+"""`verify`: compares the places that a table, a packer or a packed buffer shows with those of a descriptor."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from inlay.data_type import DataType
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments, shown
+from inlay.inference.diagnosis import explain_observation
+from inlay.inference.layout_inference import Source, as_call, as_dims, observe
+from inlay.inference.observation import Observation, coordinate_text
+from inlay.inference.packers import Codes, PackerRun, observe_packer, run_packer
+from inlay.inference.results import Diagnosis, InferredLayout, Offsets, SwizzleParameters
+from inlay.inference.spelling import spell_layout
+from inlay.inference.tables import TableKind, codes_of, observe_pair
+from inlay.layout import Dims, Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The result of `verify`; true as a truth value if the source agrees with the descriptor."""
+
+    desc: MemoryDesc
+    """The descriptor that the source was compared with."""
+    coordinate: Dims | None
+    """Coordinate of the first difference in row-major order, in the padding if no data differs; None if none does."""
+    expected: int | None
+    """Place of this coordinate by the descriptor, in elements; None if nothing differs."""
+    found: int | None
+    """Place where the source has the element of this coordinate, in elements; None if nowhere."""
+    byte: int | None
+    """Lowest wrong byte of the packed buffer; None if nothing differs. For packers, it differs in at least one
+    call; for tables, it is the first byte of the lowest wrong place."""
+    problem: str
+    """Text: the first difference, or the agreement."""
+    repair: InferredLayout | Diagnosis | None
+    """What `infer` returns for the source; None if nothing differs or nothing can be inferred."""
+
+    def __bool__(self) -> bool:
+        """Return True if the source agrees with the descriptor."""
+        return self.byte is None
+
+    def __str__(self) -> str:
+        """Return the difference on one line, and on the next the layout that would agree, or the diagnosis."""
+        if self.repair is None:
+            return self.problem
+        if isinstance(self.repair, Diagnosis):
+            return f"{self.problem}\n    no layout makes it right: {self.repair.problem}"
+        change = _change_text(self.desc, self.repair)
+        return f"{self.problem}\n    {change} makes it right" if change else self.problem
+
+
+def verify(
+    desc: MemoryDesc,
+    source: Source,
+    logical: npt.NDArray[Any] | None = None,
+    *,
+    swizzle: SwizzleParameters | None = None,
+    table: TableKind | None = None,
+    marker: int = -1,
+    length: int | None = None,
+    signature: Sequence[object] | None = None,
+) -> Verification:
+    """Compare a packer, a table or a packed buffer with a descriptor; return the agreement or the first difference.
+
+    With `logical`, `source` is the packed buffer of this array, and bytes are compared, those of gaps excepted.
+    Otherwise `source` is a packer or a table, and `table`, `marker`, `length` and `signature` are those of `infer`.
+    Elements must be in their places, and places of padding must hold 0. The offsets of `desc` are swizzled by
+    `swizzle`, if it is not None.
+
+    Post-condition: `bool(result)` is False exactly if a byte of an element or of padding is wrong; `result.byte` is
+        then the lowest one that differed in a call. For tables, it is the first byte of the lowest wrong place.
+
+    Raises:
+        InvalidArguments: `desc` has no layout or elements that overlap or lie below the buffer; or as `infer`.
+        Unimplemented: `desc` has RUNTIME dims or strides; or as `infer`.
+
+    >>> from inlay.descriptor import MemoryDesc
+    >>> desc = MemoryDesc((2, 3), "f32", "ab")
+    >>> print(verify(desc, lambda x: x.T.copy()))
+    element 1 at (0, 1) is in place 2, expected 1; the first wrong byte is 6
+        ba instead of ab makes it right
+    >>> x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    >>> print(verify(desc, x.copy(), x))
+    ab: all 6 elements of dims 2x3 are in their places
+    """
+    expected = _ExpectedPlaces.of(desc, swizzle)
+    if logical is not None:
+        return _verify_buffer(expected, source, logical)
+    call = as_call(source, expected.data_type, length, signature)
+    if call is None:
+        observation = observe(source, desc.dims, expected.data_type, table, marker, None, length, signature)
+        return _verify_places(expected, observation)
+    run = run_packer(call, desc.dims, expected.data_type, length)
+    return _verify_run(expected, run)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ExpectedPlaces:
+    """The places of elements and padding by a descriptor."""
+
+    desc: MemoryDesc
+    data_type: DataType
+    places: Offsets
+    """Place of each coordinate within the padded dims."""
+    length: int
+    """Least length of the buffer, in elements."""
+
+    @classmethod
+    def of(cls, desc: MemoryDesc, swizzle: SwizzleParameters | None) -> "_ExpectedPlaces":
+        """Return the places of a descriptor.
+
+        Raises:
+            InvalidArguments, Unimplemented: as `verify`.
+        """
+        if not isinstance(desc, MemoryDesc):
+            raise InvalidArguments(f"desc is {shown(desc)}: give the MemoryDesc to compare with")
+        if swizzle is not None and not isinstance(swizzle, SwizzleParameters):
+            raise InvalidArguments(f"swizzle is {shown(swizzle)}: give SwizzleParameters, or None")
+        layout, data_type = desc.require_layout("verify")
+        as_dims(layout.dims)
+        as_dims(desc.dims)
+        coordinates = np.indices(layout.dims).reshape(layout.ndims, -1).T
+        places = np.asarray(desc.offset(coordinates), np.int64)
+        if swizzle is not None:
+            places = swizzle.apply(places)
+        if int(places.min()) < 0 or len(np.unique(places)) != len(places):
+            raise InvalidArguments(
+                f"{desc!r} has elements that overlap or lie below its buffer: packers cannot fill it"
+            )
+        return cls(desc, data_type, places.reshape(layout.dims), int(places.max()) + 1)
+
+    @property
+    def data(self) -> Offsets:
+        """The place of each element, by row-major index."""
+        return self.places[tuple(slice(n) for n in self.desc.dims)].reshape(-1)
+
+    def codes(self, elements: Codes, length: int) -> tuple[Codes, npt.NDArray[np.bool_]]:
+        """Return the codes of a packed buffer, and for each place True if it is an element or padding."""
+        used = np.zeros(max(length, self.length), bool)
+        used[self.places] = True
+        codes = np.zeros(len(used), elements.dtype)
+        codes[self.data] = elements
+        return codes, used
+
+    def coordinate_of(self, place: int) -> Dims:
+        """Return the coordinate, within the padded dims, whose place this is."""
+        at = int(np.flatnonzero(self.places.reshape(-1) == place)[0])
+        return tuple(int(x) for x in np.unravel_index(at, self.places.shape))
+
+    def byte_of(self, place: int) -> int:
+        """Return the first byte of a place."""
+        return place * self.data_type.bits // 8
+
+
+def _verify_run(expected: _ExpectedPlaces, run: PackerRun) -> Verification:
+    """Return the verification of what a packer wrote."""
+    count = len(expected.data)
+    first = np.arange(1, count + 1)
+    wrong: list[tuple[int, int]] = []
+    for numbers, series in zip((first, first[::-1]), run.written, strict=True):
+        for codes in series:
+            want, used = expected.codes(run.digits.encode(numbers % run.digits.base), len(codes))
+            numbers = numbers // run.digits.base
+            wrong += _first_wrong_byte(expected, want, used, codes)
+    observation = observe_packer(run, expected.desc.dims, expected.data_type)
+    if not wrong:
+        return _agreement(expected)
+    byte, place = min(wrong)
+    return _difference(expected, observation, byte, place)
+
+
+def _verify_buffer(expected: _ExpectedPlaces, packed: object, logical: npt.NDArray[Any]) -> Verification:
+    """Return the verification of the packed buffer of a logical array."""
+    desc, data_type = expected.desc, expected.data_type
+    if not isinstance(logical, np.ndarray) or logical.shape != desc.dims:  # type: ignore[redundant-expr]
+        raise InvalidArguments(f"logical is {shown(logical)}: give a NumPy array of dims {desc.dims}")
+    codes = codes_of(packed, data_type, "packed buffer")
+    elements = codes_of(np.ascontiguousarray(logical), data_type, "logical")
+    want, used = expected.codes(elements, len(codes))
+    wrong = _first_wrong_byte(expected, want, used, codes)
+    if not wrong:
+        return _agreement(expected)
+    byte, place = wrong[0]
+    try:
+        observation = observe_pair(packed, logical, desc.dims, data_type)
+    except InvalidArguments:  # values repeat, so only bytes can be compared
+        return _difference(expected, None, byte, place)
+    return _difference(expected, observation, byte, place)
+
+
+def _first_wrong_byte(
+    expected: _ExpectedPlaces, want: Codes, used: npt.NDArray[np.bool_], codes: Codes
+) -> list[tuple[int, int]]:
+    """Return the lowest wrong byte and its place, in a list, which is empty if all used places are right."""
+    longer = np.zeros(len(want), want.dtype)
+    longer[: len(codes)] = codes[: len(want)]
+    is_wrong = used & (longer != want)
+    is_wrong[len(codes) :] = used[len(codes) :]
+    at = np.flatnonzero(is_wrong)
+    if not at.size:
+        return []
+    place = int(at[0])
+    if expected.data_type.is_sub_byte or place >= len(codes):
+        return [(expected.byte_of(place), place)]
+    pair = np.array([want[place], longer[place]]).view(np.uint8).reshape(2, -1)
+    return [(expected.byte_of(place) + int(np.flatnonzero(pair[0] != pair[1])[0]), place)]
+
+
+def _verify_places(expected: _ExpectedPlaces, observation: Observation) -> Verification:
+    """Return the verification of a table."""
+    wrong = expected.data[observation.places != expected.data]
+    if observation.length is not None and observation.length < expected.length:
+        wrong = np.append(wrong, expected.places[expected.places >= observation.length])
+    if observation.free is not None:
+        padding = np.setdiff1d(expected.places, expected.data)
+        inside = padding[padding < len(observation.free)]
+        wrong = np.append(wrong, inside[~observation.free[inside]])
+    if not wrong.size:
+        return _agreement(expected)
+    place = int(wrong.min())
+    return _difference(expected, observation, expected.byte_of(place), place)
+
+
+def _agreement(expected: _ExpectedPlaces) -> Verification:
+    """Return the verification without a difference."""
+    desc = expected.desc
+    dims = "x".join(map(str, desc.dims))
+    problem = f"{_format_text(desc)}: all {len(expected.data)} elements of dims {dims} are in their places"
+    return Verification(desc, None, None, None, None, problem, None)
+
+
+def _difference(expected: _ExpectedPlaces, observation: Observation | None, byte: int, place: int) -> Verification:
+    """Return the verification with a difference at `place`; the observation is None if values repeat."""
+    desc = expected.desc
+    if observation is None:
+        coordinate = expected.coordinate_of(place)
+        problem = f"byte {byte} of the buffer is wrong: it is of {_coordinate_text(desc, coordinate)} in place {place}"
+        return Verification(desc, coordinate, place, None, byte, problem, None)
+    moved = np.flatnonzero(observation.places != expected.data)
+    repair = explain_observation(observation)
+    if not moved.size:
+        coordinate = expected.coordinate_of(place)
+        problem = f"{_coordinate_text(desc, coordinate)} in place {place} holds a wrong value (byte {byte})"
+        if observation.length is not None and place >= observation.length:
+            problem = f"the buffer ends before {_coordinate_text(desc, coordinate)} in place {place} (byte {byte})"
+        return Verification(desc, coordinate, place, None, byte, problem, repair)
+    first = int(moved[0])
+    want, have = int(expected.data[first]), int(observation.places[first])
+    where = f"is in place {have}" if have >= 0 else "is in no place"
+    problem = f"element {coordinate_text(first, desc.dims)} {where}, expected {want}; the first wrong byte is {byte}"
+    coordinate = tuple(int(x) for x in np.unravel_index(first, desc.dims))
+    return Verification(desc, coordinate, want, have if have >= 0 else None, byte, problem, repair)
+
+
+def _coordinate_text(desc: MemoryDesc, coordinate: Dims) -> str:
+    """Return the text of a coordinate of data or padding."""
+    inside = all(x < n for x, n in zip(coordinate, desc.dims, strict=True))
+    return f"{'element' if inside else 'padding'} {coordinate}"
+
+
+def _format_text(desc: MemoryDesc) -> str:
+    """Return the layout of a descriptor in its shortest notation."""
+    tag = desc.spelling or desc.tag
+    if tag is None and isinstance(desc.layout, Layout) and desc.data_type is not None:
+        spelled = spell_layout(desc.layout, desc.dims, desc.data_type, desc.offset0)
+        tag = None if isinstance(spelled, InvalidArguments) else spelled[1]
+    return InferredLayout(desc, None, tag, None, ()).format
+
+
+def _change_text(desc: MemoryDesc, repair: InferredLayout) -> str:
+    """Return the change from a descriptor to an inferred layout, empty if there is none."""
+    have, want = _format_text(desc), replace(repair, notes=())
+    changes = []
+    if repair.format != have and (desc.tag is None or repair.tag != desc.tag):
+        changes.append(f"{repair.format} instead of {have}")
+    if desc.padded_dims != repair.desc.padded_dims:
+        changes.append(f"padded_dims {repair.desc.padded_dims} instead of {desc.padded_dims}")
+    if desc.offset0 != repair.desc.offset0:
+        changes.append(f"offset0 {repair.desc.offset0} instead of {desc.offset0}")
+    if want.pitch is not None:
+        changes.append(f"strides {want.pitch}")
+    if want.swizzle is not None:
+        changes.append(str(want.swizzle))
+    if not changes and isinstance(desc.layout, Layout) and not desc.equivalent(repair.desc):
+        changes.append(repr(repair.desc))
+    return ", ".join(changes)

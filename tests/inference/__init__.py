@@ -1,0 +1,1 @@
+"""Tests of inference: layouts from tables and packers."""

@@ -1,0 +1,97 @@
+"""Errors of infer and verify: golden/mistakes/inference.txt; diagnoses with their whole texts; files; the example."""
+
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+
+import ml_dtypes  # noqa: F401  calls of the file name it
+import numpy as np
+import pytest
+
+from inlay.cli import main
+from inlay.descriptor import MemoryDesc
+from inlay.inference import Diagnosis, infer, verify
+from inlay.inference.index_files import read_indices
+from tests.support.golden_mistakes import assert_mistake, read_mistakes
+from tests.support.paths import ROOT
+
+
+@pytest.mark.parametrize(("call", "error"), read_mistakes("inference"))
+def test_a_wrong_argument_gives_the_whole_text(call: str, error: str) -> None:
+    names = {"infer": infer, "verify": verify, "np": np, "MemoryDesc": MemoryDesc, "ctypes": ctypes}
+    assert_mistake(call, error, {**names, "memset": ctypes.memset, "read_indices": read_indices, "Path": Path})
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        (
+            [0, 1, 2, 3, 4, 4, 6, 7],
+            "1 element has more than one place: element 4 at (1, 0) is in places 4 and 5, and 1 element has no place, "
+            "the first is 5 at (1, 1)",
+        ),
+        (
+            [0, 1, 2, 3, 4, -1, 6, 7],
+            "1 element has no place, the first is 5 at (1, 1)\n    nearest layout: ab: dims 2x4 of f32",
+        ),
+    ],
+)
+def test_diagnoses_of_tables(table: list[int], text: str) -> None:
+    assert str(infer(table, (2, 4), table="physical")) == text
+
+
+def test_a_packer_that_sorts_depends_on_values() -> None:
+    found = infer(lambda x: np.sort(x.reshape(-1)), (3, 5), "u8")
+    assert isinstance(found, Diagnosis)
+    assert found.rule == "values"
+    assert str(found) == (
+        "place 0 holds element 0 at (0, 0) in one call and 14 at (2, 4) in another: the place is not a function of "
+        "coordinates"
+    )
+
+
+@pytest.mark.parametrize("name", ["table.npy", "table.json", "table.csv", "table.bin"])
+def test_the_commands_read_every_kind_of_file(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = np.arange(12, dtype=np.int32).reshape(3, 4).T.copy()
+    np.save("table.npy", table)
+    Path("table.json").write_text(str(table.tolist()))
+    Path("table.csv").write_text("\n".join(",".join(map(str, row)) for row in table.tolist()))
+    table.tofile("table.bin")
+    raw = ["--index-type", "s32"] if name.endswith(".bin") else []
+    assert main(["infer", name, "3x4", "--table", "physical", *raw]) == 0
+    assert capsys.readouterr().out == "ba: dims 3x4 of f32\n"
+    assert main(["verify", "ab", "3x4", name, "--table", "physical", *raw]) == 2
+    assert capsys.readouterr().err == (
+        "error: element 1 at (0, 1) is in place 3, expected 1; the first wrong byte is 4\n"
+        "    ba instead of ab makes it right\n"
+    )
+
+
+def test_the_commands_compare_a_packed_buffer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    logical = np.arange(1, 13, dtype=np.float32).reshape(3, 4)
+    np.save("logical.npy", logical)
+    logical.T.copy().tofile("packed.bin")
+    assert main(["verify", "ba", "3x4", "packed.bin", "--logical", "logical.npy"]) == 0
+    assert main(["infer", "packed.bin", "3x4", "--logical", "logical.npy"]) == 0
+    out = capsys.readouterr().out
+    assert out == "ba: all 12 elements of dims 3x4 are in their places\nba: dims 3x4 of f32\n"
+
+
+def test_the_example_runs() -> None:
+    call = [sys.executable, str(ROOT / "examples" / "infer_packer.py")]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (
+        "aBcd8b: dims 2x17x5x4 of f32, padded to 2x24x5x4, header of 16 elements\n"
+        "aBcd8b: all 680 elements of dims 2x17x5x4 are in their places\n"
+        "element 0 at (0, 0, 0, 0) is in place 16, expected 0; the first wrong byte is 0\n"
+        "    aBcd8b instead of nhwc, padded_dims (2, 24, 5, 4) instead of (2, 17, 5, 4), offset0 16 instead of 0 "
+        "makes it right\n"
+    )
