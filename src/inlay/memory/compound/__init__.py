@@ -1,0 +1,47 @@
+"""Compound formats: several streams of numbers in one buffer, such as the quants and scales of a quantized tensor.
+
+>>> import numpy as np
+>>> from inlay.memory.compound.memory import pack_compound
+>>> memory = pack_compound(np.arange(64, dtype=np.float32).reshape(2, 32), "ggml:Q8_0")
+>>> memory.desc.size, memory.stream("scale").shape, memory.unpack()[1, 31].item()
+(68, (2, 1), 62.98828125)
+
+The modules, in the order in which data flows:
+
+    streams      `BitField`, `Stream`, `Section`, `CompoundFormat`: the values that describe a format
+    formats      the table of formats
+    description  `CompoundDesc`: a format with the dims of a tensor; the place of every bit in the buffer
+    bits         numbers from and to the bytes of blocks, with NumPy
+    quantize     numbers from floats, by ggml's rules
+    fused        values of blocks by compiled code
+    memory       `CompoundMemory`: pack, assemble, unpack
+
+Terms:
+
+    block            consecutive bytes that hold a fixed number of elements with their scales (ggml: `block_q4_0`)
+    stream           one array of numbers that is spread over the blocks
+    quant            the integer or code that is stored for an element
+    scale, minimum   numbers that a group of elements shares: value = scale * quant - minimum (ggml)
+    codebook         the values of codes that are no integers: FP4 E2M1, E8M0, IQ4_NL
+    footer           bytes behind each row of blocks (KleidiAI: row sums and bias)
+"""
+
+from inlay.memory.compound.description import BitRange, CompoundDesc, describe_compensated
+from inlay.memory.compound.formats import compound, compound_formats
+from inlay.memory.compound.memory import CompoundMemory, assemble, pack_compound
+from inlay.memory.compound.streams import BitField, CompoundFormat, Section, Stream
+
+__all__ = [
+    "BitField",
+    "BitRange",
+    "CompoundDesc",
+    "CompoundFormat",
+    "CompoundMemory",
+    "Section",
+    "Stream",
+    "assemble",
+    "compound",
+    "compound_formats",
+    "describe_compensated",
+    "pack_compound",
+]
