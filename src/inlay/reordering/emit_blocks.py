@@ -16,7 +16,7 @@ The words of the table:
     0        number of blocks in a row
     1        bytes from a row of elements of a block to the next, in the values
     2        bytes from the first element of a row of blocks to that of the next, in the values
-    3 + 3 s  address of section s; then bytes from one of its blocks to the next, bytes from one row of blocks to the next
+    3 + 3 s  address of section s; then bytes from one of its blocks to the next, and from one row of them to the next
 """
 
 import struct
@@ -87,6 +87,8 @@ class BlockKernel:
     """The streams whose product is subtracted or added."""
     adds_minimum: bool
     """True if the minimum is added."""
+    is_one_row: bool
+    """True if all blocks follow each other, and their elements too: word 0 of the table is not read."""
     streams: bool
     """True for streaming stores, which need values at a multiple of 64 bytes."""
 
@@ -116,13 +118,15 @@ def blocks_ir(kernel: BlockKernel, target: Target) -> str:
     count = code.let("sub i64 %end, %begin")
     with code.loop("block", count) as index:
         number = code.let(f"add i64 {index}, %begin")
-        row = code.let(f"udiv i64 {number}, {row_blocks}")
-        column = code.let(f"sub i64 {number}, {code.let(f'mul i64 {row}, {row_blocks}')}")
+        row, column = "", number
+        if not kernel.is_one_row:
+            row = code.let(f"udiv i64 {number}, {row_blocks}")
+            column = code.let(f"sub i64 {number}, {code.let(f'mul i64 {row}, {row_blocks}')}")
         starts = []
         for address, pitch, row_pitch in sections:
-            offset = _sum_of_products(code, (row, row_pitch), (column, pitch))
+            offset = _block_offset(code, (column, pitch), (row, row_pitch))
             starts.append(code.let(f"inttoptr i64 {code.let(f'add i64 {address}, {offset}')} to ptr"))
-        first = code.byte("%values", _sum_of_products(code, (row, row_stride), (column, 4 * kernel.columns)))
+        first = code.byte("%values", _block_offset(code, (column, 4 * kernel.columns), (row, row_stride)))
         _BlockWriter(code, kernel, target, starts).write(first, element_row)
     if kernel.streams:
         code.do_declared(target.fence)
@@ -133,10 +137,10 @@ def blocks_ir(kernel: BlockKernel, target: Target) -> str:
     return module_text([(head, code)], target.attributes)
 
 
-def _sum_of_products(code: Code, *pairs: tuple[str, str | int]) -> str:
-    """Append the sum of the products of pairs of 64-bit values; return its name."""
-    one, other = (code.let(f"mul i64 {left}, {right}") for left, right in pairs)
-    return code.let(f"add i64 {one}, {other}")
+def _block_offset(code: Code, column: tuple[str, str | int], row: tuple[str, str]) -> str:
+    """Append the offset of a block from its column and row, each with the bytes to the next; "" for the only row."""
+    offset = code.let(f"mul i64 {column[0]}, {column[1]}")
+    return code.let(f"add i64 {offset}, {code.let(f'mul i64 {row[0]}, {row[1]}')}") if row[0] else offset
 
 
 _Loads: TypeAlias = dict[tuple[int, int, int], str]

@@ -1,7 +1,8 @@
 """Loading of kernels: the LLVM IR of each kind of kernel, and its machine code in this process.
 
-There are four kinds of kernels: the kernel of a reorder, the driver of both passes of panels, the sums of int8
-weights, and the values of quantized blocks. All have the same signature. Code comes from memory, from the cache on disk (see `target`), or it is compiled.
+There are four kinds of kernels: the kernel of a reorder, the driver of both passes of panels, the sums of int8 weights,
+and the values of quantized blocks. All have the same signature. Code comes from memory, from the cache on disk (see
+`target`), or it is compiled.
 """
 
 import ctypes

@@ -6,15 +6,14 @@
 >>> memory.desc.size, memory.stream("scale").shape, memory.unpack()[1, 31].item()
 (68, (2, 1), 62.98828125)
 
-The modules, in the order in which data flows:
+Formats and their dims are values of `inlay.descriptor`: `compound_format` has `BitField`, `Stream`, `Section` and
+`CompoundFormat`, `compound_table` the table of formats, `compound_desc` the class `CompoundDesc`. The modules here, in
+the order in which data flows:
 
-    streams      `BitField`, `Stream`, `Section`, `CompoundFormat`: the values that describe a format
-    formats      the table of formats
-    description  `CompoundDesc`: a format with the dims of a tensor; the place of every bit in the buffer
-    bits         numbers from and to the bytes of blocks, with NumPy
-    quantize     numbers from floats, by ggml's rules
-    fused        values of blocks by compiled code
-    memory       `CompoundMemory`: pack, assemble, unpack
+    bits      numbers from and to the bytes of blocks, with NumPy
+    quantize  numbers from floats, by ggml's rules
+    fused     values of blocks by compiled code
+    memory    `CompoundMemory`: pack, assemble, unpack
 
 Terms:
 
@@ -26,22 +25,6 @@ Terms:
     footer           bytes behind each row of blocks (KleidiAI: row sums and bias)
 """
 
-from inlay.memory.compound.description import BitRange, CompoundDesc, describe_compensated
-from inlay.memory.compound.formats import compound, compound_formats
 from inlay.memory.compound.memory import CompoundMemory, assemble, pack_compound
-from inlay.memory.compound.streams import BitField, CompoundFormat, Section, Stream
 
-__all__ = [
-    "BitField",
-    "BitRange",
-    "CompoundDesc",
-    "CompoundFormat",
-    "CompoundMemory",
-    "Section",
-    "Stream",
-    "assemble",
-    "compound",
-    "compound_formats",
-    "describe_compensated",
-    "pack_compound",
-]
+__all__ = ["CompoundMemory", "assemble", "pack_compound"]

@@ -3,7 +3,7 @@
 Blocks are the rows of a matrix of bytes. The bit offsets of the entries of one block are the same in every block, so an
 entry is a column: bytes of the block, shifted and masked. Blocks are processed in portions that fit the L2 cache.
 
->>> from inlay.memory.compound.formats import compound
+>>> from inlay.descriptor.compound_table import compound
 >>> quants = compound("ggml:Q4_0").values
 >>> block = np.zeros((1, 18), np.uint8)
 >>> write_numbers(block, quants, np.arange(32, dtype=np.uint8)[None] % 16)
@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inlay.memory.compound.description import BlockGrid, CompoundDesc
-from inlay.memory.compound.streams import Stream
+from inlay.descriptor.compound_desc import BlockGrid, CompoundDesc
+from inlay.descriptor.compound_format import Stream
 
 Bytes = npt.NDArray[np.uint8]
 _PORTION = 1 << 17  # bytes of blocks that are processed at a time
@@ -60,7 +60,8 @@ def _from_bits(numbers: npt.NDArray[Any], stream: Stream) -> npt.NDArray[Any]:
     unsigned = np.dtype(f"u{dtype.itemsize}")
     if stream.data_type[0] == "s":
         missing = 8 * dtype.itemsize - stream.bits
-        return (numbers.astype(unsigned) << unsigned.type(missing)).view(dtype) >> dtype.type(missing)
+        raised: npt.NDArray[Any] = (numbers.astype(unsigned) << unsigned.type(missing)).view(dtype)
+        return np.right_shift(raised, dtype.type(missing))
     return numbers.astype(unsigned).view(dtype)
 
 

@@ -10,9 +10,9 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from inlay.descriptor.compound_desc import CompoundDesc
+from inlay.descriptor.compound_format import CompoundFormat, Stream
 from inlay.memory.buffers import address_of, allocate
-from inlay.memory.compound.description import CompoundDesc
-from inlay.memory.compound.streams import CompoundFormat, Stream
 from inlay.reordering.conversion import LINE
 from inlay.reordering.emit_blocks import LANES, BlockKernel, FieldBits, StreamBits
 from inlay.reordering.machine_code import machine_code
@@ -36,34 +36,31 @@ def unpack_compiled(desc: CompoundDesc, buffer: npt.NDArray[np.uint8], out: npt.
         Unimplemented: LLVM does not support the processor.
         OutOfMemory: no more code can be loaded, or no memory for whole blocks.
     """
-    if block_kernel(desc.format, streams=False) is None:
+    moved = desc.size + out.nbytes
+    streams = moved >= memory_model().streaming_from and address_of(out) % LINE == 0
+    kernel = block_kernel(desc.format, streams=streams)
+    if kernel is None:
         return False
     counts, block = desc.grids[0].counts, desc.format.sections[0].block
     sizes = (1,) * (len(counts) - len(block)) + block
     padded = tuple(count * size for count, size in zip(counts, sizes, strict=True))
     if padded == desc.dims:
-        _run(desc, buffer, out)
+        _run(kernel, desc, buffer, out)
         return True
     room = allocate(4 * prod(padded)).view(np.float32).reshape(padded)
-    _run(desc, buffer, room)
+    _run(kernel, desc, buffer, room)
     out[...] = room[tuple(map(slice, desc.dims))]
     return True
 
 
-def _run(desc: CompoundDesc, buffer: npt.NDArray[np.uint8], out: npt.NDArray[np.float32]) -> None:
+def _run(kernel: BlockKernel, desc: CompoundDesc, buffer: npt.NDArray[np.uint8], out: npt.NDArray[np.float32]) -> None:
     """Compute the values of whole blocks on several threads."""
-    grid, dst = desc.grids[0], address_of(out)
-    moved = desc.size + out.nbytes
-    streams = moved >= memory_model().streaming_from and dst % LINE == 0
-    kernel = block_kernel(desc.format, streams=streams)
-    assert kernel is not None
+    grid = desc.grids[0]
     row_bytes = 4 * out.shape[-1]
     blocks = grid.rows * grid.counts[-1]
-    # Blocks without rows and footers follow each other as if they were one row.
-    is_one_row = kernel.rows == 1 and not grid.section.footer_nbytes
     words = np.array(
         [
-            blocks if is_one_row else grid.counts[-1],
+            grid.counts[-1],
             row_bytes,
             row_bytes * kernel.rows,
             address_of(buffer) + grid.offset,
@@ -73,7 +70,8 @@ def _run(desc: CompoundDesc, buffer: npt.NDArray[np.uint8], out: npt.NDArray[np.
         np.int64,
     )
     task = _task(kernel, blocks)
-    run_parts(task, 0, dst, address_of(words), min(choose_thread_count(moved), blocks))
+    parts = min(choose_thread_count(desc.size + out.nbytes), blocks)
+    run_parts(task, 0, address_of(out), address_of(words), parts)
 
 
 @lru_cache(maxsize=64)
@@ -90,14 +88,17 @@ def block_kernel(fmt: CompoundFormat, *, streams: bool) -> BlockKernel | None:
     rows, columns = prod(section.block[:-1]), section.block[-1]
     if len(fmt.sections) > 1 or len(section.block) > 2 or columns % LANES or rows * columns > LANES * _MOST_REGISTERS:
         return None
-    if values.data_type in _NARROWEST or any(_crosses_byte(field.bit_offsets(), field.width) for field in values.fields):
+    if values.data_type in _NARROWEST or any(
+        _crosses_byte(field.bit_offsets(), field.width) for field in values.fields
+    ):
         return None
     factors = [tuple(_stream_bits(fmt, fmt.stream(name)) for name in names) for names in (fmt.scales, fmt.minima)]
     quants = _stream_bits(fmt, values)
     scales, minima = ([one for one in group if one is not None] for group in factors)
     if quants is None or len(scales) < len(fmt.scales) or len(minima) < len(fmt.minima):
         return None
-    return BlockKernel(rows, columns, quants, tuple(scales), tuple(minima), fmt.adds_minimum, streams)
+    is_one_row = rows == 1 and not section.footer_nbytes
+    return BlockKernel(rows, columns, quants, tuple(scales), tuple(minima), fmt.adds_minimum, is_one_row, streams)
 
 
 def _crosses_byte(offsets: npt.NDArray[np.int64], width: int) -> bool:
@@ -106,7 +107,7 @@ def _crosses_byte(offsets: npt.NDArray[np.int64], width: int) -> bool:
 
 
 def _stream_bits(fmt: CompoundFormat, stream: Stream) -> StreamBits | None:
-    """Return the bits of a stream; None if the code has no conversion, or lanes of a register have different numbers."""
+    """Return the bits of a stream; None if its numbers are not converted, or differ within a register."""
     block = fmt.sections[0].block
     dims = stream.dims
     if stream.in_footer or stream.data_type not in _NUMBERS or stream.bits > 32:
@@ -115,9 +116,7 @@ def _stream_bits(fmt: CompoundFormat, stream: Stream) -> StreamBits | None:
     entries = np.ravel_multi_index(np.meshgrid(*grouped, indexing="ij"), dims).reshape(-1, LANES)
     if stream is not fmt.values and (entries != entries[:, :1]).any():
         return None
-    fields = tuple(
-        FieldBits(field.width, field.shift, tuple(field.bit_offsets().tolist())) for field in stream.fields
-    )
+    fields = tuple(FieldBits(field.width, field.shift, tuple(field.bit_offsets().tolist())) for field in stream.fields)
     number = _NUMBERS[stream.data_type]
     first = tuple(entries[:, 0].tolist())
     return StreamBits(0, number, stream.bits, stream.zero, stream.codebook, fields, first)

@@ -20,15 +20,15 @@ import numpy.typing as npt
 
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
+from inlay.descriptor.compound_desc import CompoundDesc
+from inlay.descriptor.compound_format import CompoundFormat, Stream
+from inlay.descriptor.compound_table import code_values, compound
 from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.layout import Axis, Digit, Layout
 from inlay.memory.buffers import address_of, allocate, view_as_array, view_as_bytes
 from inlay.memory.compound.bits import gather_stream, portions, scatter_stream
-from inlay.memory.compound.description import CompoundDesc
-from inlay.memory.compound.formats import code_values, compound
 from inlay.memory.compound.fused import unpack_compiled
 from inlay.memory.compound.quantize import QUANTIZERS
-from inlay.memory.compound.streams import CompoundFormat, Stream
 from inlay.memory.reorder_cache import find_reorder
 
 _U8 = DATA_TYPES["u8"]
@@ -54,7 +54,9 @@ class CompoundMemory:
         array = view_as_array(self.buffer)
         data = view_as_bytes(array.view(np.uint8) if array.flags.c_contiguous and array.ndim else array, _U8)
         if data.size < self.desc.size:
-            raise InvalidArguments(f"buffer of {data.size} bytes is too small: {self.desc} takes {self.desc.size} bytes")
+            raise InvalidArguments(
+                f"buffer of {data.size} bytes is too small: {self.desc} takes {self.desc.size} bytes"
+            )
         object.__setattr__(self, "buffer", data)
 
     def stream(self, name: str) -> npt.NDArray[Any]:
@@ -117,7 +119,7 @@ def _require_out(out: object, memory: CompoundMemory) -> None:
 def _decode(numbers: npt.NDArray[Any], stream: Stream) -> npt.NDArray[np.float32]:
     """Return numbers as values in f32."""
     if stream.codebook:
-        return code_values(stream)[numbers]
+        return np.take(code_values(stream), numbers)
     return numbers.astype(np.float32) - np.float32(stream.zero) if stream.zero else numbers.astype(np.float32)
 
 
@@ -147,7 +149,7 @@ def _product(memory: CompoundMemory, names: Sequence[str]) -> npt.NDArray[np.flo
 
 
 def _move_stream(memory: CompoundMemory, stream: Stream) -> npt.NDArray[Any] | None:
-    """Return the numbers of a stream by a compiled reorder; None if they are not whole numbers of bytes in one field."""
+    """Return the numbers of a stream by a compiled reorder; None if they are not single fields of whole bytes."""
     piece, *others = memory.desc.fields(stream.name)
     nbytes, base = stream.dtype.itemsize, address_of(memory.buffer)
     width = 8 * nbytes
@@ -193,8 +195,8 @@ def pack_compound(array: object, format: CompoundFormat | str) -> CompoundMemory
     Post-condition: the bytes are those of the `quantize` function of the `gguf` package.
 
     Raises:
-        InvalidArguments: `array` is no float array or holds NaN or infinities, its dims are no whole blocks, or there is
-            no such format.
+        InvalidArguments: `array` is no float array or holds NaN or infinities, its dims are no whole blocks, or
+            there is no such format.
         Unimplemented: the format has no rule of quantization; `assemble` takes its streams.
 
     >>> pack_compound(np.ones((1, 32), np.float32), "ggml:Q8_0").stream("scale").item()
@@ -227,9 +229,7 @@ def _as_floats(array: object) -> npt.NDArray[np.float32]:
     """Return an array of finite numbers as f32."""
     logical = view_as_array(array, "array")
     if np.dtype(logical.dtype).name not in ("float32", "float16", "bfloat16", "float64") or not logical.ndim:
-        raise InvalidArguments(
-            f"array is {logical.dtype} of shape {logical.shape}: give floats with one axis or more"
-        )
+        raise InvalidArguments(f"array is {logical.dtype} of shape {logical.shape}: give floats with one axis or more")
     floats = logical.astype(np.float32, copy=False)
     finite = np.isfinite(floats)
     if not finite.all():
@@ -246,7 +246,9 @@ def _zero_bytes(nbytes: int) -> npt.NDArray[np.uint8]:
 
 
 def assemble(
-    format: CompoundFormat | CompoundDesc | str, streams: Mapping[str, object], dims: Sequence[SupportsIndex] | None = None
+    format: CompoundFormat | CompoundDesc | str,
+    streams: Mapping[str, object],
+    dims: Sequence[SupportsIndex] | None = None,
 ) -> CompoundMemory:
     """Write the numbers of every stream, given as logical arrays, to new memory.
 

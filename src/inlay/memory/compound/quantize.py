@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from inlay.memory.compound.formats import DOUBLED_E2M1, HALVED_E8M0
+from inlay.descriptor.compound_table import DOUBLED_E2M1, HALVED_E8M0
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Quantizer: TypeAlias = Callable[[Floats], Mapping[str, npt.NDArray[Any]]]

@@ -17,8 +17,8 @@ from types import MappingProxyType
 
 import numpy as np
 
+from inlay.descriptor.compound_format import BitField, CompoundFormat, Section, Stream
 from inlay.errors import InvalidArguments, shown
-from inlay.memory.compound.streams import BitField, CompoundFormat, Section, Stream
 
 _GGML = "ggml, src/ggml-common.h and ggml-quants.c"
 _KLEIDI = "KleidiAI, kai/ukernels/matmul/pack/kai_rhs_pack_nxk_qsi4c32p"
@@ -65,6 +65,10 @@ def _f16(name: str, at: int) -> Stream:
     return Stream(name, "f16", (BitField.of(16, 8 * at, ()),))
 
 
+def _scale_minimum(at: int) -> tuple[Stream, Stream]:
+    return _f16("scale", at), _f16("minimum", at + 2)
+
+
 def _k_scales(at: int) -> tuple[Stream, Stream]:
     """Return the 6-bit scales and minima of Q4_K and Q5_K in 12 bytes (ggml's `get_scale_min_k4`)."""
     low, high = 8 * at, 8 * (at + 4)
@@ -103,11 +107,9 @@ def _small_ggml_formats() -> tuple[CompoundFormat, ...]:
     ue4m3 = tuple(map(_halved_ue4m3, range(256)))
     return (
         _ggml("Q4_0", 18, _quants(_q4(2), zero=8), _f16("scale", 0)),
-        _ggml("Q4_1", 20, _quants(_q4(4)), _f16("scale", 0), _f16("minimum", 2), minima=("minimum",), adds=True),
+        _ggml("Q4_1", 20, _quants(_q4(4)), *_scale_minimum(0), minima=("minimum",), adds=True),
         _ggml("Q5_0", 22, _quants(_q4(6), _q1(2), zero=16), _f16("scale", 0)),
-        _ggml(
-            "Q5_1", 24, _quants(_q4(8), _q1(4)), _f16("scale", 0), _f16("minimum", 2), minima=("minimum",), adds=True
-        ),
+        _ggml("Q5_1", 24, _quants(_q4(8), _q1(4)), *_scale_minimum(0), minima=("minimum",), adds=True),
         _ggml("Q8_0", 34, Stream("quants", "s8", (BitField.of(8, 16, ((32, 8),)),)), _f16("scale", 0)),
         _ggml("IQ4_NL", 18, _quants(_q4(2), codebook=IQ4_VALUES), _f16("scale", 0)),
         _ggml(
@@ -131,26 +133,44 @@ def _k_formats() -> tuple[CompoundFormat, ...]:
     q6_quants = (BitField.of(4, 0, ((2, 512), (2, 4), (64, 8))), _k2(128, shift=4))
     xs_quants = BitField.of(4, 64, ((8, 128), (2, 4), (16, 8)))
     xs_scales = (BitField.of(4, 32, ((4, 8), (2, 4))), BitField.of(2, 16, ((8, 2),), shift=4))
-    both, affine = ("scale", "scales"), {"scales": ("scale", "scales"), "minima": ("minimum", "minima")}
+    scales, minima = ("scale", "scales"), ("minimum", "minima")
     return (
-        _ggml("Q2_K", 84, _quants(_k2(16)), q2_scales, q2_minima, _f16("scale", 80), _f16("minimum", 82), **affine),
+        _ggml(
+            "Q2_K",
+            84,
+            _quants(_k2(16)),
+            q2_scales,
+            q2_minima,
+            _f16("scale", 80),
+            _f16("minimum", 82),
+            scales=scales,
+            minima=minima,
+        ),
         _ggml(
             "Q3_K",
             110,
             _quants(_k2(32), _k1(0, shift=2), zero=4),
             Stream("scales", "u8", q3_scales, zero=32),
             _f16("scale", 108),
-            scales=both,
+            scales=scales,
         ),
-        _ggml("Q4_K", 144, _quants(_k4(16)), *_k_scales(4), _f16("scale", 0), _f16("minimum", 2), **affine),
+        _ggml(
+            "Q4_K",
+            144,
+            _quants(_k4(16)),
+            *_k_scales(4),
+            *_scale_minimum(0),
+            scales=scales,
+            minima=minima,
+        ),
         _ggml(
             "Q5_K",
             176,
             _quants(_k4(48), _k1(16, shift=4)),
             *_k_scales(4),
-            _f16("scale", 0),
-            _f16("minimum", 2),
-            **affine,
+            *_scale_minimum(0),
+            scales=scales,
+            minima=minima,
         ),
         _ggml(
             "Q6_K",
@@ -158,7 +178,7 @@ def _k_formats() -> tuple[CompoundFormat, ...]:
             _quants(*q6_quants, zero=32),
             Stream("scales", "s8", (BitField.of(8, 8 * 192, ((16, 8),)),)),
             _f16("scale", 208),
-            scales=both,
+            scales=scales,
         ),
         _ggml(
             "IQ4_XS",
@@ -166,7 +186,7 @@ def _k_formats() -> tuple[CompoundFormat, ...]:
             _quants(xs_quants, codebook=IQ4_VALUES),
             Stream("scales", "u8", xs_scales, zero=32),
             _f16("scale", 0),
-            scales=both,
+            scales=scales,
         ),
     )
 
@@ -243,11 +263,11 @@ def compound(name: str) -> CompoundFormat:
     Section(block=(32,), nbytes=18, footer_nbytes=0, alignment=1)
     """
     formats = compound_formats()
-    if isinstance(name, str):
-        for known, fmt in formats.items():
-            if known.lower() == name.lower():
-                return fmt
-    near = get_close_matches(name, formats, 3, 0.4) if isinstance(name, str) else []
+    text = name if isinstance(name, str) else ""
+    for known, fmt in formats.items():
+        if known.lower() == text.lower():
+            return fmt
+    near = get_close_matches(text, formats, 3, 0.4)
     remedy = f"did you mean {' or '.join(near)}?" if near else f"name one of {', '.join(formats)}"
     raise InvalidArguments(f"no compound format is called {shown(name)}: {remedy}")
 

@@ -219,7 +219,9 @@ def _require_names(fmt: CompoundFormat) -> None:
     """Check that there are sections and streams, and that each name denotes one stream."""
     names = [stream.name for stream in fmt.streams]
     if not names or not fmt.sections:
-        raise InvalidArguments(f"{fmt.name} has {len(fmt.sections)} sections and {len(names)} streams: give one or more")
+        raise InvalidArguments(
+            f"{fmt.name} has {len(fmt.sections)} sections and {len(names)} streams: give one or more"
+        )
     for name in names:
         if names.count(name) > 1:
             raise InvalidArguments(f"{fmt.name} has two streams called {shown(name)}: give each its own name")

@@ -6,7 +6,7 @@ digit for each axis:
 
     Q4_0, tensor (3, 64)   quants: axis 0 (3, 288); axis 1 (2, 144) (2, 4) (16, 8), in bits, from bit 16
 
->>> from inlay.memory.compound.formats import compound
+>>> from inlay.descriptor.compound_table import compound
 >>> desc = CompoundDesc(compound("ggml:Q4_0"), (3, 64))
 >>> desc.size, desc.stream_dims("scale")
 (108, (3, 2))
@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from inlay.descriptor import MemoryDesc
+from inlay.descriptor.compound_format import BitField, CompoundFormat, Section, Stream
 from inlay.descriptor.extras import ASYMMETRIC_SRC, S8S8
+from inlay.descriptor.memory_desc import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.layout import Axis, Digit, Dims, Layout
 from inlay.layout.address import as_numbers
-from inlay.memory.compound.streams import BitField, CompoundFormat, Section, Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,13 @@ class CompoundDesc:
         object.__setattr__(self, "dims", dims)
         fmt, least = self.format, self.format.ndims
         if len(dims) < least:
-            raise InvalidArguments(f"dims {dims} have {len(dims)} axes: a block of {fmt.name} has {least}, give as many")
+            raise InvalidArguments(
+                f"dims {dims} have {len(dims)} axes: a block of {fmt.name} has {least}, give as many"
+            )
         if any(dim < 1 for dim in dims):
-            raise InvalidArguments(f"dims {dims} have an entry below 1: {fmt.name} has whole blocks, give positive dims")
+            raise InvalidArguments(
+                f"dims {dims} have an entry below 1: {fmt.name} has whole blocks, give positive dims"
+            )
         for axis, multiple in enumerate(fmt.required_multiple, len(dims) - least):
             if dims[axis] % multiple:
                 wanted = -(-dims[axis] // multiple) * multiple
@@ -120,7 +124,7 @@ class CompoundDesc:
         Raises:
             InvalidArguments: there is no such stream.
 
-        >>> from inlay.memory.compound.formats import compound
+        >>> from inlay.descriptor.compound_table import compound
         >>> CompoundDesc(compound("ggml:Q4_K"), (2, 256)).group("scales")
         (1, 32)
         """
