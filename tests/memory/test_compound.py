@@ -1,6 +1,8 @@
 """Compound formats: bytes, streams and values of every row of the table, against code that goes element by element."""
 
 import platform
+import subprocess
+import sys
 from collections.abc import Iterator
 from math import prod
 from typing import Any
@@ -21,6 +23,7 @@ from inlay.machine import MemoryModel
 from inlay.memory.compound import fused
 from inlay.reordering.target import named_target
 from tests.oracles.quantized_blocks import BLOCKS, kleidi_packed
+from tests.support.paths import ROOT
 
 ANY = np.random.default_rng(18)
 PACKED = ("ggml:Q4_0", "ggml:Q4_1", "ggml:Q5_0", "ggml:Q5_1", "ggml:Q8_0", "ggml:MXFP4")
@@ -172,10 +175,11 @@ def test_the_right_hand_side_of_kleidiai(name: str, dims: tuple[int, int]) -> No
     assert same(memory.unpack(), values)
 
 
+@pytest.mark.parametrize("channels", [32, 17])
 @pytest.mark.parametrize(("flags", "name"), [(1, "s8s8_compensation"), (8, "zero_point_compensation")])
-def test_compensation_of_onednn(flags: int, name: str) -> None:
+def test_compensation_of_onednn(flags: int, name: str, channels: int) -> None:
     extras = Extras(1, compensation_mask=1) if flags == 1 else Extras(8, asymmetric_mask=1)
-    dst = MemoryDesc((32, 16, 3, 2), "s8", "OIhw4i16o4i", extras=extras)
+    dst = MemoryDesc((channels, 16, 3, 2), "s8", "OIhw4i16o4i", extras=extras)
     weights = ANY.integers(-128, 128, dst.dims, np.int8)
     buffer = inlay.reorder(inlay.pack(weights, "oihw"), dst).buffer
     desc = inlay.describe_compensated(dst)
@@ -250,3 +254,10 @@ def test_formats_and_descriptors_are_values() -> None:
 
 def test_every_row_names_its_source() -> None:
     assert all(fmt.source for fmt in compound_formats().values())
+
+
+def test_the_example_runs() -> None:
+    call = [sys.executable, str(ROOT / "examples" / "compound_blocks.py")]
+    done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "the same weights for KleidiAI: 288 bytes, equal values" in done.stdout

@@ -195,14 +195,14 @@ _COMPENSATIONS = {S8S8: "s8s8_compensation", ASYMMETRIC_SRC: "zero_point_compens
 def describe_compensated(desc: MemoryDesc) -> CompoundDesc:
     """Return the weights and the compensation of an int8 descriptor with extras as streams of one buffer.
 
-    The format has one block, the whole tensor: the weights at their offsets, and behind them an s32 number for each
-    entry of the axes in the mask (oneDNN, `memory_extra_desc_t`).
+    The format has one block, the whole tensor with its padding: the weights at their offsets, and behind them an s32
+    number for each entry of the axes in the mask (oneDNN, `memory_extra_desc_t`).
 
     Post-condition: result.size == desc.size.
 
     Raises:
         InvalidArguments: `desc` is no memory descriptor.
-        Unimplemented: its weights are not s8 with compensation of flag 1 or 8, or it has padding or an offset.
+        Unimplemented: its weights are not s8 with compensation of flag 1 or 8, or it has an offset.
 
     >>> from inlay.descriptor import Extras
     >>> weights = MemoryDesc((32, 16, 3, 3), "s8", "OIhw4i16o4i", extras=Extras(1, compensation_mask=1))
@@ -215,8 +215,8 @@ def describe_compensated(desc: MemoryDesc) -> CompoundDesc:
     if desc.data_type is None or desc.data_type.name != "s8" or not extras.flags & (S8S8 | ASYMMETRIC_SRC):
         raise Unimplemented(f"{desc!r} has no compensation: give s8 weights with extras of flag 1 or 8")
     layout, _ = desc.require_layout("compound")
-    if desc.offset0 or desc.padded_dims != desc.dims:
-        raise Unimplemented(f"{desc!r} has padding or an offset: describe weights whose dims are whole blocks")
+    if desc.offset0:
+        raise Unimplemented(f"{desc!r} starts at element {desc.offset0}: describe the whole tensor")
     fields = BitField(8, 0, _scaled(layout, 8))
     sizes = extras.buffer_sizes(desc.padded_dims)
     at = desc.size - sum(sizes.values())
@@ -225,12 +225,17 @@ def describe_compensated(desc: MemoryDesc) -> CompoundDesc:
         if flag not in _COMPENSATIONS:
             raise Unimplemented(f"{desc!r} has extras of flag {flag}: describe weights with flags 1, 2 and 8 only")
         mask = extras.compensation_mask if flag == S8S8 else extras.asymmetric_mask
-        dims = tuple(dim if mask >> axis & 1 else 1 for axis, dim in enumerate(desc.dims))
+        dims = tuple(dim if mask >> axis & 1 else 1 for axis, dim in enumerate(desc.padded_dims))
         field = BitField(32, 8 * at, _scaled(Layout.row_major(dims), 32))
         streams.append(Stream(_COMPENSATIONS[flag], "s32", (field,)))
         at += nbytes
-    section = Section(desc.dims, desc.size)
-    fmt = CompoundFormat(f"onednn:{desc.tag or 'strided'}", (section,), tuple(streams), source="oneDNN, extra flags")
+    fmt = CompoundFormat(
+        f"onednn:{desc.tag or 'strided'}",
+        (Section(desc.padded_dims, desc.size),),
+        tuple(streams),
+        multiple=(1,) * desc.ndims,
+        source="oneDNN, extra flags",
+    )
     return CompoundDesc(fmt, desc.dims)
 
 

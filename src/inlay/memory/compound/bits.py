@@ -103,24 +103,24 @@ def _stream_counts(desc: CompoundDesc, stream: Stream) -> tuple[int, ...]:
     return (*counts[:-1], 1) if stream.in_footer else counts
 
 
-def gather_stream(buffer: Bytes, desc: CompoundDesc, stream: Stream) -> npt.NDArray[Any]:
-    """Return the numbers of a stream as a logical array, without padding."""
+def gather_stream(buffer: Bytes, desc: CompoundDesc, stream: Stream, out: npt.NDArray[Any]) -> None:
+    """Copy the numbers of a stream to a logical array, without padding."""
     grid = desc.grids[stream.section]
     view = section_blocks(buffer, grid, in_footer=stream.in_footer)
     entries = prod(stream.dims)
     counts = _stream_counts(desc, stream)
     blocks = view.reshape(-1, view.shape[-1])
-    out = np.empty((len(blocks), entries), stream.dtype)
+    numbers = np.empty((len(blocks), entries), stream.dtype)
     for part in portions(len(blocks), blocks.shape[1]):
-        out[part] = read_numbers(blocks[part], stream)
+        numbers[part] = read_numbers(blocks[part], stream)
     before = len(counts) - len(stream.dims)
-    split = out.reshape(*counts, *stream.dims)
+    split = numbers.reshape(*counts, *stream.dims)
     order = [*range(before)]
     for axis in range(len(stream.dims)):
         order += [before + axis, len(counts) + axis]
     dims = [*counts[:before], *(c * d for c, d in zip(counts[before:], stream.dims, strict=True))]
     logical = split.transpose(order).reshape(dims)
-    return np.ascontiguousarray(logical[tuple(map(slice, desc.stream_dims(stream.name)))])
+    out[...] = logical[tuple(map(slice, out.shape))]
 
 
 def scatter_stream(buffer: Bytes, desc: CompoundDesc, stream: Stream, numbers: npt.NDArray[Any]) -> None:

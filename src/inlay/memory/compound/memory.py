@@ -24,7 +24,7 @@ from inlay.descriptor.compound_desc import CompoundDesc
 from inlay.descriptor.compound_format import CompoundFormat, Stream
 from inlay.descriptor.compound_table import code_values, compound
 from inlay.errors import InvalidArguments, Unimplemented, shown
-from inlay.layout import Axis, Digit, Layout
+from inlay.layout import Axis, Digit, Dims, Layout
 from inlay.memory.buffers import address_of, allocate, view_as_array, view_as_bytes
 from inlay.memory.compound.bits import gather_stream, portions, scatter_stream
 from inlay.memory.compound.fused import unpack_compiled
@@ -59,17 +59,23 @@ class CompoundMemory:
             )
         object.__setattr__(self, "buffer", data)
 
-    def stream(self, name: str) -> npt.NDArray[Any]:
-        """Return a copy of the numbers of a stream as a logical array, without padding.
+    def stream(self, name: str, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+        """Return a copy of the numbers of a stream as a logical array, in `out` if it is not None, without padding.
 
         The shape is `desc.stream_dims(name)`; quants are stored numbers, before `zero` is subtracted.
 
         Raises:
-            InvalidArguments: there is no such stream.
+            InvalidArguments: there is no such stream, or `out` is not of the type and shape of the stream, is not in
+                row-major order, is read-only, or shares memory with the buffer.
         """
-        stream = self.desc.format.stream(name)
-        fast = _move_stream(self, stream)
-        return gather_stream(self.buffer, self.desc, stream) if fast is None else fast
+        stream, dims = self.desc.format.stream(name), self.desc.stream_dims(name)
+        if out is None:
+            out = allocate(stream.dtype.itemsize * prod(dims)).view(stream.dtype).reshape(dims)
+        else:
+            _require_out(out, self, stream.dtype, dims)
+        if not _move_stream(self, stream, out):
+            gather_stream(self.buffer, self.desc, stream, out)
+        return out
 
     def streams(self) -> dict[str, npt.NDArray[Any]]:
         """Return the numbers of every stream by name."""
@@ -98,18 +104,17 @@ class CompoundMemory:
         if out is None:
             out = allocate(4 * prod(dims)).view(np.float32).reshape(dims)
         else:
-            _require_out(out, self)
+            _require_out(out, self, np.dtype(np.float32), dims)
         if not unpack_compiled(self.desc, self.buffer, out):
             _compute_values(self, out)
         return out
 
 
-def _require_out(out: object, memory: CompoundMemory) -> None:
+def _require_out(out: object, memory: CompoundMemory, dtype: np.dtype[Any], dims: Dims) -> None:
     """Check an array that results are written to."""
-    dims = memory.desc.dims
-    if not isinstance(out, np.ndarray) or out.dtype != np.float32 or out.shape != dims:
+    if not isinstance(out, np.ndarray) or out.dtype != dtype or out.shape != dims:
         text = f"{out.dtype} of {out.shape}" if isinstance(out, np.ndarray) else shown(out)
-        raise InvalidArguments(f"out is {text}: give a float32 array of shape {dims}")
+        raise InvalidArguments(f"out is {text}: give a {dtype} array of shape {dims}")
     if not out.flags.c_contiguous or not out.flags.writeable:
         raise InvalidArguments(f"out of shape {dims} is read-only or not in row-major order: give a new array")
     if np.may_share_memory(out, memory.buffer):
@@ -148,21 +153,20 @@ def _product(memory: CompoundMemory, names: Sequence[str]) -> npt.NDArray[np.flo
     return np.asarray(total, np.float32)
 
 
-def _move_stream(memory: CompoundMemory, stream: Stream) -> npt.NDArray[Any] | None:
-    """Return the numbers of a stream by a compiled reorder; None if they are not single fields of whole bytes."""
+def _move_stream(memory: CompoundMemory, stream: Stream, out: npt.NDArray[Any]) -> bool:
+    """Copy the numbers of a stream by a compiled reorder; return False if they are not single fields of whole bytes."""
     piece, *others = memory.desc.fields(stream.name)
     nbytes, base = stream.dtype.itemsize, address_of(memory.buffer)
     width = 8 * nbytes
     if others or piece.width != width or piece.offset % width or base % nbytes:
-        return None
+        return False
     layout = _in_units(piece.layout, width)
     if layout is None:
-        return None
+        return False
     dims, data_type = memory.desc.stream_dims(stream.name), DATA_TYPES[stream.data_type]
     src = MemoryDesc.from_layout(layout, data_type, dims=dims, offset0=piece.offset // width)
-    out = allocate(nbytes * prod(dims)).view(stream.dtype).reshape(dims)
     find_reorder(src, MemoryDesc(dims, data_type)).run(base, address_of(out))
-    return out
+    return True
 
 
 def _in_units(layout: Layout, bits: int) -> Layout | None:
