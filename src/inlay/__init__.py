@@ -43,7 +43,6 @@ from inlay.notation.format_tag import ENUMERATED as TAGS
 if TYPE_CHECKING:
     from inlay import primitives as primitives
     from inlay.descriptor.compound_desc import CompoundDesc, describe_compensated
-    from inlay.descriptor.compound_format import CompoundFormat
     from inlay.descriptor.compound_table import compound
     from inlay.graph.onnx.reading import load
     from inlay.graph.plan import plan
@@ -66,7 +65,6 @@ __all__ = [
     "Attributes",
     "Axis",
     "CompoundDesc",
-    "CompoundFormat",
     "CompoundMemory",
     "DataType",
     "Digit",
@@ -114,7 +112,6 @@ __all__ = [
 _LATE_NAMES = {
     "Attributes": "inlay.reordering.attributes",
     "CompoundDesc": "inlay.descriptor.compound_desc",
-    "CompoundFormat": "inlay.descriptor.compound_format",
     "CompoundMemory": "inlay.memory.compound",
     "Memory": "inlay.memory",
     "Reorder": "inlay.memory",

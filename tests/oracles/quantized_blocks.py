@@ -172,7 +172,7 @@ def kleidi_packed(
     quants: npt.NDArray[np.int8],
     scales: npt.NDArray[np.generic],
     rows: int,
-    bias: npt.NDArray[np.float32] | None = None,
+    bias: npt.NDArray[np.float32],
 ) -> bytes:
     """The right-hand side of int4 as KleidiAI packs it in segments of 8 bytes; scales of bf16 bring sums and bias."""
     has_footer = scales.dtype == ml_dtypes.bfloat16

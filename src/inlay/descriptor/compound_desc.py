@@ -78,9 +78,12 @@ class CompoundDesc:
         """Check the dims.
 
         Raises:
-            InvalidArguments: `dims` are no positive integers, have fewer axes than the block, or one is not a multiple
-                of what the format requires.
+            InvalidArguments: `format` is no CompoundFormat; or `dims` are no positive integers, have fewer axes than
+                the block, or one is not a multiple of what the format requires.
         """
+        given: object = self.format
+        if not isinstance(given, CompoundFormat):
+            raise InvalidArguments(f"format is {shown(given)}: give one, as inlay.compound('ggml:Q4_0') is")
         dims = as_numbers("dim", self.dims)
         object.__setattr__(self, "dims", dims)
         fmt, least = self.format, self.format.ndims

@@ -27,7 +27,7 @@ The value of an element is computed in f32:
 ...     ),
 ...     scales=("scale",),
 ... )
->>> q4_0.streams[0].fields[0].layout.offset(17)
+>>> q4_0.streams[0].fields[0].layout.offset((17,))
 12
 """
 

@@ -126,13 +126,6 @@ def _k_formats() -> tuple[CompoundFormat, ...]:
     """Return ggml's formats with blocks of 256 elements."""
     q2_scales = Stream("scales", "u8", (BitField.of(4, 0, ((16, 8),)),))
     q2_minima = Stream("minima", "u8", (BitField.of(4, 4, ((16, 8),)),))
-    q3_scales = (
-        BitField.of(4, 8 * 96, ((2, 4), (8, 8))),
-        BitField.of(2, 8 * 104, ((4, 2), (4, 8)), shift=4),
-    )
-    q6_quants = (BitField.of(4, 0, ((2, 512), (2, 4), (64, 8))), _k2(128, shift=4))
-    xs_quants = BitField.of(4, 64, ((8, 128), (2, 4), (16, 8)))
-    xs_scales = (BitField.of(4, 32, ((4, 8), (2, 4))), BitField.of(2, 16, ((8, 2),), shift=4))
     scales, minima = ("scale", "scales"), ("minimum", "minima")
     return (
         _ggml(
@@ -145,14 +138,6 @@ def _k_formats() -> tuple[CompoundFormat, ...]:
             _f16("minimum", 82),
             scales=scales,
             minima=minima,
-        ),
-        _ggml(
-            "Q3_K",
-            110,
-            _quants(_k2(32), _k1(0, shift=2), zero=4),
-            Stream("scales", "u8", q3_scales, zero=32),
-            _f16("scale", 108),
-            scales=scales,
         ),
         _ggml(
             "Q4_K",
@@ -171,6 +156,28 @@ def _k_formats() -> tuple[CompoundFormat, ...]:
             *_scale_minimum(0),
             scales=scales,
             minima=minima,
+        ),
+    )
+
+
+def _signed_k_formats() -> tuple[CompoundFormat, ...]:
+    """Return ggml's formats with blocks of 256 elements and signed scales."""
+    q3_scales = (
+        BitField.of(4, 8 * 96, ((2, 4), (8, 8))),
+        BitField.of(2, 8 * 104, ((4, 2), (4, 8)), shift=4),
+    )
+    q6_quants = (BitField.of(4, 0, ((2, 512), (2, 4), (64, 8))), _k2(128, shift=4))
+    xs_quants = BitField.of(4, 64, ((8, 128), (2, 4), (16, 8)))
+    xs_scales = (BitField.of(4, 32, ((4, 8), (2, 4))), BitField.of(2, 16, ((8, 2),), shift=4))
+    scales = ("scale", "scales")
+    return (
+        _ggml(
+            "Q3_K",
+            110,
+            _quants(_k2(32), _k1(0, shift=2), zero=4),
+            Stream("scales", "u8", q3_scales, zero=32),
+            _f16("scale", 108),
+            scales=scales,
         ),
         _ggml(
             "Q6_K",
@@ -246,7 +253,7 @@ def compound_formats() -> Mapping[str, CompoundFormat]:
     """
     kleidi = [_kleidi(f"qsi4c32p{r}x8_f16", r, 0, 2 * r, "f16", "scalef16_qsu4c32s16s0.c") for r in (4, 8)]
     kleidi += [_kleidi(f"qsi4c32p{r}x8", r, 16 * r, 0, "bf16", "_qsu4c32s1s0.c") for r in (4, 8)]
-    rows = (*_small_ggml_formats(), *_k_formats(), _nvfp4(), *kleidi)
+    rows = (*_small_ggml_formats(), *_k_formats(), *_signed_k_formats(), _nvfp4(), *kleidi)
     return MappingProxyType({row.name: row for row in rows})
 
 
@@ -263,7 +270,8 @@ def compound(name: str) -> CompoundFormat:
     Section(block=(32,), nbytes=18, footer_nbytes=0, alignment=1)
     """
     formats = compound_formats()
-    text = name if isinstance(name, str) else ""
+    given: object = name
+    text = given if isinstance(given, str) else ""
     for known, fmt in formats.items():
         if known.lower() == text.lower():
             return fmt

@@ -4,7 +4,7 @@
 >>> from inlay.memory.compound.memory import pack_compound
 >>> memory = pack_compound(np.arange(64, dtype=np.float32).reshape(2, 32), "ggml:Q8_0")
 >>> memory.desc.size, memory.stream("scale").shape, memory.unpack()[1, 31].item()
-(68, (2, 1), 62.98828125)
+(68, (2, 1), 63.00390625)
 
 Formats and their dims are values of `inlay.descriptor`: `compound_format` has `BitField`, `Stream`, `Section` and
 `CompoundFormat`, `compound_table` the table of formats, `compound_desc` the class `CompoundDesc`. The modules here, in

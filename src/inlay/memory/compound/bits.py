@@ -60,8 +60,9 @@ def _from_bits(numbers: npt.NDArray[Any], stream: Stream) -> npt.NDArray[Any]:
     unsigned = np.dtype(f"u{dtype.itemsize}")
     if stream.data_type[0] == "s":
         missing = 8 * dtype.itemsize - stream.bits
-        raised: npt.NDArray[Any] = (numbers.astype(unsigned) << unsigned.type(missing)).view(dtype)
-        return np.right_shift(raised, dtype.type(missing))
+        raised = (numbers.astype(unsigned) << unsigned.type(missing)).view(dtype)
+        extended: npt.NDArray[Any] = np.right_shift(raised, dtype.type(missing))
+        return extended
     return numbers.astype(unsigned).view(dtype)
 
 

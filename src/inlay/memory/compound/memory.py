@@ -13,7 +13,7 @@ True
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from inlay.descriptor.compound_format import CompoundFormat, Stream
 from inlay.descriptor.compound_table import code_values, compound
 from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.layout import Axis, Digit, Dims, Layout
+from inlay.layout.address import as_numbers
 from inlay.memory.buffers import address_of, allocate, view_as_array, view_as_bytes
 from inlay.memory.compound.bits import gather_stream, portions, scatter_stream
 from inlay.memory.compound.fused import unpack_compiled
@@ -252,7 +253,7 @@ def _zero_bytes(nbytes: int) -> npt.NDArray[np.uint8]:
 def assemble(
     format: CompoundFormat | CompoundDesc | str,
     streams: Mapping[str, object],
-    dims: Sequence[SupportsIndex] | None = None,
+    dims: Sequence[int] | None = None,
 ) -> CompoundMemory:
     """Write the numbers of every stream, given as logical arrays, to new memory.
 
@@ -268,9 +269,12 @@ def assemble(
     >>> assemble("ggml:Q4_0", streams).unpack()[0, 0].item()
     0.5
     """
+    given: object = streams
+    if not isinstance(given, Mapping):
+        raise InvalidArguments(f"streams is {shown(given)}: give a dict of arrays by name")
     desc = format if isinstance(format, CompoundDesc) else _infer_desc(as_compound_format(format), streams, dims)
     fmt = desc.format
-    unknown = sorted(set(streams) - {stream.name for stream in fmt.streams})
+    unknown = [name for name in streams if name not in {stream.name for stream in fmt.streams}]
     if unknown:
         raise InvalidArguments(
             f"{fmt.name} has no stream {shown(unknown[0])}: give {', '.join(s.name for s in fmt.streams)}"
@@ -282,12 +286,10 @@ def assemble(
     return memory
 
 
-def _infer_desc(
-    fmt: CompoundFormat, streams: Mapping[str, object], dims: Sequence[SupportsIndex] | None
-) -> CompoundDesc:
+def _infer_desc(fmt: CompoundFormat, streams: Mapping[str, object], dims: Sequence[int] | None) -> CompoundDesc:
     """Return the descriptor with the dims of a caller, or of the first stream."""
     if dims is not None:
-        return CompoundDesc(fmt, tuple(dims))  # type: ignore[arg-type]
+        return CompoundDesc(fmt, as_numbers("dim", dims))
     first = streams.get(fmt.values.name)
     if first is None:
         raise InvalidArguments(f"stream {fmt.values.name!r} of {fmt.name} is missing: give its numbers")
