@@ -181,6 +181,17 @@ def descriptors() -> None:
 
 
 @app.command()
+def compound(count: Count = DEFAULT_ROUNDS) -> None:
+    """Measure unpacking compound blocks beside copies, gguf and torch; exit with 1 where an aim is missed."""
+    from benchmarks.compound import compound_table, is_met, measure_compound
+
+    to, results = _headed([]), measure_compound(count)
+    to.print(compound_table(results))
+    if not all(map(is_met, results)):
+        raise typer.Exit(1)
+
+
+@app.command()
 def networks(
     folder: Where,
     batches: Batches = "1,8",

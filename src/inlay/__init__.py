@@ -43,10 +43,13 @@ from inlay.notation.format_tag import ENUMERATED as TAGS
 
 if TYPE_CHECKING:
     from inlay import primitives as primitives
+    from inlay.descriptor.compound_desc import CompoundDesc, describe_compensated
+    from inlay.descriptor.compound_table import compound
     from inlay.graph.onnx.reading import load
     from inlay.graph.plan import plan
     from inlay.inference import Diagnosis, InferredLayout, SwizzleParameters, Verification, infer, verify
     from inlay.memory import Memory, Reorder, as_strided, check_padding, map_padded, pack, reorder, zero_padding
+    from inlay.memory.compound import CompoundMemory, assemble, pack_compound
     from inlay.memory.padding import preserves_padding
     from inlay.memory.sparse import to_coo, to_csr, to_dense
     from inlay.render import show
@@ -63,6 +66,8 @@ __all__ = [
     "TAGS",
     "Attributes",
     "Axis",
+    "CompoundDesc",
+    "CompoundMemory",
     "DataType",
     "Diagnosis",
     "Digit",
@@ -90,12 +95,16 @@ __all__ = [
     "Verification",
     "ZeroPoints",
     "as_strided",
+    "assemble",
     "check_padding",
+    "compound",
+    "describe_compensated",
     "get_num_threads",
     "infer",
     "load",
     "map_padded",
     "pack",
+    "pack_compound",
     "plan",
     "preserves_padding",
     "reorder",
@@ -112,6 +121,8 @@ _LATE_NAMES = {
     "Attributes": "inlay.reordering.attributes",
     "Diagnosis": "inlay.inference",
     "InferredLayout": "inlay.inference",
+    "CompoundDesc": "inlay.descriptor.compound_desc",
+    "CompoundMemory": "inlay.memory.compound",
     "Memory": "inlay.memory",
     "Reorder": "inlay.memory",
     "Scales": "inlay.reordering.attributes",
@@ -119,12 +130,16 @@ _LATE_NAMES = {
     "Verification": "inlay.inference",
     "ZeroPoints": "inlay.reordering.attributes",
     "as_strided": "inlay.memory",
+    "assemble": "inlay.memory.compound",
     "check_padding": "inlay.memory",
+    "compound": "inlay.descriptor.compound_table",
+    "describe_compensated": "inlay.descriptor.compound_desc",
     "get_num_threads": "inlay.reordering.threads",
     "infer": "inlay.inference",
     "load": "inlay.graph.onnx.reading",
     "map_padded": "inlay.memory",
     "pack": "inlay.memory",
+    "pack_compound": "inlay.memory.compound",
     "plan": "inlay.graph.plan",
     "preserves_padding": "inlay.memory.padding",
     "reorder": "inlay.memory",

@@ -58,6 +58,10 @@ def _rows() -> Memory:
     return inlay.pack(np.arange(6, dtype=np.float32).reshape(2, 3), "ab")
 
 
+def _q4_0_streams() -> dict[str, Any]:
+    return {"quants": np.zeros((2, 32), np.uint8), "scale": np.ones((2, 1), np.float16)}
+
+
 _COUNTER = itertools.count()
 _SRC = {"src": _desc(), "engine": "reference"}
 _FRAMEWORK = {"framework": "pytorch", "role": "weights", "groups": 4}
@@ -186,6 +190,17 @@ CALLS: Mapping[str, Given] = MappingProxyType(
     {
         "Attributes": lambda: {"src_scales": Scales()},
         "Axis": lambda: {"stride": 3, "inner": (Digit(2, 1),)},
+        "CompoundDesc": lambda: {"format": inlay.compound("ggml:Q4_0"), "dims": (2, 32)},
+        "CompoundMemory": lambda: {
+            "desc": inlay.CompoundDesc(inlay.compound("ggml:Q4_0"), (2, 32)),
+            "buffer": np.zeros(36, np.uint8),
+        },
+        "assemble": lambda: {"format": "ggml:Q4_0", "streams": _q4_0_streams(), "dims": (2, 32)},
+        "compound": lambda: {"name": "ggml:Q4_0"},
+        "describe_compensated": lambda: {
+            "desc": MemoryDesc((16, 4), "s8", "ab", extras=Extras(1, compensation_mask=1))
+        },
+        "pack_compound": lambda: {"array": np.ones((2, 32), np.float32), "format": "ggml:Q4_0"},
         "DataType": lambda: {"value": "f32"},
         "Digit": lambda: {"extent": 2, "stride": 3},
         "Extras": lambda: {"flags": 1, "compensation_mask": 1},

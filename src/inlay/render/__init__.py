@@ -30,31 +30,46 @@ Memory: offsets 0 to 15; rows begin with offset: a,b
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.arrays import describe_array
+from inlay.descriptor.compound_desc import CompoundDesc
+from inlay.descriptor.compound_format import CompoundFormat
 from inlay.errors import InvalidArguments, shown
 from inlay.layout import Layout
+from inlay.render.compound import CompoundPicture, picture_compound
 from inlay.render.legend import axis_names, checked_names, nearest_tag
 from inlay.render.picture import Picture, PictureFormat
 from inlay.render.text import NARROWEST, WIDEST
 
-__all__ = ["Picture", "show"]
+__all__ = ["CompoundPicture", "Picture", "show"]
 
 
+@overload
+def show(desc: CompoundFormat | CompoundDesc, *, format: PictureFormat = ...) -> CompoundPicture: ...
+@overload
 def show(
     desc: MemoryDesc | Layout | npt.NDArray[Any],
+    *,
+    offsets: bool = ...,
+    format: PictureFormat = ...,
+    width: int | None = ...,
+    color: bool | None = ...,
+    names: str | Sequence[str] | None = ...,
+) -> Picture: ...
+def show(
+    desc: MemoryDesc | Layout | npt.NDArray[Any] | CompoundFormat | CompoundDesc,
     *,
     offsets: bool = False,
     format: PictureFormat = "text",
     width: int | None = None,
     color: bool | None = None,
     names: str | Sequence[str] | None = None,
-) -> Picture:
+) -> Picture | CompoundPicture:
     """The picture of `desc`: the logical grid, and below it the memory strip in address order.
 
     An element has one number and one color in both: its row-major index, or with `offsets` its offset in elements, and
@@ -63,6 +78,8 @@ def show(
 
     An array is shown as it lies, with any strides. A `Layout` has elements and no data type; its lowest element is the
     first of the strip. Where strides overlap, an offset of the strip shows the first coordinate that lies there.
+
+    Of a compound format, the bytes of one block are shown, with the stream of every bit; only `format` applies.
 
     `format` is what `str` of the picture gives. `width`, in characters, is that of the terminal where it is None;
     `color` is used where the terminal has it. `names` calls the axes something else, such as "oihw".
@@ -78,6 +95,8 @@ def show(
     text    f32::any:any::f0 2x3
     The layout is not chosen yet: the primitive that takes this descriptor chooses it.
     """
+    if isinstance(desc, (CompoundFormat, CompoundDesc)):
+        return picture_compound(desc, format)
     has_type = not isinstance(desc, Layout)
     described = _described(desc)
     _require_options(format, width, {"offsets": offsets, "color": color})
