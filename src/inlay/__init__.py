@@ -36,7 +36,7 @@ from inlay.errors import (
     PerformanceWarning,
     Unimplemented,
 )
-from inlay.layout import RUNTIME, Axis, Digit, Layout, Refusal
+from inlay.layout import RUNTIME, Axis, Digit, Layout, Refusal, Swizzle
 from inlay.notation.format_tag import ALIASES, FormatTag
 from inlay.notation.format_tag import ENUMERATED as TAGS
 
@@ -81,6 +81,7 @@ __all__ = [
     "Refusal",
     "Reorder",
     "Scales",
+    "Swizzle",
     "Unimplemented",
     "ZeroPoints",
     "as_strided",

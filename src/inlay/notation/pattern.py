@@ -21,9 +21,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import count, product, repeat
+from itertools import count, product, repeat, takewhile
 from math import prod
-from os.path import commonprefix
 from typing import NoReturn, TypeAlias
 
 from inlay.errors import InvalidArguments, PatternError
@@ -247,7 +246,8 @@ def _axis_name_of(group: DigitGroup) -> str:
         if name.extent is None:
             return name.text
     stems = [name.text[: -len(str(name.extent))] for name in group]
-    return commonprefix(stems) or stems[0]
+    common = len(list(takewhile(lambda letters: len(set(letters)) == 1, zip(*stems, strict=False))))
+    return stems[0][:common] or stems[0]
 
 
 def _infer_extents(text: str, axis: int, group: DigitGroup, dim: int) -> Iterator[tuple[str, int]]:

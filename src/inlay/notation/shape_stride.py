@@ -175,7 +175,8 @@ def split_swizzle(text: str) -> tuple[Swizzle | None, str]:
 
 def _text_of(modes: Sequence[Modes]) -> str:
     """Return the text of the modes of all axes."""
-    return f"{_tuple_text([[n for n, _ in axis] for axis in modes])}:{_tuple_text([[d for _, d in axis] for axis in modes])}"
+    shape, stride = (_tuple_text([[digit[side] for digit in axis] for axis in modes]) for side in (0, 1))
+    return f"{shape}:{stride}"
 
 
 def _tuple_text(axes: Sequence[Sequence[int]]) -> str:
