@@ -519,7 +519,7 @@ def dense_inner_blocks(layout: Layout) -> InnerBlocks | None:
 
     >>> dense_inner_blocks(FormatTag.parse("ABcd4b16a4b").layout((32, 32, 3, 3)))
     ((1, 4), (0, 16), (1, 4))
-    >>> dense_inner_blocks(parse_pattern("(m m4 m32) (k k4) -> m k m32 m4 k4", (256, 8))) is None
+    >>> dense_inner_blocks(Pattern.parse("(m m4 m32) (k k4) -> m k m32 m4 k4").layout((256, 8))) is None
     True
     """
     digits = []

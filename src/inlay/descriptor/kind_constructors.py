@@ -73,6 +73,7 @@ class KindConstructors:
 
         Source: oneDNN, `dnnl_memory_desc_create_with_csr_encoding`.
 
+        >>> from inlay.descriptor import MemoryDesc
         >>> MemoryDesc.csr((3, 4), "f32", 2).sizes
         (8, 8, 16)
         """
@@ -100,6 +101,7 @@ class KindConstructors:
 
         Source: oneDNN, `dnnl_memory_desc_create_with_coo_encoding`.
 
+        >>> from inlay.descriptor import MemoryDesc
         >>> MemoryDesc.coo((3, 4, 5), "bf16", 2, "s64").sizes
         (4, 16, 16, 16)
         """
@@ -128,6 +130,7 @@ class KindConstructors:
 
         Source: oneDNN, `dnnl_memory_desc_create_with_packed_encoding`.
 
+        >>> from inlay.descriptor import MemoryDesc
         >>> MemoryDesc.packed((64, 64), "s8", 1024).sizes, MemoryDesc.packed((64, 64), "s8", 1024, "aB64b").sizes
         ((0, 0, 0), (1024, 512, 512))
         """
@@ -144,6 +147,7 @@ class KindConstructors:
         Raises:
             InvalidArguments: `dims`, the data type or `name` are invalid, or `nbytes` is not in 0..2**63 - 1.
 
+        >>> from inlay.descriptor import MemoryDesc
         >>> MemoryDesc.opaque((8, 8, 3, 3), "f32", "wino", 4096).size
         4096
         """
@@ -156,6 +160,7 @@ class KindConstructors:
         Raises:
             InvalidArguments: `data_type` is not a data type of numbers.
 
+        >>> from inlay.descriptor import MemoryDesc
         >>> MemoryDesc.host_scalar("f32").size
         4
         """

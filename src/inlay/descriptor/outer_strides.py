@@ -64,14 +64,15 @@ def _exchanged_axes(layout: Layout, changed: Layout) -> tuple[int, int] | None:
 
 
 def is_spelled(layout: Layout, notation: Notation) -> bool:
-    """Return True if `notation` gives `layout`, but for the strides of leading digits, which may be larger apart.
+    """Return True if `notation` gives `layout`, but for the strides of leading digits, which may be farther apart.
+
+    Raises:
+        InvalidArguments: `notation` places another number of axes, or does not fit their dims.
 
     >>> from inlay.notation import parse_notation
     >>> [is_spelled(Layout.from_strides((4, 6), (8, 1)), parse_notation(text)) for text in ("ab", "ba")]
     [True, False]
     """
-    if notation.ndims != layout.ndims:
-        return False
     spelled = notation.layout(layout.dims)
     if spelled == layout:
         return True

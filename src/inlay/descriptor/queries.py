@@ -62,7 +62,7 @@ from inlay.layout import RUNTIME, Dims, Layout
 from inlay.layout.axis import LETTERS
 from inlay.notation import parse_notation
 from inlay.notation.format_tag import FormatTag, order_by_stride, tag_matches, tag_of
-from inlay.notation.pattern import parse_pattern, pattern_of
+from inlay.notation.pattern import Pattern, parse_pattern, pattern_of
 from inlay.notation.recognition import SwizzledNotation
 from inlay.notation.shape_stride import shape_stride_of
 
@@ -554,7 +554,8 @@ def _spelled_arguments(desc: DescriptorFields, layout: Layout, spelled: str) -> 
     padded = "" if notation.layout(desc.dims).dims == layout.dims else f", padded_dims={dims_text(layout.dims)}"
     strides = tuple(axis.stride for axis in layout.axes)
     is_wider = notation.layout(layout.dims) != layout
-    return f"'{spelled}'{padded}{f', strides={dims_text(strides)}' if is_wider else ''}"
+    keyword = "pattern=" if isinstance(notation, Pattern) else ""
+    return f"{keyword}'{spelled}'{padded}{f', strides={dims_text(strides)}' if is_wider else ''}"
 
 
 def _swizzled_call(desc: DescriptorFields, placement: kinds.SwizzledLayout, call: str) -> str:

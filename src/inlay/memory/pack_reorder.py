@@ -51,8 +51,8 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
     """Copy a logical array into new memory of this format, and convert the elements to `data_type` if it is not None.
 
     `array` is a NumPy or ml_dtypes array with any strides, or any buffer that `Memory` can wrap. `format` is any
-    text of `parse_notation` (tag, alias, pattern, layout of CuTe), or a whole descriptor with the dims of the array. A sparse descriptor states the number of stored elements;
-    `to_csr` and `to_coo` count them instead.
+    text of `parse_notation` (tag, alias, pattern, layout of CuTe), or a whole descriptor with the dims of the array. A
+    sparse descriptor states the number of stored elements; `to_csr` and `to_coo` count them instead.
 
     Post-condition: pack(array, format).unpack() equals `array`, bit for bit if the type does not change.
 
@@ -165,9 +165,9 @@ def reorder(
 ) -> Memory:
     """Copy the elements of `src` into memory described by `dst`: into `out`, or into new memory if `out` is None.
 
-    If `dst` is text (`parse_notation`), the data type does not change; `any` means the format of `src`. The compiled reorder is cached.
-    Either side may be sparse: `nnz` of a sparse `dst` must equal the number of elements that the source stores; `nnz`
-    of a `dst` with bitmask encoding (`MemoryDesc.packed`) may be larger.
+    If `dst` is text (`parse_notation`), the data type does not change; `any` means the format of `src`. The
+    compiled reorder is cached. Either side may be sparse: `nnz` of a sparse `dst` must equal the number of elements
+    that the source stores; `nnz` of a `dst` with bitmask encoding (`MemoryDesc.packed`) may be larger.
 
     Scales and zero points are the values that `attributes` requires. If `attributes` is None, they define the
     attributes: a number applies to the whole tensor, an array is broadcast over the dims as in NumPy, or has one entry
