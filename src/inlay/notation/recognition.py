@@ -2,7 +2,8 @@
 
     text                                        notation                   parsed to
     nChw8c, aBcd8b                              format tag or alias        `FormatTag`
-    n (c c8) h w -> n c h w c8                  pattern: has an arrow      `Pattern`
+    n (c c8) h w -> n c h w c8                  pattern: has an arrow or   `Pattern`
+                                                a group of names
     (2,(8,3),5,4):(480,(1,160),32,8)            CuTe: starts with a        `ShapeStride`
                                                 parenthesis or number
     Swizzle<3,4,3> o (8,64):(64,1)              any of them, swizzled      `SwizzledNotation`
@@ -17,6 +18,7 @@ Pattern ('n', 'row')
 ShapeStride ('a', 'b')
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -87,7 +89,7 @@ def parse_notation(text: str) -> Notation:
 
 def _parse_unswizzled(text: str) -> FormatTag | Pattern | ShapeStride:
     """Parse a text without a swizzle. Names of vendors, `vendor:name`, would be recognized and looked up here."""
-    if "->" in text:
+    if "->" in text or re.match(r"[\s(]*\([\s(]*[A-Za-z]", text):
         return Pattern.parse(text)
     if text.lstrip()[:1] in tuple("(_0123456789") and text.strip():
         return ShapeStride.parse(text)

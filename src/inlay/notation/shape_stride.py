@@ -137,8 +137,8 @@ def shape_stride_of(layout: Layout) -> str:
     """
     if layout.has_runtime or not layout.dims or 0 in layout.dims:
         raise InvalidArguments(
-            f"shape:stride needs an extent of 1 or more for each axis and known strides: this layout has dims "
-            f"{tuple('RUNTIME' if dim == RUNTIME else dim for dim in layout.dims)}"
+            "shape:stride needs an extent of 1 or more for each axis and known strides: this layout has dims "
+            + ("x".join("*" if dim == RUNTIME else str(dim) for dim in layout.dims) or "of no axis")
         )
     modes = tuple(tuple((digit.extent, digit.stride) for digit in reversed(digits)) for digits in layout.digits)
     for i, (dim, digits) in enumerate(zip(layout.dims, modes, strict=True)):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from inlay.data_type import DataType, DataTypeLike
 from inlay.descriptor import Extras, MemoryDesc
-from inlay.layout import Dims, Layout
+from inlay.layout import Dims, Layout, Swizzle
 from inlay.memory import Memory
 from inlay.notation.format_tag import FormatTag
 from inlay.reordering.attributes import Attributes
@@ -49,6 +49,16 @@ def format_tags(ndims: int | None = None, *, min_blocks: int = 0, max_blocks: in
     4
     """
     return strategy(drawing.draw_tag)(ndims, min_blocks=min_blocks, max_blocks=max_blocks)
+
+
+def swizzles(*, least_base: int = 0) -> st.SearchStrategy[Swizzle]:
+    """Return a strategy of swizzles of 1 to 3 bits in either direction, whose lowest bit is `least_base` or more.
+
+    >>> from hypothesis import find
+    >>> find(swizzles(), lambda swizzle: swizzle.shift < 0)
+    Swizzle(bits=1, base=0, shift=-1)
+    """
+    return strategy(drawing.draw_swizzle)(least_base=least_base)
 
 
 def layouts(*, max_size: int = 1000) -> st.SearchStrategy[Layout]:
