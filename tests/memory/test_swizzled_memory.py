@@ -4,14 +4,13 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import inlay
 from inlay import Attributes, Memory, MemoryDesc, Reorder, Scales, Swizzle
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Layout
-from inlay.memory.buffers import encode_elements
 from inlay.render.legend import explain_offset, swizzle_formula
 from inlay.testing import descriptors, swizzles
 from tests.layout.test_swizzle import by_bits
@@ -27,6 +26,14 @@ def expected_offset(layout: Layout, swizzle: Swizzle, offset0: int, x: tuple[int
     return offset0 + by_bits(swizzle.bits, swizzle.base, swizzle.shift, total)
 
 
+def even_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides with rows of whole bytes, whatever the type."""
+    strides = [1]
+    for dim in dims[:0:-1]:
+        strides.insert(0, strides[0] * (dim + dim % 2 if strides == [1] else dim))
+    return tuple(strides)
+
+
 def swizzled(desc: MemoryDesc, swizzle: Swizzle, offset0: int) -> MemoryDesc:
     return MemoryDesc.from_layout(desc.layout, desc.data_type, dims=desc.dims, offset0=offset0, swizzle=swizzle)
 
@@ -35,35 +42,29 @@ def swizzled(desc: MemoryDesc, swizzle: Swizzle, offset0: int) -> MemoryDesc:
 def test_elements_are_where_the_formula_says_and_other_bytes_stay(
     desc: MemoryDesc, swizzle: Swizzle, header: int, data: st.DataObject
 ) -> None:
-    target = swizzled(desc, swizzle, 2 * header)
+    try:
+        target = swizzled(desc, swizzle, 2 * header)
+    except InvalidArguments:
+        assume(not desc.data_type.is_sub_byte)  # some views of 4-bit elements have strides that split a byte
+        raise
     random = np.random.default_rng(data.draw(st.integers(0, 99)))
     bits = desc.data_type.bits
-    codes = random.integers(0, 256, (Memory(desc.__class__(desc.dims, desc.data_type)).buffer.size,), np.uint8)
-    source = Memory(MemoryDesc(desc.dims, desc.data_type), codes)
-    length = max(Memory(target).buffer.size, 1)
-    before = random.integers(0, 256, length, np.uint8)
+    plain = MemoryDesc(desc.dims, desc.data_type, strides=even_strides(desc.dims))
+    source = Memory(plain, random.integers(0, 256, max(plain.size, 1), np.uint8))
+    before = random.integers(0, 256, max(Memory(target).buffer.size, 1), np.uint8)
     memory = Memory(target, before.copy())
     inlay.reorder(source, target, out=memory)
-    values = encode_elements(source.unpack(), desc.data_type)
-    expected = np.unpackbits(before, bitorder="little").reshape(-1, bits if bits < 8 else 8)
-    if bits >= 8:
-        expected = before.reshape(-1).copy()
-    written = values.reshape(desc.dims)
+    written = source.unpack()
+    expected = np.unpackbits(before, bitorder="little")
     for x in np.ndindex(*desc.padded_dims):
         at = expected_offset(target.layout.layout, swizzle, 2 * header, x)
         assert target.offset(x) == at
         is_data = all(i < n for i, n in zip(x, desc.dims, strict=True))
-        code = int(written[x]) if is_data and written.ndim == desc.ndims and bits <= 64 else None
-        if bits < 8:
-            expected[at] = [(code or 0) >> i & 1 for i in range(bits)]
-        else:
-            number = np.ascontiguousarray(written[x]).view(np.uint8) if is_data else np.zeros(bits // 8, np.uint8)
-            expected[at * bits // 8 : (at + 1) * bits // 8] = number
-    if bits < 8:
-        expected = np.packbits(expected.reshape(-1), bitorder="little")
+        element = np.asarray(written[x]).reshape(1).view(np.uint8) if is_data else np.zeros(bits, np.uint8)
+        expected[at * bits : (at + 1) * bits] = np.unpackbits(element, bitorder="little")[:bits]
     if 0 not in desc.dims:
-        assert np.array_equal(memory.buffer, expected)
-    assert inlay.reorder(memory, source.desc).buffer.tobytes() == inlay.reorder(source, source.desc).buffer.tobytes()
+        assert np.array_equal(memory.buffer, np.packbits(expected, bitorder="little"))
+    assert memory.unpack().tobytes() == written.tobytes()
 
 
 @given(descriptors(data_type="f32"), swizzles())
@@ -92,11 +93,10 @@ def test_a_tile_of_128_bytes_as_hardware_swizzles_it() -> None:
 
 @pytest.mark.parametrize("swizzle", [Swizzle(3, 3, 3), Swizzle(2, 20, -3), Swizzle(2, 16, 3), Swizzle(1, 0, 17)])
 def test_buffers_shorter_and_longer_than_a_period(swizzle: Swizzle) -> None:
-    array = np.arange(3 * 70001, dtype=np.uint32).reshape(3, 70001)
-    desc = MemoryDesc(array.shape, "u32" if "u32" in inlay.DATA_TYPES else "s32", "ab", swizzle=swizzle)
-    memory = inlay.pack(array.astype(np.int32) if desc.data_type.name == "s32" else array, desc)
+    array = np.arange(3 * 70001, dtype=np.int32).reshape(3, 70001)
+    memory = inlay.pack(array, MemoryDesc(array.shape, "s32", "ab", swizzle=swizzle))
     places = swizzle.apply(np.arange(array.size))
-    assert np.array_equal(memory.buffer.view(np.uint32)[places], array.reshape(-1))
+    assert np.array_equal(memory.buffer.view(np.int32)[places], array.reshape(-1))
     assert np.array_equal(memory.unpack(), array)
 
 
@@ -109,8 +109,8 @@ def test_attributes_and_another_type_are_applied() -> None:
     compiled(src, out, src_scales=np.float32(0.5))
     assert np.array_equal(out.unpack(), np.rint(src.unpack() / 2))
     assert compiled.explain().startswith("read through Swizzle<2,0,3>: 256 bytes are permuted\nwrite through")
-    total = inlay.reorder(src, dst, attributes=Attributes(sum=inlay.reordering_sum(1.0)) if False else None)
-    assert np.array_equal(total.unpack(), src.unpack())
+    inlay.reorder(src, dst, attributes=Attributes(sum=1.0), out=out)
+    assert np.array_equal(out.unpack(), np.minimum(np.rint(src.unpack() / 2) + src.unpack(), 127))
     assert inlay.reorder(src, "any").desc == src.desc
     assert inlay.reorder(src, "ba").buffer.view(np.float32)[:3].tolist() == [0, 8, 16]
 
@@ -142,8 +142,35 @@ def test_operations_that_need_digits_refuse_with_a_reason() -> None:
 
 def test_pictures_and_texts_show_swizzled_offsets() -> None:
     desc = MemoryDesc((4, 4), "u8", "Swizzle<2,0,2> o row col -> row col")
-    assert str(inlay.show(desc, width=80, color=False)) == ("Swizzle<2,0,2> o row col -> row col, 4 x 4 of u8\n?")
-    assert explain_offset(desc, (1, 2)) == "?"
+    picture = str(inlay.show(desc, width=80, color=False))
+    assert picture + "\n" == (
+        "Swizzle<2,0,2> o row col -> row col, 4 x 4 of u8\n"
+        "text    u8::swizzled:(4,4)x(4,1):Swizzle<2,0,2>:f0 4x4\n"
+        "digits  row (4,4); col (4,1); each (extent,stride)\n"
+        "s       4*row + col\n"
+        "offset  s ^ (s & 12) >> 2\n"
+        "size    16 bytes\n"
+        "blocks  one for each row: 4 elements side by side in memory\n"
+        "\n"
+        "Tensor: row runs down, col across\n"
+        "         0   1   2   3\n"
+        "row=0   A0  A1  A2  A3\n"
+        "    1   B4  B5  B6  B7\n"
+        "    2   C8  C9 C10 C11\n"
+        "    3  D12 D13 D14 D15\n"
+        "\n"
+        "Memory: offsets 0 to 15; rows begin with offset: row,col\n"
+        " 0: 0,0 │ A0  A1  A2  A3│ B5  B4  B7  B6│C10 C11  C8  C9│D15 D14 D13 D12\n"
+        "\n"
+        "  A0  element, the letter of its block, its index in row-major order\n"
+    )
+    assert explain_offset(desc, (1, 2)) + "\n" == (
+        "u8::swizzled:(4,4)x(4,1):Swizzle<2,0,2>:f0, 4x4\n"
+        "  row = 1    1 * 4    4\n"
+        "  col = 2    2 * 1    2\n"
+        "  Swizzle<2,0,2>: s = 6, s ^ (s & 12) >> 2 = 7\n"
+        "element offset 7, byte offset 7\n"
+    )
 
 
 @given(swizzles(), st.integers(0, 2**20), st.integers(0, 9))
