@@ -104,9 +104,8 @@ def diff(
         echo(f"the same: {first}")
         return
     at = ",".join(map(str, coordinate))
-    echo(
-        f"different: element {at} has offset {first.offset(coordinate)} in {tag}, {second.offset(coordinate)} in {other}"
-    )
+    offsets = f"{first.offset(coordinate)} in {tag}, {second.offset(coordinate)} in {other}"
+    echo(f"different: element {at} has offset {offsets}")
 
 
 @app.command(short_help="List tags, aliases and data types.")
