@@ -35,21 +35,23 @@ def even_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def swizzled(desc: MemoryDesc, swizzle: Swizzle, offset0: int) -> MemoryDesc:
-    return MemoryDesc.from_layout(desc.layout, desc.data_type, dims=desc.dims, offset0=offset0, swizzle=swizzle)
+    layout, data_type = desc.require_layout("a test")
+    return MemoryDesc.from_layout(layout, data_type, dims=desc.dims, offset0=offset0, swizzle=swizzle)
 
 
 @given(descriptors(), swizzles(least_base=1), st.integers(0, 3), st.data())
 def test_elements_are_where_the_formula_says_and_other_bytes_stay(
     desc: MemoryDesc, swizzle: Swizzle, header: int, data: st.DataObject
 ) -> None:
+    layout, data_type = desc.require_layout("a test")
     try:
         target = swizzled(desc, swizzle, 2 * header)
     except InvalidArguments:
-        assume(not desc.data_type.is_sub_byte)  # some views of 4-bit elements have strides that split a byte
+        assume(not data_type.is_sub_byte)  # some views of 4-bit elements have strides that split a byte
         raise
     random = np.random.default_rng(data.draw(st.integers(0, 99)))
-    bits = desc.data_type.bits
-    plain = MemoryDesc(desc.dims, desc.data_type, strides=even_strides(desc.dims))
+    bits = data_type.bits
+    plain = MemoryDesc(desc.dims, data_type, strides=even_strides(desc.dims))
     source = Memory(plain, random.integers(0, 256, max(plain.size, 1), np.uint8))
     before = random.integers(0, 256, max(Memory(target).buffer.size, 1), np.uint8)
     memory = Memory(target, before.copy())
@@ -57,7 +59,7 @@ def test_elements_are_where_the_formula_says_and_other_bytes_stay(
     written = source.unpack()
     expected = np.unpackbits(before, bitorder="little")
     for x in np.ndindex(*desc.padded_dims):
-        at = expected_offset(target.layout.layout, swizzle, 2 * header, x)
+        at = expected_offset(layout, swizzle, 2 * header, x)
         assert target.offset(x) == at
         is_data = all(i < n for i, n in zip(x, desc.dims, strict=True))
         element = np.asarray(written[x]).reshape(1).view(np.uint8) if is_data else np.zeros(bits, np.uint8)

@@ -118,11 +118,7 @@ def validate_parts(parts: DescriptorParts) -> InnerBlocks | None:
         case kinds.SwizzledLayout(layout=layout, swizzle=swizzle):
             _require_swizzled(parts, layout, swizzle)
         case kinds.Any():
-            require_dims(parts.dims)
-            if RUNTIME in parts.dims:
-                raise InvalidArguments(
-                    "format any needs known dims: a primitive cannot choose a layout for RUNTIME ones"
-                )
+            _require_any(parts.dims)
         case kinds.Opaque(name=name, nbytes=nbytes):
             make_opaque(parts.dims, name, nbytes)
         case kinds.CSR(nnz=nnz, index_type=index_type, pointer_type=pointer_type):
@@ -143,6 +139,13 @@ def validate_parts(parts: DescriptorParts) -> InnerBlocks | None:
         case _:
             assert_never(placement)
     return None
+
+
+def _require_any(dims: Dims) -> None:
+    """Check the dims of a descriptor of kind `any`."""
+    require_dims(dims)
+    if RUNTIME in dims:
+        raise InvalidArguments("format any needs known dims: a primitive cannot choose a layout for RUNTIME ones")
 
 
 def _checked_layout(parts: DescriptorParts, layout: Layout) -> InnerBlocks | None:
