@@ -74,9 +74,9 @@ def create_fields(
     require_dims(wanted)
     notation = as_notation(format, pattern, wanted)
     layout, blocks = resolve_placement(wanted, element, notation, strides, padded_dims, alignment)
-    if offset0 != 0:
+    if type(offset0) is not int or offset0 != 0:
         require_offset0(offset0)
-        if not isinstance(layout, Layout):
+        if not isinstance(layout, Layout) and offset0:
             raise InvalidArguments("format any has no offset0: the primitive chooses where elements are")
     if swizzle is not None or isinstance(notation, SwizzledNotation):
         if extras:
@@ -438,7 +438,9 @@ def bind_layout(
 
 def _strides_of(format: FormatLike, padded: Dims, layout: Layout) -> Dims:
     """Return the strides of a format for padded dims; its inner blocks must be those of `layout`."""
-    tagged = (parse_notation(format) if isinstance(format, str) else format).layout(padded)
+    if isinstance(format, str) or not is_notation(format):
+        format = parse_notation(format)
+    tagged = format.layout(padded)
     if [axis.inner for axis in tagged.axes] != [axis.inner for axis in layout.axes]:
         raise InvalidArguments(f"format {format} has other inner blocks than the descriptor: give its own")
     return tuple(axis.stride for axis in tagged.axes)

@@ -48,11 +48,11 @@ def draw_data_type(choose: Choices, *, sub_byte: bool = True) -> DataType:
 
 
 @check_arguments()
-def draw_swizzle(choose: Choices, *, least_base: int = 0) -> Swizzle:
-    """Draw a swizzle of 1 to 3 bits in either direction, with a base of `least_base` to `least_base` + 3."""
+def draw_swizzle(choose: Choices, *, whole_bytes: bool = False) -> Swizzle:
+    """Draw a swizzle of 1 to 3 bits in either direction; with `whole_bytes`, elements of 4 bits stay in pairs."""
     bits = choose.integer(1, 3)
     shift = choose.integer(bits, 4)
-    return Swizzle(bits, choose.integer(least_base, least_base + 3), -shift if choose.pick(_EITHER) else shift)
+    return Swizzle(bits, choose.integer(int(whole_bytes), 3), -shift if choose.pick(_EITHER) else shift)
 
 
 @check_arguments()

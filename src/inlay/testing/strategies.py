@@ -51,14 +51,16 @@ def format_tags(ndims: int | None = None, *, min_blocks: int = 0, max_blocks: in
     return strategy(drawing.draw_tag)(ndims, min_blocks=min_blocks, max_blocks=max_blocks)
 
 
-def swizzles(*, least_base: int = 0) -> st.SearchStrategy[Swizzle]:
-    """Return a strategy of swizzles of 1 to 3 bits in either direction, whose lowest bit is `least_base` or more.
+def swizzles(*, whole_bytes: bool = False) -> st.SearchStrategy[Swizzle]:
+    """Return a strategy of swizzles of 1 to 3 bits in either direction.
+
+    With `whole_bytes`, they do not change the lowest bit, so that elements of 4 bits stay in pairs.
 
     >>> from hypothesis import find
     >>> find(swizzles(), lambda swizzle: swizzle.shift < 0)
     Swizzle(bits=1, base=0, shift=-1)
     """
-    return strategy(drawing.draw_swizzle)(least_base=least_base)
+    return strategy(drawing.draw_swizzle)(whole_bytes=whole_bytes)
 
 
 def layouts(*, max_size: int = 1000) -> st.SearchStrategy[Layout]:
