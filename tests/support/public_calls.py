@@ -217,6 +217,8 @@ CALLS: Mapping[str, Given] = MappingProxyType(
         "Extras.size_with": lambda: {"nbytes": 256, "padded_dims": (16, 16)},
         "Extras.start": lambda: {"nbytes": 256},
         "FormatTag.blocks": lambda: {"axis": 1},
+        "Swizzle.apply": lambda: {"offsets": 5},
+        "Swizzle.round_up": lambda: {"count": 5},
         "FormatTag.layout": lambda: {"dims": (2, 17)},
         "FormatTag.parse": lambda: {"text": "nChw8c"},
         "Layout.add_axis": lambda: {"i": 1, "dim": 2, "stride": 0},

@@ -439,7 +439,7 @@ def bind_layout(
 def _strides_of(format: FormatLike, padded: Dims, layout: Layout) -> Dims:
     """Return the strides of a format for padded dims; its inner blocks must be those of `layout`."""
     if isinstance(format, str) or not is_notation(format):
-        format = parse_notation(format)
+        format = parse_notation(format)  # type: ignore[arg-type]  # it refuses what is no text
     tagged = format.layout(padded)
     if [axis.inner for axis in tagged.axes] != [axis.inner for axis in layout.axes]:
         raise InvalidArguments(f"format {format} has other inner blocks than the descriptor: give its own")

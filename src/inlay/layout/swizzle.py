@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from inlay.arguments import as_integer
 from inlay.errors import InvalidArguments, shown
 
 MOST_BITS = 62
@@ -101,7 +102,10 @@ class Swizzle:
             values: Any = offsets
             least = offsets
         else:
-            values = np.asarray(offsets)
+            try:
+                values = np.asarray(offsets)
+            except ValueError:
+                raise InvalidArguments("offsets have rows of different lengths: give an array") from None
             if values.size and not np.issubdtype(values.dtype, np.integer):
                 raise InvalidArguments(f"offsets are integers, got {values.dtype}")
             values = values.astype(np.int64)
@@ -116,9 +120,15 @@ class Swizzle:
 
         Post-condition: offsets below `count` are swizzled to offsets below the result.
 
+        Raises:
+            InvalidArguments: `count` is not an integer, or is negative.
+
         >>> Swizzle(3, 3, 3).round_up(100)
         128
         """
+        count = as_integer("count", count)
+        if count < 0:
+            raise InvalidArguments(f"count is {shown(count)}: give a number of elements, 0 or more")
         return -(-count // self.chunk) * self.chunk
 
     def __str__(self) -> str:

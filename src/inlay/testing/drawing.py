@@ -47,12 +47,12 @@ def draw_data_type(choose: Choices, *, sub_byte: bool = True) -> DataType:
     return choose.pick([t for t in DATA_TYPES.values() if sub_byte or not t.is_sub_byte])
 
 
-@check_arguments()
+@check_arguments(whole_bytes=bool)
 def draw_swizzle(choose: Choices, *, whole_bytes: bool = False) -> Swizzle:
     """Draw a swizzle of 1 to 3 bits in either direction; with `whole_bytes`, elements of 4 bits stay in pairs."""
     bits = choose.integer(1, 3)
     shift = choose.integer(bits, 4)
-    return Swizzle(bits, choose.integer(int(whole_bytes), 3), -shift if choose.pick(_EITHER) else shift)
+    return Swizzle(bits, choose.integer(1 if whole_bytes else 0, 3), -shift if choose.pick(_EITHER) else shift)
 
 
 @check_arguments()
