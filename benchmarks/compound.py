@@ -1,7 +1,7 @@
 """The speed of unpacking compound blocks: 64 MiB of results, beside copies, the `gguf` package and torch.
 
-The aim is a share of the speed of a copy that reads and writes as many bytes together. For 4-bit quants seven eighths of
-these bytes are written, where a copy writes half of them; so a copy of the result is printed beside it.
+The aim is a share of the speed of a copy that reads and writes as many bytes together. For 4-bit quants seven eighths
+of these bytes are written, where a copy writes half of them; so a copy of the result is printed beside it.
 Torch computes the usual chain: views, shifts, masks, a product; for scales, a permutation of a view.
 """
 

@@ -37,7 +37,7 @@ from inlay.errors import (
     PerformanceWarning,
     Unimplemented,
 )
-from inlay.layout import RUNTIME, Axis, Digit, Layout, Refusal
+from inlay.layout import RUNTIME, Axis, Digit, Layout, Refusal, Swizzle
 from inlay.notation.format_tag import ALIASES, FormatTag
 from inlay.notation.format_tag import ENUMERATED as TAGS
 
@@ -90,6 +90,7 @@ __all__ = [
     "Refusal",
     "Reorder",
     "Scales",
+    "Swizzle",
     "SwizzleParameters",
     "Unimplemented",
     "Verification",

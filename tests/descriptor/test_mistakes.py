@@ -11,7 +11,9 @@ from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc as M
 from inlay.descriptor import kinds
 from inlay.descriptor.serialization import DescriptorParts, validate_parts
+from inlay.notation import parse_notation
 from inlay.notation.pattern import parse_pattern, pattern_of
+from inlay.notation.shape_stride import shape_stride_of
 from tests.support.golden_mistakes import assert_mistake, read_mistakes
 from tests.support.refusals import raises_exactly
 
@@ -25,6 +27,8 @@ NAMES = {name: getattr(inlay, name) for name in inlay.__all__} | {
     "F32": DATA_TYPES["f32"],
     "parse_pattern": parse_pattern,
     "pattern_of": pattern_of,
+    "parse_notation": parse_notation,
+    "shape_stride_of": shape_stride_of,
     "validate_parts": validate_parts,
     "DescriptorParts": DescriptorParts,
     "INT8": INT8,

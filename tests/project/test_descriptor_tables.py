@@ -17,6 +17,7 @@ BY_KIND = {
     "any": MemoryDesc((1, 4), "f32", "any"),
     "blocked": MemoryDesc((1, 4), "f32", "aB2b"),
     "digits": MemoryDesc((1, 4), "f32", pattern="a (b b2) -> b2 a b"),
+    "swizzled": MemoryDesc((1, 4), "f32", "Swizzle<1,0,1> o ab"),
     "sparse": MemoryDesc.csr((1, 4), "f32", 2),
     "host_scalar": MemoryDesc.host_scalar("f32"),
     "opaque": MemoryDesc.opaque((1, 4), "f32", "wino", 64),

@@ -4,6 +4,8 @@
     inlay offset nChw8c 2x17x5x4 1,16,4,3
     inlay infer table.csv 2x17x5x4
     inlay verify nChw8c 2x17x5x4 packed.npy --logical image.npy
+    inlay info "(m m4 m32) (k k4) -> m k m32 m4 k4" 300x20
+    inlay diff nChw8c "n (c c8) h w -> n c h w c8" 2x17x5x4
     inlay convert weights.safetensors -o packed.safetensors --to 'conv*.weight=OIhw16i16o'
     inlay convert packed.safetensors -o weights.safetensors --to plain
     inlay bench nchw nChw16c 8x64x56x56
@@ -19,7 +21,7 @@ Each module uses those before it:
 
     output              prints text on the output and the error stream
     application         the application, argument types and progress of measurements, shared by all commands
-    layout_commands     `inlay show`, `inlay offset`, `inlay names`
+    layout_commands     `inlay show`, `inlay offset`, `inlay info`, `inlay diff`, `inlay names`
     inference_commands  `inlay infer`, `inlay verify`
     convert_command     `inlay convert`
     network_commands    `inlay plan`, `inlay run`

@@ -33,7 +33,7 @@ app = typer.Typer(
 )
 
 _DIMS_HELP = "Dims of the tensor, logical order: 2x17x5x4 or 2,17,5,4."
-_TAG_HELP = "Format tag or alias: nChw8c, aBcd8b, OIhw16i16o, ..."
+_TAG_HELP = "Format: a tag (nChw8c), a pattern ('n (c c8) -> n c c8'), or shape:stride of CuTe ('(4,6):(6,1)')."
 TYPE_HELP = "Data type: f32, bf16, f16, s8, u8, ... (`inlay names --types`)."
 
 TagArgument = Annotated[str, typer.Argument(metavar="TAG", help=_TAG_HELP)]

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 def convert(
     source: Annotated[Path, typer.Argument(metavar="IN", help="A .npy or .safetensors file.")],
     target: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="The file to write.")],
-    to: Annotated[list[str], typer.Option("--to", metavar="[PATTERN=]TAG", help="New format; `plain` is row-major.")],
+    to: Annotated[
+        list[str],
+        typer.Option(
+            "--to", metavar="[PATTERN=]TAG", help="New format: tag, pattern or shape:stride; `plain` is row-major."
+        ),
+    ],
     from_: Annotated[
         list[str] | None,
         typer.Option("--from", metavar="[PATTERN=]TAG", help="Format of memory that the file does not describe."),
@@ -53,6 +58,8 @@ def convert(
       inlay convert w.safetensors -o p.safetensors --to 'conv*=OIhw16i16o'
 
       inlay convert p.safetensors -o w.safetensors --to plain
+
+      inlay convert w.safetensors -o p.safetensors --to 'fc*=(o o16) i -> o i o16'
 
       inlay convert nhwc.npy -o nchw.npy --from nhwc --to nchw
     """

@@ -1,6 +1,11 @@
-"""Commands on memory layouts: `inlay show` draws one, `inlay offset` explains an offset, `inlay names` lists tags."""
+"""Commands on memory layouts.
+
+`inlay show` draws one, `inlay offset` explains an offset, `inlay info` prints every text of one, `inlay diff` compares
+two, and `inlay names` lists tags.
+"""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated
@@ -11,10 +16,11 @@ from inlay.cli.application import DimsArgument, TagArgument, TypeOption, app, pa
 from inlay.cli.output import echo, write
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
+from inlay.descriptor.comparison import first_difference
 from inlay.errors import InvalidArguments, printable
 from inlay.notation.format_tag import ALIASES, ENUMERATED, FormatTag
 from inlay.render import show as picture
-from inlay.render.legend import explain_offset
+from inlay.render.legend import explain_offset, legend, names_of
 
 
 @app.command(short_help="Draw a layout.")
@@ -27,7 +33,12 @@ def show(
 ) -> None:
     """Draw a layout: the logical grid, and below it the memory in address order.
 
-    Example: inlay show nChw8c 2x17x5x4 --offsets
+    Examples:
+      inlay show nChw8c 2x17x5x4 --offsets
+
+      inlay show "(m m4 m32) (k k4) -> m k m32 m4 k4" 300x20 --dtype u8
+
+      inlay show "Swizzle<3,4,3> o (8,128):(128,1)" 8x128 --dtype u8
     """
     if svg is not None and svg.suffix.lower() != ".svg":
         raise InvalidArguments(f"--svg writes a file that ends in .svg, not {svg.suffix or 'without an ending'!r}")
@@ -52,6 +63,49 @@ def offset(
     """
     desc = MemoryDesc(parse_dims(dims), data_type, tag)
     echo(explain_offset(desc, parse_coordinate(coordinate)))
+
+
+@app.command(short_help="Print the texts, size and formula of a layout.")
+def info(tag: TagArgument, dims: DimsArgument, data_type: TypeOption = "f32") -> None:
+    """Print what is known of a layout without a picture: its texts in each notation, digits, formula and size.
+
+    Example: inlay info "(2,(8,3)):(24,(1,8))" 2x17
+    """
+    desc = MemoryDesc(parse_dims(dims), data_type, tag)
+    words = legend(desc, names_of(desc))
+    facts = [*words.facts, *_notations(desc)]
+    width = max(len(name) for name, _ in facts)
+    echo("\n".join([words.title, *(f"{name:<{width}}  {text}" for name, text in facts)]))
+
+
+def _notations(desc: MemoryDesc) -> Iterator[tuple[str, str]]:
+    """Yield the name of each notation that can say a layout, and its text."""
+    if desc.tag is not None:
+        yield "tag", desc.tag
+    for name in ("pattern", "shape_stride"):
+        with suppress(InvalidArguments):
+            yield name.replace("_", ":"), getattr(desc, name)
+
+
+@app.command(short_help="Compare two layouts.")
+def diff(
+    tag: TagArgument,
+    other: Annotated[str, typer.Argument(metavar="OTHER", help="Another format, of the same dims.")],
+    dims: DimsArgument,
+    data_type: TypeOption = "f32",
+) -> None:
+    """Say whether two layouts are the same map from coordinates to offsets, else the first coordinate that differs.
+
+    Example: inlay diff nChw8c "n (c c8) h w -> n c h w c8" 2x17x5x4
+    """
+    first, second = (MemoryDesc(parse_dims(dims), data_type, text) for text in (tag, other))
+    coordinate = first_difference(first, second)
+    if coordinate is None:
+        echo(f"the same: {first}")
+        return
+    at = ",".join(map(str, coordinate))
+    offsets = f"{first.offset(coordinate)} in {tag}, {second.offset(coordinate)} in {other}"
+    echo(f"different: element {at} has offset {offsets}")
 
 
 @app.command(short_help="List tags, aliases and data types.")

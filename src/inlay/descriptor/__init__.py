@@ -8,6 +8,7 @@ properties and methods. In the order of data flow:
     fields           the fields of a descriptor, and the queries that follow directly from them
     validation       checks of dims, padding and strides, in oneDNN's order
     creation         from the arguments of constructors to the fields
+    outer_strides    outer strides of a format, and tiles padded to an alignment
     sparsity         sparse encodings: their arguments, and number, types and sizes of their buffers
     queries          sizes, offsets, cache keys, tags and texts
     viewing          views (reshape, permuted axes, submemory), and repairs for views that do not exist
@@ -15,14 +16,17 @@ properties and methods. In the order of data flow:
     blob             encoding and parsing of blobs: canonical JSON behind a header
     onednn_import    reading descriptors of a loaded oneDNN through its C API
     portable         conversions that `MemoryDesc` offers; loads the three modules above at first use
+    kind_constructors  constructors of `MemoryDesc` for kinds without a layout
     memory_desc      `MemoryDesc`
     arrays           descriptors of NumPy arrays
+    comparison       the first coordinate whose offsets differ in two descriptors
 
 Glossary (oneDNN: `dnnl_types.h`, `memory_desc_t`):
 
     padded dims      dims in memory: logical dims and zero padding behind them (`padded_dims`)
     inner blocks     size and axis of each block, outermost first (`inner_blks`, `inner_idxs`)
     format kind      blocked, any, opaque, sparse, host_scalar or undef (`dnnl_format_kind_t`); Inlay adds `digits`
+                     and `swizzled`
     digits           kind of a layout that oneDNN cannot represent: its inner digits are not dense blocks, or its
                      strides do not nest
     nesting strides  sorted by size, each stride is at least the extent of all axes inside it

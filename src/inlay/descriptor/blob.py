@@ -21,10 +21,10 @@ from typing import NoReturn
 
 from inlay.data_type import DataType
 from inlay.descriptor.creation import inner_digits_of
-from inlay.descriptor.fields import DescriptorFields
+from inlay.descriptor.fields import DescriptorFields, kind
 from inlay.descriptor.serialization import MAX_CHARACTERS, DescriptorParts, encode_json, parse_json
 from inlay.descriptor.validation import require_nested
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import RUNTIME, Axis, Layout
 
 MAGIC = b"\x89INLAY\r\n"
@@ -47,7 +47,10 @@ def encode_blob(desc: DescriptorFields) -> bytes:
 
     Raises:
         InvalidArguments: as `encode_json`.
+        Unimplemented: the layout is swizzled.
     """
+    if kind(desc) == "swizzled":
+        raise Unimplemented(f"a blob holds digits, and a swizzle is none: {desc!r}; to_json keeps it")
     body = encode_json(canonical_parts(desc)).encode("ascii")
     prefix = _PREFIX.pack(MAGIC, VERSION, len(body))
     return prefix + _checksum(prefix, body) + body

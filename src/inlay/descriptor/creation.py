@@ -15,6 +15,7 @@ from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.descriptor import kinds
 from inlay.descriptor.extras import NO_EXTRAS, Extras, require_extras
 from inlay.descriptor.fields import DescriptorFields, FieldValues, InnerBlocks, require_layout
+from inlay.descriptor.outer_strides import align_tiles, is_spelled, require_aligned, with_outer_strides
 from inlay.descriptor.validation import (
     LARGEST,
     as_integers,
@@ -28,14 +29,16 @@ from inlay.descriptor.validation import (
     require_placed,
 )
 from inlay.errors import InvalidArguments, shown
-from inlay.layout import RUNTIME, Axis, Digit, Dims, Layout
+from inlay.layout import RUNTIME, Axis, Digit, Dims, Layout, Swizzle
 from inlay.layout.axis import LETTERS
 from inlay.layout.views import axis_name
+from inlay.notation import Notation, is_notation, parse_notation
 from inlay.notation.format_tag import FormatTag
-from inlay.notation.pattern import parse_pattern
+from inlay.notation.pattern import Pattern
+from inlay.notation.recognition import SwizzledNotation
 
-FormatLike: TypeAlias = FormatTag | str
-"""A format tag, its text, an alias, or `any`."""
+FormatLike: TypeAlias = Notation | str
+"""A format tag, alias, pattern or layout of CuTe, as text or parsed, or `any`."""
 
 ZERO: FieldValues = ((), None, kinds.Undefined(), 0, None, NO_EXTRAS, None)
 """The fields of the zero descriptor."""
@@ -52,11 +55,14 @@ def create_fields(
     padded_dims: Iterable[int] | None = None,
     pattern: str | None = None,
     extras: Extras = NO_EXTRAS,
+    offset0: int = 0,
+    alignment: int | None = None,
+    swizzle: Swizzle | None = None,
 ) -> FieldValues:
     """Create the fields of `MemoryDesc(...)` from its arguments.
 
     Raises:
-        InvalidArguments, FormatTagError, PatternError: see `MemoryDesc`.
+        InvalidArguments, FormatTagError, PatternError, NotationError: see `MemoryDesc`.
     """
     wanted = as_integers("dims", dims)
     if not wanted or (type(format) is str and format == "undef"):
@@ -66,14 +72,90 @@ def create_fields(
         raise InvalidArguments("data_type is missing: give one such as 'f32'")
     element = as_data_type(data_type)
     require_dims(wanted)
-    layout, blocks = resolve_placement(wanted, element, format, strides, padded_dims, pattern)
-    has_layout = isinstance(layout, Layout)
+    notation = as_notation(format, pattern, wanted)
+    layout, blocks = resolve_placement(wanted, element, notation, strides, padded_dims, alignment)
+    if type(offset0) is not int or offset0 != 0:
+        require_offset0(offset0)
+        if not isinstance(layout, Layout) and offset0:
+            raise InvalidArguments("format any has no offset0: the primitive chooses where elements are")
+    if swizzle is not None or isinstance(notation, SwizzledNotation):
+        if extras:
+            raise InvalidArguments("extras follow the elements of oneDNN's formats, of which none is swizzled")
+        layout, blocks = add_swizzle(layout, resolve_swizzle(notation, swizzle), element, offset0, blocks)
     if extras is not NO_EXTRAS:
-        require_extras(extras, has_layout, len(wanted))
-    spelling = None
-    if has_layout and format is not None:
-        spelling = format.spelling if isinstance(format, FormatTag) else str(format)
-    return wanted, element, layout, 0, blocks, extras, spelling
+        require_extras(extras, isinstance(layout, Layout), len(wanted))
+    spelling = None if notation is None or isinstance(notation, kinds.Any) else notation.spelling
+    return wanted, element, layout, int(offset0), blocks, extras, spelling
+
+
+def as_notation(format: FormatLike | None, pattern: str | None, dims: Dims) -> Notation | kinds.Any | None:
+    """Return the notation that `format` or `pattern` names, the kind `any`, or None if both are None.
+
+    Raises:
+        InvalidArguments: both are passed, or `format` is neither text nor a notation.
+        FormatTagError, PatternError, NotationError: the text cannot be parsed.
+    """
+    if format is None:
+        return None if pattern is None else Pattern.parse(pattern)
+    if pattern is not None:
+        raise InvalidArguments("format and pattern each specify the whole layout: give one of them")
+    if isinstance(format, str):
+        return kinds.Any() if format == "any" else parse_notation(format)
+    if not is_notation(format):
+        raise InvalidArguments(
+            f"format is {shown(format)}: give a format tag as text, such as {LETTERS[: len(dims)]!r}, or a FormatTag"
+        )
+    return format
+
+
+def require_offset0(offset0: object) -> None:
+    """Check the offset of the origin in the buffer, in elements.
+
+    Raises:
+        InvalidArguments: `offset0` is not an integer of 64 bits, or is negative.
+    """
+    (start,) = as_integers("offset0", (offset0,))  # type: ignore[arg-type]
+    if start < 0:
+        raise InvalidArguments(f"offset0 is {start}: the first element is 0 or more elements into the buffer")
+
+
+def resolve_swizzle(notation: Notation | kinds.Any | None, swizzle: object) -> Swizzle:
+    """Return the swizzle of a notation, or the one that is passed.
+
+    Raises:
+        InvalidArguments: both are there, or `swizzle` is no `Swizzle`.
+    """
+    if isinstance(notation, SwizzledNotation):
+        if swizzle is not None:
+            raise InvalidArguments(f"format {notation.spelling} has a swizzle: leave out swizzle={shown(swizzle)}")
+        return notation.swizzle
+    if not isinstance(swizzle, Swizzle):
+        raise InvalidArguments(f"swizzle is {shown(swizzle)}: give one such as inlay.Swizzle(3, 3, 3)")
+    return swizzle
+
+
+def add_swizzle(
+    layout: kinds.Placement, swizzle: Swizzle, data_type: DataType, offset0: int, blocks: InnerBlocks | None
+) -> tuple[kinds.Placement, InnerBlocks | None]:
+    """Return a swizzled layout and no blocks, or `layout` and `blocks` if the swizzle is the identity.
+
+    Raises:
+        InvalidArguments: there is no layout; something is RUNTIME; an offset is negative; or two elements share a byte,
+            and the swizzle or `offset0` would part them.
+    """
+    if not isinstance(layout, Layout):
+        raise InvalidArguments("format any has no swizzle: the primitive chooses the layout")
+    if layout.has_runtime:
+        raise InvalidArguments("a swizzle needs known dims and strides: bind RUNTIME ones before")
+    if not swizzle.bits:
+        return layout, blocks
+    require_64_bits(layout)
+    if layout.span[0] < 0:
+        raise InvalidArguments(f"the layout begins at offset {layout.span[0]}: a swizzle needs offsets of 0 or more")
+    if data_type.is_sub_byte and (offset0 % 2 or not swizzle.base):
+        what = f"offset0 {offset0} is odd" if offset0 % 2 else f"{swizzle} changes bit 0 of offsets"
+        raise InvalidArguments(f"{what}, but two elements of {data_type} share a byte: give an even offset0, base >= 1")
+    return kinds.SwizzledLayout(layout, swizzle), None
 
 
 def separate_strides(
@@ -94,58 +176,98 @@ def separate_strides(
 def resolve_placement(
     dims: Dims,
     data_type: DataType,
-    format: FormatLike | None,
-    strides: Iterable[int] | None,
-    padded_dims: Iterable[int] | None,
-    pattern: str | None,
+    notation: Notation | kinds.Any | None,
+    strides: Iterable[int] | None = None,
+    padded_dims: Iterable[int] | None = None,
+    alignment: int | None = None,
 ) -> tuple[kinds.Placement, InnerBlocks | None]:
     """Return the layout or kind of a tensor with at least one dim, and its inner blocks if oneDNN can represent it.
 
+    With a notation, `strides` are those of its leading digits; `alignment` pads its tiles, see `outer_strides`.
+
     Raises:
-        InvalidArguments: more than one of format, strides and pattern is passed, or a check of `validation` fails.
-        FormatTagError, PatternError: the text cannot be parsed.
+        InvalidArguments: a check of `validation` fails, or arguments contradict each other.
+        PatternError: the groups of a pattern do not fit the dims.
     """
-    if (format is not None) + (strides is not None) + (pattern is not None) > 1:
-        raise InvalidArguments("format, strides and pattern each specify the whole layout: give one of them")
     padded = None
     if padded_dims is not None:
         padded = as_integers("padded_dims", padded_dims)
         require_padding(dims, padded)
-    if format is not None:
-        return _place_by_format(dims, data_type, format, padded)
-    if pattern is not None:
-        layout = parse_pattern(pattern, padded or dims)
-        if padded is not None:
-            _require_whole_blocks(f"pattern {pattern!r}", padded, layout)
-        return layout, validate_layout(layout, data_type)
-    return _place_by_strides(padded or dims, data_type, strides), ()
+    if isinstance(notation, kinds.Any):
+        _require_nothing_else(dims, padded, strides, alignment)
+        return notation, None
+    if notation is None:
+        if alignment is not None:
+            raise InvalidArguments(
+                "alignment pads tiles, which the inner digits of a format make: give a format, or strides alone"
+            )
+        return _place_by_strides(padded or dims, data_type, strides), ()
+    return _place_by_notation(dims, data_type, notation, padded, strides, alignment)
 
 
-def _place_by_format(
-    dims: Dims, data_type: DataType, format: FormatLike, padded: Dims | None
-) -> tuple[kinds.Placement, InnerBlocks | None]:
-    """Return the layout of a format tag, or the kind `any`, and the inner blocks."""
-    if not isinstance(format, (FormatTag, str)):
-        raise InvalidArguments(
-            f"format is {shown(format)}: give a format tag as text, such as {LETTERS[: len(dims)]!r}, or a FormatTag"
-        )
-    if format == "any":
-        if RUNTIME in dims:
-            raise InvalidArguments("format any needs known dims: a primitive cannot choose a layout for RUNTIME ones")
-        if padded not in (None, dims):
-            raise InvalidArguments("format any has no padded_dims: the primitive chooses them with the layout")
-        return kinds.Any(), None
-    tag = format if isinstance(format, FormatTag) else FormatTag.parse(format)
-    if len(tag.order) != len(dims):
-        _refuse_ndims(dims, format, tag)
-    layout = tag.layout(padded or dims)
+def _require_nothing_else(
+    dims: Dims, padded: Dims | None, strides: Iterable[int] | None, alignment: int | None
+) -> None:
+    """Check that nothing but known dims is passed with the format `any`."""
+    if RUNTIME in dims:
+        raise InvalidArguments("format any needs known dims: a primitive cannot choose a layout for RUNTIME ones")
+    if padded not in (None, dims):
+        raise InvalidArguments("format any has no padded_dims: the primitive chooses them with the layout")
+    for what, value in (("strides", strides), ("alignment", alignment)):
+        if value is not None:
+            raise InvalidArguments(f"format any has no {what}: the primitive chooses the layout")
+
+
+def _place_by_notation(
+    dims: Dims,
+    data_type: DataType,
+    notation: Notation,
+    padded: Dims | None,
+    strides: Iterable[int] | None,
+    alignment: int | None,
+) -> tuple[Layout, InnerBlocks | None]:
+    """Return the layout of a notation, with these outer strides and aligned tiles, and the inner blocks."""
+    if isinstance(notation, FormatTag) and len(notation.order) != len(dims):
+        _refuse_ndims(dims, notation)
+    layout = notation.layout(padded or dims)
     if padded is not None:
-        _require_whole_blocks(f"format {format}", padded, layout)
-    _require_tag_range(layout, tag, data_type)
-    return layout, tag.inner_blocks
+        what = "pattern" if isinstance(notation, Pattern) else "format"
+        _require_whole_blocks(
+            f"{what} {notation.spelling!r}" if what == "pattern" else f"format {notation}", padded, layout
+        )
+    if isinstance(notation, FormatTag) and strides is None and alignment is None:
+        _require_tag_range(layout, notation, data_type)
+        return layout, notation.inner_blocks
+    if strides is not None:
+        layout = with_outer_strides(layout, as_integers("strides", strides), notation.spelling)
+        if alignment is not None:
+            require_aligned(layout, alignment, data_type)
+    elif alignment is not None:
+        layout = align_tiles(layout, alignment, data_type)
+    if strides is not None or alignment is not None:
+        _require_distinct_elements(layout, data_type)
+    return layout, validate_layout(layout, data_type)
 
 
-def _refuse_ndims(dims: Dims, format: FormatLike, tag: FormatTag) -> None:
+def _require_distinct_elements(layout: Layout, data_type: DataType) -> None:
+    """Check that the outer strides of a caller let no two elements share memory.
+
+    Raises:
+        InvalidArguments: they do, or a number does not fit 64 bits.
+    """
+    require_64_bits(layout)
+    if layout.has_runtime:
+        return
+    if dense_inner_blocks(layout) is not None:
+        require_nested(layout, data_type)
+    elif not layout.is_non_overlapping and layout.overlaps:
+        raise InvalidArguments(
+            f"strides {tuple(axis.stride for axis in layout.axes)} are too small: the digits inside reach beyond them, "
+            "so elements would share memory"
+        )
+
+
+def _refuse_ndims(dims: Dims, tag: FormatTag) -> None:
     """Raise the error for a tag whose number of axes is not that of `dims`."""
     spelled = tag.spelling if tag.spelling == str(tag) else f"{tag.spelling} ({tag})"
     raise InvalidArguments(
@@ -217,7 +339,12 @@ def _require_whole_blocks(what: str, padded: Dims, layout: Layout) -> None:
 
 
 def fields_of_layout(
-    layout: Layout, data_type: DataTypeLike, dims: Iterable[int] | None, offset0: int, extras: Extras
+    layout: Layout,
+    data_type: DataTypeLike,
+    dims: Iterable[int] | None,
+    offset0: int,
+    extras: Extras,
+    swizzle: Swizzle | None = None,
 ) -> FieldValues:
     """Create the fields of `MemoryDesc.from_layout` from its arguments.
 
@@ -229,8 +356,13 @@ def fields_of_layout(
     wanted = layout.dims if dims is None else as_integers("dims", dims)
     require_placed(wanted, layout, offset0)
     element = as_data_type(data_type)
-    require_extras(extras, True, len(wanted))
-    return (wanted, element, layout, int(offset0), validate_layout(layout, element), extras, None) if wanted else ZERO
+    require_extras(extras, swizzle is None, len(wanted))
+    if not wanted:
+        return ZERO
+    place: tuple[kinds.Placement, InnerBlocks | None] = (layout, validate_layout(layout, element))
+    if swizzle is not None:
+        place = add_swizzle(layout, resolve_swizzle(None, swizzle), element, int(offset0), place[1])
+    return wanted, element, place[0], int(offset0), place[1], extras, None
 
 
 def fields_without_layout(
@@ -273,7 +405,7 @@ def bind_fields(
     if strides is not None:
         require_nested(known, data_type)
     fields = fields_of_layout(known, data_type, wanted, desc.offset0, desc.extras)
-    is_same_format = desc.spelling is not None and FormatTag.parse(desc.spelling).layout(known.dims) == known
+    is_same_format = desc.spelling is not None and is_spelled(known, parse_notation(desc.spelling))
     return (*fields[:-1], desc.spelling) if is_same_format else fields
 
 
@@ -306,8 +438,9 @@ def bind_layout(
 
 def _strides_of(format: FormatLike, padded: Dims, layout: Layout) -> Dims:
     """Return the strides of a format for padded dims; its inner blocks must be those of `layout`."""
-    tag = format if isinstance(format, FormatTag) else FormatTag.parse(format)
-    tagged = tag.layout(padded)
+    if isinstance(format, str) or not is_notation(format):
+        format = parse_notation(format)  # type: ignore[arg-type]  # it refuses what is no text
+    tagged = format.layout(padded)
     if [axis.inner for axis in tagged.axes] != [axis.inner for axis in layout.axes]:
         raise InvalidArguments(f"format {format} has other inner blocks than the descriptor: give its own")
     return tuple(axis.stride for axis in tagged.axes)
@@ -388,7 +521,7 @@ def dense_inner_blocks(layout: Layout) -> InnerBlocks | None:
 
     >>> dense_inner_blocks(FormatTag.parse("ABcd4b16a4b").layout((32, 32, 3, 3)))
     ((1, 4), (0, 16), (1, 4))
-    >>> dense_inner_blocks(parse_pattern("(m m4 m32) (k k4) -> m k m32 m4 k4", (256, 8))) is None
+    >>> dense_inner_blocks(Pattern.parse("(m m4 m32) (k k4) -> m k m32 m4 k4").layout((256, 8))) is None
     True
     """
     digits = []

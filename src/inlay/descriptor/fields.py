@@ -17,7 +17,7 @@ from inlay.data_type import DataType
 from inlay.descriptor import kinds
 from inlay.descriptor.extras import Extras
 from inlay.errors import InvalidArguments
-from inlay.layout import RUNTIME, Digit, Dims, Layout
+from inlay.layout import RUNTIME, Digit, Dims, Layout, Swizzle
 
 InnerBlocks: TypeAlias = tuple[tuple[int, int], ...]
 """Axis and size of each inner block, outermost first."""
@@ -27,6 +27,7 @@ FieldValues: TypeAlias = tuple[Dims, DataType | None, kinds.Placement, int, Inne
 
 _REMEDIES = {
     "sparse": "; inlay.to_dense(memory) has a layout",
+    "swizzled": "; reorder to its format without the swizzle first",
     "opaque": "; a reorder of the engine that chose it has one, as inlay.primitives.Reorder makes",
 }
 
@@ -56,7 +57,7 @@ class DescriptorFields(Protocol):
 
     @property
     def spelling(self) -> str | None:
-        """The text of the format tag that the descriptor was created from; None if there was none."""
+        """The text of the format that the descriptor was created from; None if there was none."""
 
     @property
     def _blocks(self) -> InnerBlocks | None:
@@ -104,6 +105,8 @@ def kind(desc: DescriptorFields) -> kinds.KindName:
             return "sparse"
         case kinds.HostScalar():
             return "host_scalar"
+        case kinds.SwizzledLayout():
+            return "swizzled"
 
 
 def kind_text(desc: DescriptorFields) -> str:
@@ -115,6 +118,8 @@ def padded_dims(desc: DescriptorFields) -> Dims:
     """The number of elements along each axis in memory: data and padding."""
     if isinstance(desc.layout, Layout):
         return desc.layout.dims
+    if isinstance(desc.layout, kinds.SwizzledLayout):
+        return desc.layout.layout.dims
     return (0,) if isinstance(desc.layout, kinds.HostScalar) else desc.dims
 
 
@@ -195,3 +200,24 @@ def require_layout(desc: DescriptorFields, purpose: str) -> tuple[Layout, DataTy
     if isinstance(desc.layout, Layout) and desc.data_type is not None:
         return desc.layout, desc.data_type
     raise InvalidArguments(f"{purpose} needs a layout: {kind_text(desc)}")
+
+
+def addressed_layout(desc: DescriptorFields, purpose: str) -> tuple[Layout, DataType]:
+    """Return the layout, without the swizzle of a swizzled one, and the data type.
+
+    Raises:
+        InvalidArguments: there is no layout; the text starts with `purpose`.
+    """
+    if isinstance(desc.layout, kinds.SwizzledLayout) and desc.data_type is not None:
+        return desc.layout.layout, desc.data_type
+    return require_layout(desc, purpose)
+
+
+def swizzle(desc: DescriptorFields) -> Swizzle | None:
+    """The permutation of offsets after the layout; None if there is none.
+
+    >>> from inlay.descriptor import MemoryDesc
+    >>> MemoryDesc((8, 64), "bf16", "Swizzle<3,3,3> o (8,64):(64,1)").swizzle
+    Swizzle(bits=3, base=3, shift=3)
+    """
+    return desc.layout.swizzle if isinstance(desc.layout, kinds.SwizzledLayout) else None

@@ -2,7 +2,8 @@
 
 Most descriptors have a `Layout`. Each other kind is a class: `Undefined` for the zero descriptor, `Any` for a layout
 that a primitive will choose, `Opaque` for a format that only its engine knows, `CSR`, `COO` and `Packed` for sparse
-tensors in several buffers, `HostScalar` for one value that the host passes. The instances are frozen values. A function
+tensors in several buffers, `HostScalar` for one value that the host passes, `SwizzledLayout` for a layout with a
+swizzle. The instances are frozen values. A function
 that handles all kinds is a `match` statement, which mypy checks for completeness.
 
 >>> from inlay.descriptor import kinds
@@ -14,10 +15,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
 from inlay.data_type import DataType
-from inlay.layout import Layout
+from inlay.layout import Layout, Swizzle
 
-KindName = Literal["undef", "any", "blocked", "digits", "opaque", "sparse", "host_scalar"]
-"""Names of oneDNN's format kinds, and `digits` for a layout that oneDNN cannot represent."""
+KindName = Literal["undef", "any", "blocked", "digits", "opaque", "sparse", "host_scalar", "swizzled"]
+"""Names of oneDNN's format kinds; `digits` and `swizzled` for layouts that oneDNN cannot represent."""
 
 SparseEncoding = Literal["csr", "coo", "packed"]
 """Names of oneDNN's sparse encodings."""
@@ -90,8 +91,21 @@ class Packed:
     """oneDNN's name of the encoding."""
 
 
+@dataclass(frozen=True, slots=True)
+class SwizzledLayout:
+    """A layout whose offsets, counted from the origin, are permuted by a swizzle.
+
+    It is not a `Layout`: what works on digits, such as views, does not accept it.
+    """
+
+    layout: Layout
+    """Layout of the padded dims, before the swizzle; its offsets are 0 or more."""
+    swizzle: Swizzle
+    """Permutation of the offsets of `layout`."""
+
+
 Sparse: TypeAlias = CSR | COO | Packed
 """The kinds of sparse tensors."""
 
-Placement: TypeAlias = Undefined | Any | Layout | Opaque | CSR | COO | Packed | HostScalar
+Placement: TypeAlias = Undefined | Any | Layout | Opaque | CSR | COO | Packed | HostScalar | SwizzledLayout
 """The kinds of all descriptors: a `Layout`, or a value of another kind."""

@@ -36,9 +36,10 @@ from inlay.descriptor import creation, fields, kinds, portable, queries, sparsit
 from inlay.descriptor.creation import FormatLike
 from inlay.descriptor.extras import NO_EXTRAS, Extras
 from inlay.descriptor.fields import FieldValues, InnerBlocks, Query
+from inlay.descriptor.kind_constructors import KindConstructors
 from inlay.descriptor.validation import as_integers
 from inlay.errors import InlayError, InvalidArguments, shown
-from inlay.layout import Dims, Layout, Refusal
+from inlay.layout import Dims, Layout, Refusal, Swizzle
 from inlay.layout.regroup import ViewFault
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
-class MemoryDesc:
+class MemoryDesc(KindConstructors):
     """Dims, data type and layout of a tensor in memory."""
 
     dims: Dims
@@ -62,7 +63,7 @@ class MemoryDesc:
     extras: Extras
     """Flags and masks of the compensation behind the elements of int8 weights; no flags in most descriptors."""
     spelling: str | None
-    """Text of the format tag that this descriptor was created from, in its letters; None if there was none.
+    """Text of the format that this descriptor was created from, in its letters or names; None if there was none.
 
     JSON, pickle and copy preserve it, views and equality do not. `tag` is the tag in abstract letters.
     """
@@ -82,34 +83,47 @@ class MemoryDesc:
         strides: Iterable[int] | None = None,
         padded_dims: Iterable[int] | None = None,
         pattern: str | None = None,
+        offset0: int = 0,
+        alignment: int | None = None,
+        swizzle: Swizzle | None = None,
         extras: Extras = NO_EXTRAS,
         allow_empty: bool = False,
     ) -> None:
-        """Create a descriptor from at most one of format, strides and pattern; by default it is dense and row-major.
+        """Create a descriptor of a format, or of strides; by default it is dense and row-major.
 
-        `format` is a format tag in abstract or role letters, a `FormatTag`, or `any`; a tuple or list of integers in
-        its place is `strides`. Strides count elements. `padded_dims` makes axes longer in memory than `dims`. `extras`
-        describe the compensation of int8 weights. The format `undef` gives the zero descriptor, and so do empty dims.
+        `format` is any text of `parse_notation`: a format tag in abstract or role letters, a pattern, a layout of CuTe,
+        with or without a swizzle; or `any`. A tuple or list of integers in its place is `strides`; `pattern` is a
+        format that must be a pattern. The other arguments can be combined:
+
+            strides       without a format, stride of each axis; with it, stride of each leading digit; in elements
+            padded_dims   dims in memory, larger than `dims`; in elements
+            offset0       offset of the origin in the buffer, such as a header; in elements
+            alignment     each tile, the run below the leading digits, is padded to a multiple of this; in bytes
+            swizzle       permutation of the offsets from the origin; in elements
+            extras        compensation of int8 weights
+
+        The format `undef` gives the zero descriptor, and so do empty dims.
 
         Post-conditions:
             padded_dims[i] is `dims[i]` rounded up to whole blocks, unless `padded_dims` are passed.
             self.strides are `strides`, or those that oneDNN gives the tag.
 
         Raises:
-            InvalidArguments: oneDNN would reject the arguments (`invalid_arguments`), or one has a wrong type, such as
-                a float among the dims.
-            FormatTagError: `format` cannot be parsed.
-            PatternError: `pattern` cannot be parsed or does not fit `dims`.
+            InvalidArguments: oneDNN would reject the arguments (`invalid_arguments`), one has a wrong type, such as a
+                float among the dims, or two contradict each other, such as strides in another order than the format.
+            FormatTagError, PatternError, NotationError: the text cannot be parsed, or its groups do not fit `dims`.
 
         Source: oneDNN, `dnnl_memory_desc_create_with_tag` and `dnnl_memory_desc_create_with_strides`.
 
         >>> MemoryDesc((4, 6), "bf16", strides=(8, 1)).size
         64
-        >>> MemoryDesc((4, 6), "bf16", (8, 1)) == MemoryDesc((4, 6), "bf16", strides=(8, 1))
-        True
+        >>> MemoryDesc((300, 20), "u8", "(m m4 m32) (k k4) -> m k m32 m4 k4", offset0=64, alignment=4096).offset((0, 4))
+        4160
         """
         try:
-            fields = creation.create_fields(dims, data_type, format, strides, padded_dims, pattern, extras)
+            fields = creation.create_fields(
+                dims, data_type, format, strides, padded_dims, pattern, extras, offset0, alignment, swizzle
+            )
         except InlayError:
             if not as_flag("allow_empty", allow_empty):
                 raise
@@ -137,6 +151,7 @@ class MemoryDesc:
         *,
         dims: Iterable[int] | None = None,
         offset0: int = 0,
+        swizzle: Swizzle | None = None,
         extras: Extras = NO_EXTRAS,
         allow_empty: bool = False,
     ) -> "MemoryDesc":
@@ -145,7 +160,7 @@ class MemoryDesc:
         If oneDNN can represent the layout, its checks apply. Other layouts are accepted as they are: any digits,
         negative strides, overlapping elements. The caller chooses `offset0` so that all elements are in the buffer.
 
-        Post-condition: for every coordinate x, result.offset(x) == offset0 + layout.offset(x).
+        Post-condition: for every coordinate x, result.offset(x) == offset0 + swizzle.apply(layout.offset(x)).
 
         Raises:
             InvalidArguments: `layout` is not a Layout, `dims` exceed its dims, `offset0` is negative, a number does not
@@ -156,115 +171,9 @@ class MemoryDesc:
         >>> MemoryDesc.from_layout(Layout.from_strides((4, 6), (-6, 1)), "f32", offset0=18).kind
         'digits'
         """
-        return _create(allow_empty, lambda: creation.fields_of_layout(layout, data_type, dims, offset0, extras))
-
-    @classmethod
-    def csr(
-        cls,
-        dims: Iterable[int],
-        data_type: DataTypeLike,
-        nnz: int,
-        index_type: DataTypeLike = "s32",
-        pointer_type: DataTypeLike = "s32",
-        *,
-        allow_empty: bool = False,
-    ) -> "MemoryDesc":
-        """Create the descriptor of a matrix in compressed sparse rows: `nnz` values, their columns, and row starts.
-
-        Raises:
-            Unimplemented: there are more than 2 dims.
-            InvalidArguments: `dims` or a data type are invalid, `nnz` is not in 0..volume, or indices or pointers are
-                floats or of 4 bits.
-
-        Source: oneDNN, `dnnl_memory_desc_create_with_csr_encoding`.
-
-        >>> MemoryDesc.csr((3, 4), "f32", 2).sizes
-        (8, 8, 16)
-        """
-        return _create_kind(
-            allow_empty, dims, data_type, lambda wanted: sparsity.make_csr(wanted, nnz, index_type, pointer_type)
+        return _create(
+            allow_empty, lambda: creation.fields_of_layout(layout, data_type, dims, offset0, extras, swizzle)
         )
-
-    @classmethod
-    def coo(
-        cls,
-        dims: Iterable[int],
-        data_type: DataTypeLike,
-        nnz: int,
-        index_type: DataTypeLike = "s32",
-        *,
-        allow_empty: bool = False,
-    ) -> "MemoryDesc":
-        """Create the descriptor of a tensor in coordinate format: `nnz` values and their coordinates along each axis.
-
-        The number of dims is up to 12; oneDNN supports only 2.
-
-        Raises:
-            InvalidArguments: `dims` or a data type are invalid, `nnz` is not in 0..volume, or indices are floats or of
-                4 bits.
-
-        Source: oneDNN, `dnnl_memory_desc_create_with_coo_encoding`.
-
-        >>> MemoryDesc.coo((3, 4, 5), "bf16", 2, "s64").sizes
-        (4, 16, 16, 16)
-        """
-        return _create_kind(allow_empty, dims, data_type, lambda wanted: sparsity.make_coo(wanted, nnz, index_type))
-
-    @classmethod
-    def packed(
-        cls,
-        dims: Iterable[int],
-        data_type: DataTypeLike,
-        nnz: int,
-        tag: FormatLike = "",
-        *,
-        allow_empty: bool = False,
-    ) -> "MemoryDesc":
-        """Create the descriptor of a sparse tensor in oneDNN's packed encoding.
-
-        Without `tag` it describes no memory: create a primitive with it, and query the primitive for a descriptor with
-        the tag that it chose. The buffers are up to `nnz` values in the order of the tag, the number of values before
-        each of its blocks (s64), and one bit for each element, padding included (u8).
-
-        Raises:
-            FormatTagError: `tag` cannot be parsed.
-            InvalidArguments: `dims` or the data type are invalid, `nnz` is not in 0..volume, or `tag` has other axes or
-                inner blocks whose number of elements is not a multiple of 64.
-
-        Source: oneDNN, `dnnl_memory_desc_create_with_packed_encoding`.
-
-        >>> MemoryDesc.packed((64, 64), "s8", 1024).sizes, MemoryDesc.packed((64, 64), "s8", 1024, "aB64b").sizes
-        ((0, 0, 0), (1024, 512, 512))
-        """
-        return _create_kind(allow_empty, dims, data_type, lambda wanted: sparsity.make_packed(wanted, nnz, tag))
-
-    @classmethod
-    def opaque(
-        cls, dims: Iterable[int], data_type: DataTypeLike, name: str, nbytes: int, *, allow_empty: bool = False
-    ) -> "MemoryDesc":
-        """Create the descriptor of a tensor of `nbytes` bytes in a format that only one engine knows.
-
-        `name` is the engine's name of the format, of 1 to 64 letters, digits and `_-.`.
-
-        Raises:
-            InvalidArguments: `dims`, the data type or `name` are invalid, or `nbytes` is not in 0..2**63 - 1.
-
-        >>> MemoryDesc.opaque((8, 8, 3, 3), "f32", "wino", 4096).size
-        4096
-        """
-        return _create_kind(allow_empty, dims, data_type, lambda wanted: sparsity.make_opaque(wanted, name, nbytes))
-
-    @classmethod
-    def host_scalar(cls, data_type: DataTypeLike, *, allow_empty: bool = False) -> "MemoryDesc":
-        """Create the descriptor of one value that the host passes with each execution.
-
-        Raises:
-            InvalidArguments: `data_type` is not a data type of numbers.
-
-        >>> MemoryDesc.host_scalar("f32").size
-        4
-        """
-        return _create_kind(allow_empty, (1,), data_type, lambda _: kinds.HostScalar())
 
     @classmethod
     def from_json(cls, text: str) -> "MemoryDesc":
@@ -331,6 +240,7 @@ class MemoryDesc:
     inner_blks = Query(fields.inner_blks)
     inner_idxs = Query(fields.inner_idxs)
     digits = Query(fields.digits)
+    swizzle = Query(fields.swizzle)
     require_layout = fields.require_layout
 
     size = Query(queries.size)
@@ -342,6 +252,7 @@ class MemoryDesc:
     tag = Query(queries.tag)
     has_tag = queries.has_tag
     pattern = Query(queries.pattern)
+    shape_stride = Query(queries.shape_stride)
     is_plain = Query(queries.is_plain)
     is_dense = Query(queries.is_dense)
     byte_strides = Query(queries.byte_strides)
@@ -500,10 +411,7 @@ class MemoryDesc:
             raise InvalidArguments(f"other is {shown(other)}: give the MemoryDesc to compare with")
         if self == other:
             return True
-        if not isinstance(self.layout, Layout) or not isinstance(other.layout, Layout):
-            return False
-        fields, other_fields = ((d.dims, d.data_type, d.offset0, d.extras) for d in (self, other))
-        return fields == other_fields and self.layout.equivalent(other.layout)
+        return queries.is_equivalent(self, other)
 
     def _equality_key(self) -> tuple[object, ...]:
         """Return the key that `==` compares, computed at the first call."""
@@ -576,13 +484,6 @@ def _create(allow_empty: bool, make: Callable[[], FieldValues]) -> MemoryDesc:
         if not as_flag("allow_empty", allow_empty):
             raise
         return MemoryDesc()
-
-
-def _create_kind(
-    allow_empty: bool, dims: Iterable[int], data_type: DataTypeLike, place: Callable[[Dims], kinds.Placement]
-) -> MemoryDesc:
-    """Create a descriptor without a layout; `place` checks the dims and returns the kind."""
-    return _create(allow_empty, lambda: creation.fields_without_layout(dims, data_type, place))
 
 
 def _restored(

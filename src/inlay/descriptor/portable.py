@@ -78,6 +78,7 @@ def to_blob(desc: DescriptorFields) -> bytes:
 
     Raises:
         InvalidArguments: as `to_json`.
+        Unimplemented: the layout is swizzled.
     """
     from inlay.descriptor.blob import encode_blob
 

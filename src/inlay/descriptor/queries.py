@@ -46,14 +46,25 @@ from inlay.arguments import as_flag
 from inlay.data_type import DataType
 from inlay.descriptor import kinds
 from inlay.descriptor.extras import NO_EXTRAS, Extras
-from inlay.descriptor.fields import DescriptorFields, InnerBlocks, has_runtime, require_layout, strides
+from inlay.descriptor.fields import (
+    DescriptorFields,
+    InnerBlocks,
+    addressed_layout,
+    has_runtime,
+    require_layout,
+    strides,
+    swizzle,
+)
 from inlay.descriptor.sparsity import RUNTIME_SIZE, sparse_sizes
 from inlay.descriptor.validation import LARGEST
 from inlay.errors import InlayError, Unimplemented
 from inlay.layout import RUNTIME, Dims, Layout
 from inlay.layout.axis import LETTERS
+from inlay.notation import parse_notation
 from inlay.notation.format_tag import FormatTag, order_by_stride, tag_matches, tag_of
-from inlay.notation.pattern import parse_pattern, pattern_of
+from inlay.notation.pattern import Pattern, parse_pattern, pattern_of
+from inlay.notation.recognition import SwizzledNotation
+from inlay.notation.shape_stride import shape_stride_of
 
 # Size in bytes
 
@@ -92,6 +103,9 @@ def size(desc: DescriptorFields) -> int:
     match desc.layout:
         case Layout():
             return layout_size(desc, desc.layout, desc.extras)
+        case kinds.SwizzledLayout(layout=layout, swizzle=permutation):
+            assert desc.data_type is not None
+            return bytes_of(permutation.round_up(layout.span[1]), desc.data_type)
         case kinds.Opaque(nbytes=nbytes):
             return nbytes
         case kinds.HostScalar():
@@ -161,7 +175,7 @@ def offset(desc: DescriptorFields, coordinates: npt.ArrayLike) -> Any:
     >>> MemoryDesc((2, 16, 5, 4), "f32", "nhwc").offset((1, 2, 3, 1))
     530
     """
-    return shift_and_scale(require_layout(desc, "offset")[0].offset(coordinates), desc.offset0, 1)
+    return shift_and_scale(_offsets_from_origin(desc, coordinates, "offset")[0], desc.offset0, 1)
 
 
 def byte_offset(desc: DescriptorFields, coordinates: npt.ArrayLike) -> Any:
@@ -174,9 +188,18 @@ def byte_offset(desc: DescriptorFields, coordinates: npt.ArrayLike) -> Any:
     >>> MemoryDesc((4, 6), "s4", "ab").byte_offset([(0, 0), (0, 1), (1, 1)])
     array([0, 0, 3])
     """
-    layout, data_type = require_layout(desc, "byte_offset")
-    nbytes = shift_and_scale(layout.offset(coordinates), desc.offset0, data_type.itemsize)
+    offsets, data_type = _offsets_from_origin(desc, coordinates, "byte_offset")
+    nbytes = shift_and_scale(offsets, desc.offset0, data_type.itemsize)
     return nbytes // 2 if data_type.is_sub_byte else nbytes
+
+
+def _offsets_from_origin(desc: DescriptorFields, coordinates: npt.ArrayLike, purpose: str) -> tuple[Any, DataType]:
+    """Return the offsets of coordinates from the origin in elements, swizzled if the layout is, and the data type."""
+    if not isinstance(desc.layout, kinds.SwizzledLayout):
+        layout, data_type = require_layout(desc, purpose)
+        return layout.offset(coordinates), data_type
+    layout, data_type = addressed_layout(desc, purpose)
+    return desc.layout.swizzle.apply(layout.offset(coordinates)), data_type
 
 
 def shift_and_scale(offsets: Any, start: int, step: int) -> Any:
@@ -204,6 +227,8 @@ def equality_key(desc: DescriptorFields) -> tuple[object, ...]:
     if not desc.dims or desc.data_type is None:
         return ()
     placement, code = desc.layout, desc.data_type.code or desc.data_type.name
+    if isinstance(placement, kinds.SwizzledLayout):
+        return (desc.dims, code, placement, desc.offset0)
     if not isinstance(placement, Layout):
         return (desc.dims, code, placement)
     strides = tuple(
@@ -215,6 +240,25 @@ def equality_key(desc: DescriptorFields) -> tuple[object, ...]:
     digits = None if desc._blocks is not None else tuple(axis.inner for axis in placement.axes)
     key = (desc.dims, code, placement.dims, desc.offset0, desc._blocks, strides, digits)
     return (*key, desc.extras) if desc.extras else key
+
+
+def is_equivalent(desc: DescriptorFields, other: DescriptorFields) -> bool:
+    """Return True if both have a layout, and dims, padding, type, extras and the offset of every coordinate are equal.
+
+    Swizzled layouts are equivalent if their swizzles are equal and their layouts equivalent; sufficient, as swizzles
+    that differ could agree on the offsets of a small layout.
+
+    Raises:
+        Unimplemented: a dim or stride is RUNTIME.
+    """
+    layouts = [
+        one.layout.layout if isinstance(one.layout, kinds.SwizzledLayout) else one.layout for one in (desc, other)
+    ]
+    first, second = layouts
+    if not isinstance(first, Layout) or not isinstance(second, Layout):
+        return False
+    keys = [(one.dims, one.data_type, one.offset0, one.extras, swizzle(one)) for one in (desc, other)]
+    return keys[0] == keys[1] and first.equivalent(second)
 
 
 def exact_key(desc: DescriptorFields) -> Hashable:
@@ -285,13 +329,15 @@ def has_tag(desc: DescriptorFields, tag: str | FormatTag) -> bool:
 
 
 def axis_letters(desc: DescriptorFields) -> str:
-    """Return one letter per axis: those of the tag that the descriptor was created from, or else abstract letters.
+    """Return one letter per axis: those of the format that the descriptor was created from, or else abstract letters.
 
     >>> from inlay.descriptor import MemoryDesc
     >>> axis_letters(MemoryDesc((2, 3, 4, 5), "f32", "nhwc")), axis_letters(MemoryDesc((2, 3), "f32"))
     ('nchw', 'ab')
     """
-    return LETTERS[: len(desc.dims)] if desc.spelling is None else FormatTag.parse(desc.spelling).letters
+    names = () if desc.spelling is None else parse_notation(desc.spelling).names
+    letters = "".join(names)
+    return letters if len(letters) == len(names) == len(desc.dims) and letters.islower() else LETTERS[: len(desc.dims)]
 
 
 def pattern(desc: DescriptorFields) -> str:
@@ -301,6 +347,22 @@ def pattern(desc: DescriptorFields) -> str:
         InvalidArguments: there is no layout, or it has no pattern (`pattern_of`).
     """
     return pattern_of(require_layout(desc, "pattern")[0])
+
+
+def shape_stride(desc: DescriptorFields) -> str:
+    """The layout in CuTe's notation, strides in elements, with the prefix of a swizzle; without `offset0`.
+
+    Post-condition: MemoryDesc(self.dims, self.data_type, self.shape_stride, offset0=self.offset0) is equivalent.
+
+    Raises:
+        InvalidArguments: there is no layout, or CuTe's notation cannot say it (`shape_stride_of`).
+
+    >>> from inlay.descriptor import MemoryDesc
+    >>> MemoryDesc((2, 17, 5, 4), "f32", "nChw8c").shape_stride
+    '(2,(8,3),5,4):(480,(1,160),32,8)'
+    """
+    text = shape_stride_of(addressed_layout(desc, "shape_stride")[0])
+    return f"{desc.layout.swizzle} o {text}" if isinstance(desc.layout, kinds.SwizzledLayout) else text
 
 
 def is_plain(desc: DescriptorFields) -> bool:
@@ -389,6 +451,9 @@ def text(desc: DescriptorFields, *, was_any: bool = False) -> str:
                 else _blocked_text(desc, placement, desc._blocks)
             )
             return f"{data_type}:{flags}:{placement_text}:{desc.extras}"
+        case kinds.SwizzledLayout(layout=layout, swizzle=permutation):
+            flags = ("p" if layout.dims != desc.dims else "") + ("0" if desc.offset0 else "")
+            return f"{data_type}:{flags}:swizzled:{_digits_text(layout)}:{permutation}:f0"
         case kinds.Opaque():
             return f"{data_type}:{chosen}:{placement.name}:::f0"
         case kinds.CSR() | kinds.COO() | kinds.Packed():
@@ -458,6 +523,8 @@ def call_text(desc: DescriptorFields) -> str:
             return f"{call}, 'any')"
         case Layout():
             return _layout_call(desc, placement, call)
+        case kinds.SwizzledLayout():
+            return _swizzled_call(desc, placement, call)
         case kinds.HostScalar():
             return f"MemoryDesc.host_scalar('{data_type}')"
         case kinds.Opaque(name=name, nbytes=nbytes):
@@ -470,16 +537,37 @@ def call_text(desc: DescriptorFields) -> str:
 def _layout_call(desc: DescriptorFields, layout: Layout, call: str) -> str:
     """Return the call for a descriptor with a layout; `call` is its beginning, up to the data type."""
     extras = f", extras={desc.extras!r}" if desc.extras else ""
-    tag = desc.spelling or tag_without_extras(desc)
-    if tag is not None:
-        is_padded = FormatTag.parse(tag).layout(desc.dims).dims != layout.dims
-        return f"{call}, '{tag}'{f', padded_dims={dims_text(layout.dims)}' if is_padded else ''}{extras})"
+    start = f", offset0={desc.offset0}" if desc.offset0 else ""
+    spelled = desc.spelling or tag_without_extras(desc)
+    if spelled is not None:
+        return f"{call}, {_spelled_arguments(desc, layout, spelled)}{start}{extras})"
     arguments = _layout_arguments(desc, layout) if desc.offset0 == 0 else None
     if arguments is not None:
         return f"{call}, {arguments}{extras})"
-    start = f", offset0={desc.offset0}" if desc.offset0 else ""
     logical = f", dims={dims_text(desc.dims)}" if desc.dims != layout.dims else ""
     return f"MemoryDesc.from_layout({layout!r}, '{desc.data_type}'{logical}{start}{extras})"
+
+
+def _spelled_arguments(desc: DescriptorFields, layout: Layout, spelled: str) -> str:
+    """Return the format, and the padded dims and strides that it does not give, as arguments of `MemoryDesc`."""
+    notation = parse_notation(spelled)
+    padded = "" if notation.layout(desc.dims).dims == layout.dims else f", padded_dims={dims_text(layout.dims)}"
+    strides = tuple(axis.stride for axis in layout.axes)
+    is_wider = notation.layout(layout.dims) != layout
+    keyword = "pattern=" if isinstance(notation, Pattern) else ""
+    return f"{keyword}'{spelled}'{padded}{f', strides={dims_text(strides)}' if is_wider else ''}"
+
+
+def _swizzled_call(desc: DescriptorFields, placement: kinds.SwizzledLayout, call: str) -> str:
+    """Return the call for a swizzled descriptor; `call` is its beginning, up to the data type."""
+    start = f", offset0={desc.offset0}" if desc.offset0 else ""
+    argument = f", swizzle={placement.swizzle!r}"
+    if desc.spelling is not None:
+        is_in_text = isinstance(parse_notation(desc.spelling), SwizzledNotation)
+        arguments = _spelled_arguments(desc, placement.layout, desc.spelling)
+        return f"{call}, {arguments}{start}{'' if is_in_text else argument})"
+    logical = f", dims={dims_text(desc.dims)}" if desc.dims != placement.layout.dims else ""
+    return f"MemoryDesc.from_layout({placement.layout!r}, '{desc.data_type}'{logical}{start}{argument})"
 
 
 def _layout_arguments(desc: DescriptorFields, layout: Layout) -> str | None:

@@ -17,8 +17,9 @@ Every object has `inlay`, `version` and `kind`. The other keys depend on the kin
     kind             keys
     undef            -
     any              dims, data_type
+    swizzled         as digits, without extras, and swizzle: bits, base and shift; version 2
     blocked, digits  dims, data_type, padded_dims, strides, inner_digits, offset0; extras if there are any;
-                     format, in version 2, if the descriptor was created from a tag that is not in abstract letters
+                     format, in version 2, if the descriptor was created from a text that is no tag in abstract letters
     opaque           dims, data_type, name, nbytes
     sparse           dims, data_type, encoding, nnz; index_type for csr and coo, pointer_type for csr, tag for packed
                      if one is chosen
@@ -28,7 +29,8 @@ Every object has `inlay`, `version` and `kind`. The other keys depend on the kin
     inner_digits                 per axis, extent and stride of every other digit, most significant first
     extras                       flags, compensation_mask, scale_adjust, asymmetric_mask, gpu_geometry, gpu_nbytes;
                                  a missing key has the default of `Extras`
-    format                       the text of the tag, which must give these padded dims, strides and digits
+    format                       the text of the format, which must give these padded dims and digits; strides of
+                                 leading digits may be larger, in the same order
 
 Version 1 is version 2 without `format`. Both are parsed. Version 1 is written if there is no `format`, so that older
 versions of Inlay can parse it.
@@ -46,14 +48,17 @@ from typing import Any, NoReturn, assert_never
 
 from inlay.data_type import ALL_TYPES, DataType
 from inlay.descriptor import kinds
-from inlay.descriptor.creation import dense_inner_blocks, onednn_blocks
-from inlay.descriptor.extras import NO_EXTRAS, Extras
+from inlay.descriptor.creation import add_swizzle, dense_inner_blocks, onednn_blocks
+from inlay.descriptor.extras import NO_EXTRAS, Extras, require_extras
 from inlay.descriptor.fields import DescriptorFields, FieldValues, InnerBlocks, kind
+from inlay.descriptor.outer_strides import is_spelled
 from inlay.descriptor.sparsity import make_coo, make_csr, make_opaque, make_packed
 from inlay.descriptor.validation import LARGEST, MAX_NDIMS, require_dims, require_nested, require_placed
 from inlay.errors import InvalidArguments, shown
-from inlay.layout import RUNTIME, Axis, Digit, Dims, Layout
+from inlay.layout import RUNTIME, Axis, Digit, Dims, Layout, Swizzle
+from inlay.notation import parse_notation
 from inlay.notation.format_tag import FormatTag
+from inlay.notation.recognition import SwizzledNotation
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ class DescriptorParts:
     extras: Extras = NO_EXTRAS
     """Flags and masks of the buffers behind the elements."""
     spelling: str | None = None
-    """Text of the format tag that the descriptor was created from; None if there was none."""
+    """Text of the format that the descriptor was created from; None if there was none."""
 
     @property
     def _blocks(self) -> InnerBlocks | None:
@@ -103,19 +108,17 @@ def validate_parts(parts: DescriptorParts) -> InnerBlocks | None:
         parts.dims
     ):
         raise InvalidArguments("only the zero descriptor has no dims and no data type, and it has neither")
-    if not isinstance(placement, Layout) and (parts.offset0 or parts.extras):
+    if not isinstance(placement, (Layout, kinds.SwizzledLayout)) and (parts.offset0 or parts.extras):
         raise InvalidArguments("offset0 and extras belong to a layout: this descriptor has none")
     match placement:
         case kinds.Undefined():
             return None
         case Layout():
             return _checked_layout(parts, placement)
+        case kinds.SwizzledLayout(layout=layout, swizzle=swizzle):
+            _require_swizzled(parts, layout, swizzle)
         case kinds.Any():
-            require_dims(parts.dims)
-            if RUNTIME in parts.dims:
-                raise InvalidArguments(
-                    "format any needs known dims: a primitive cannot choose a layout for RUNTIME ones"
-                )
+            _require_any(parts.dims)
         case kinds.Opaque(name=name, nbytes=nbytes):
             make_opaque(parts.dims, name, nbytes)
         case kinds.CSR(nnz=nnz, index_type=index_type, pointer_type=pointer_type):
@@ -138,6 +141,13 @@ def validate_parts(parts: DescriptorParts) -> InnerBlocks | None:
     return None
 
 
+def _require_any(dims: Dims) -> None:
+    """Check the dims of a descriptor of kind `any`."""
+    require_dims(dims)
+    if RUNTIME in dims:
+        raise InvalidArguments("format any needs known dims: a primitive cannot choose a layout for RUNTIME ones")
+
+
 def _checked_layout(parts: DescriptorParts, layout: Layout) -> InnerBlocks | None:
     """Check the parts of a descriptor with a layout, and return its inner blocks or None."""
     assert parts.data_type is not None
@@ -146,9 +156,29 @@ def _checked_layout(parts: DescriptorParts, layout: Layout) -> InnerBlocks | Non
     blocks = onednn_blocks(layout)
     if blocks is not None:
         require_nested(layout, parts.data_type, whole_bytes=False)
-    if parts.spelling is not None and (parts.offset0 or FormatTag.parse(parts.spelling).layout(layout.dims) != layout):
-        raise InvalidArguments(f"format {shown(parts.spelling)} gives dims {layout.dims} another layout")
+    _require_spelled(parts, layout)
     return blocks
+
+
+def _require_spelled(parts: DescriptorParts, layout: Layout, swizzle: Swizzle | None = None) -> None:
+    """Check that the text of the format gives `layout` and `swizzle`, if there is one."""
+    if parts.spelling is None:
+        return
+    notation = parse_notation(parts.spelling)
+    spelled = notation.swizzle if isinstance(notation, SwizzledNotation) and notation.swizzle.bits else swizzle
+    if spelled != swizzle or not is_spelled(layout, notation):
+        raise InvalidArguments(f"format {shown(parts.spelling)} gives dims {layout.dims} another layout")
+
+
+def _require_swizzled(parts: DescriptorParts, layout: Layout, swizzle: Swizzle) -> None:
+    """Check the parts of a descriptor with a swizzled layout."""
+    assert parts.data_type is not None
+    require_placed(parts.dims, layout, parts.offset0)
+    require_extras(parts.extras, False, len(parts.dims))
+    if not swizzle.bits:
+        raise InvalidArguments(f"{swizzle} is the identity: a descriptor of kind swizzled has another swizzle")
+    add_swizzle(layout, swizzle, parts.data_type, parts.offset0, None)
+    _require_spelled(parts, layout, swizzle)
 
 
 def _require_number(parts: DescriptorParts) -> None:
@@ -170,6 +200,8 @@ _NAME = "memory_desc"
 
 _HEAD = ("inlay", "version", "kind")
 
+_LAYOUT_KEYS = ("dims", "data_type", "padded_dims", "strides", "inner_digits", "offset0")
+
 _EXTRAS = ("flags", "compensation_mask", "scale_adjust", "asymmetric_mask", "gpu_geometry", "gpu_nbytes")
 
 
@@ -180,7 +212,10 @@ def encode_json(desc: DescriptorFields, *, spelling: bool = True) -> str:
         InvalidArguments: the text would exceed `MAX_CHARACTERS`.
     """
     values = _json_values(desc, spelling)
-    text = json.dumps({"inlay": _NAME, "version": 2 if "format" in values else 1, **values}, separators=(",", ":"))
+    text = json.dumps(
+        {"inlay": _NAME, "version": 2 if "format" in values or "swizzle" in values else 1, **values},
+        separators=(",", ":"),
+    )
     if len(text) > MAX_CHARACTERS:
         raise InvalidArguments(
             f"the descriptor takes {len(text)} characters of JSON: at most {MAX_CHARACTERS} are read"
@@ -195,9 +230,13 @@ def _json_values(desc: DescriptorFields, spelling: bool) -> dict[str, Any]:
     match placement:
         case Layout():
             optional: dict[str, Any] = {"extras": _extras_values(desc.extras)} if desc.extras else {}
-            if spelling and desc.spelling is not None and desc.spelling != str(FormatTag.parse(desc.spelling)):
+            if spelling and desc.spelling is not None and not is_canonical_tag(desc.spelling):
                 optional["format"] = desc.spelling
             return {**typed, **_layout_values(placement), "offset0": desc.offset0, **optional}
+        case kinds.SwizzledLayout(layout=layout, swizzle=swizzle):
+            named = {"format": desc.spelling} if spelling and desc.spelling is not None else {}
+            numbers = [swizzle.bits, swizzle.base, swizzle.shift]
+            return {**typed, **_layout_values(layout), "offset0": desc.offset0, "swizzle": numbers, **named}
         case kinds.Any():
             return typed
         case kinds.Opaque(name=name, nbytes=nbytes):
@@ -211,6 +250,16 @@ def _json_values(desc: DescriptorFields, spelling: bool) -> dict[str, Any]:
         case kinds.Undefined():
             return {"kind": "undef"}
     assert_never(placement)
+
+
+def is_canonical_tag(spelling: str) -> bool:
+    """Return True if `spelling` is a format tag in abstract letters, which `MemoryDesc.tag` restores.
+
+    >>> is_canonical_tag("aBcd8b"), is_canonical_tag("nChw8c"), is_canonical_tag("a b -> b a")
+    (True, False, False)
+    """
+    notation = parse_notation(spelling)
+    return isinstance(notation, FormatTag) and spelling == str(notation)
 
 
 def _layout_values(layout: Layout) -> dict[str, Any]:
@@ -293,8 +342,37 @@ def _read_any(value: dict[str, object]) -> DescriptorParts:
 
 def _read_layout(value: dict[str, object]) -> DescriptorParts:
     """Read the JSON object of kind `blocked` or `digits`."""
-    wanted = ("dims", "data_type", "padded_dims", "strides", "inner_digits", "offset0")
-    _require_keys(value, wanted, optional=("extras",) if value["version"] == 1 else ("extras", "format"))
+    _require_keys(value, _LAYOUT_KEYS, optional=("extras",) if value["version"] == 1 else ("extras", "format"))
+    layout = _read_digits_and_strides(value)
+    kind = "digits" if onednn_blocks(layout) is None else "blocked"
+    if value["kind"] == "blocked" and dense_inner_blocks(layout) is not None:
+        require_nested(layout, _read_data_type(value["data_type"], "data_type"), whole_bytes=False)
+    if value["kind"] != kind:
+        _refuse(f"kind is {_value_text(value['kind'])}: its digits are those of kind {kind!r}")
+    extras = _read_extras(value["extras"]) if "extras" in value else NO_EXTRAS
+    offset0 = _read_integer(value["offset0"], "offset0")
+    return DescriptorParts(*_read_dims_and_type(value), layout, offset0, extras, _read_spelling(value))
+
+
+def _read_swizzled(value: dict[str, object]) -> DescriptorParts:
+    """Read the JSON object of kind `swizzled`."""
+    _require_keys(value, (*_LAYOUT_KEYS, "swizzle"), optional=("format",))
+    layout = _read_digits_and_strides(value)
+    numbers = [_read_integer(entry, "swizzle") for entry in _read_list(value["swizzle"], "swizzle")]
+    if len(numbers) != 3:
+        _refuse(f"swizzle has {len(numbers)} entries: it has bits, base and shift")
+    placement = kinds.SwizzledLayout(layout, Swizzle(*numbers))
+    offset0 = _read_integer(value["offset0"], "offset0")
+    return DescriptorParts(*_read_dims_and_type(value), placement, offset0, NO_EXTRAS, _read_spelling(value))
+
+
+def _read_spelling(value: dict[str, object]) -> str | None:
+    """Return the text of the format, None if there is none."""
+    return _read_text(value["format"], "format") if "format" in value else None
+
+
+def _read_digits_and_strides(value: dict[str, object]) -> Layout:
+    """Read the layout of a JSON object."""
     padded, strides = _read_dims(value["padded_dims"], "padded_dims"), _read_dims(value["strides"], "strides")
     inner = [
         _read_digits(digits, f"inner_digits[{i}]")
@@ -303,17 +381,7 @@ def _read_layout(value: dict[str, object]) -> DescriptorParts:
     for what, entries in (("strides", strides), ("inner_digits", inner)):
         if len(entries) != len(padded):
             _refuse(f"{what} has {len(entries)} entries: padded_dims has {len(padded)}")
-    layout = Layout(padded, tuple(Axis(stride, digits) for stride, digits in zip(strides, inner, strict=True)))
-    kind = "digits" if onednn_blocks(layout) is None else "blocked"
-    if value["kind"] == "blocked" and dense_inner_blocks(layout) is not None:
-        require_nested(layout, _read_data_type(value["data_type"], "data_type"), whole_bytes=False)
-    if value["kind"] != kind:
-        _refuse(f"kind is {_value_text(value['kind'])}: its digits are those of kind {kind!r}")
-    extras = _read_extras(value["extras"]) if "extras" in value else NO_EXTRAS
-    spelling = _read_text(value["format"], "format") if "format" in value else None
-    return DescriptorParts(
-        *_read_dims_and_type(value), layout, _read_integer(value["offset0"], "offset0"), extras, spelling
-    )
+    return Layout(padded, tuple(Axis(stride, digits) for stride, digits in zip(strides, inner, strict=True)))
 
 
 def _read_opaque(value: dict[str, object]) -> DescriptorParts:
@@ -350,6 +418,7 @@ _READERS: Mapping[str, Callable[[dict[str, object]], DescriptorParts]] = Mapping
         "any": _read_any,
         "blocked": _read_layout,
         "digits": _read_layout,
+        "swizzled": _read_swizzled,
         "opaque": _read_opaque,
         "sparse": _read_sparse,
         "host_scalar": _read_host_scalar,

@@ -284,7 +284,7 @@ def _find_cheapest_reorder(
     best: tuple[FormatTag, int] | None = None
     for tag in dict.fromkeys(candidates):
         try:
-            placed, _ = resolve_placement(desc.dims, data_type, tag, None, None, None)
+            placed, _ = resolve_placement(desc.dims, data_type, tag)
         except InlayError:
             continue  # the format is invalid for this data type: its strides would split a byte
         if isinstance(placed, Layout) and works(placed):

@@ -27,6 +27,7 @@ The modules, each built on those before it:
     refinement     the common digits of two layouts of one axis, for reorders
     map            `Layout`: constructors, comparison, and the views of NumPy's arrays
     views          the views of oneDNN's descriptors, which know padding and blocks
+    swizzle        `Swizzle`: a permutation of offsets by XOR of bits, beside a layout
 
 Glossary:
 
@@ -37,6 +38,7 @@ Glossary:
     view               another layout of the same elements; no data moves (NumPy, MegEngine `TensorLayout`)
     axis match         a run of old axes and the run of new axes of equal volume that replaces it in a reshape
     refusal            the value that describes why a view does not exist, and its repairs
+    swizzle            a permutation of offsets by XOR of their bits (CuTe `Swizzle`)
     RUNTIME            a dim or stride that is known only at execution (oneDNN: `DNNL_RUNTIME_DIM_VAL`)
     contiguous, dense  offsets in row-major order are 0, 1, 2, ...; offsets fill their span without gap or overlap
 """
@@ -45,5 +47,6 @@ from inlay.layout.axis import RUNTIME, Axis, Digit, Dims
 from inlay.layout.map import Layout
 from inlay.layout.refinement import CommonDigit, DigitMap, refine
 from inlay.layout.regroup import Refusal
+from inlay.layout.swizzle import Swizzle
 
-__all__ = ["RUNTIME", "Axis", "CommonDigit", "Digit", "DigitMap", "Dims", "Layout", "Refusal", "refine"]
+__all__ = ["RUNTIME", "Axis", "CommonDigit", "Digit", "DigitMap", "Dims", "Layout", "Refusal", "Swizzle", "refine"]

@@ -20,6 +20,7 @@ and no other byte.
 Data flows through the modules in this order:
 
     buffers         bytes of callers and bytes that Inlay allocates; 4-bit elements; host scalars; sparse buffers
+    swizzled_reorder  reorders of swizzled memory: a permutation beside a compiled reorder
     reorder_cache   compiled reorders between two addresses, cached by descriptors and attributes
     sparse_entries  the elements that sparse memory stores; conversions between sparse and dense memory
     memory          `Memory`; NumPy views described by a layout

@@ -31,6 +31,7 @@ with the code in the low half: oneDNN's sizes count one byte for each.
 ['values: 2 of f32', 'indices: 2 of s32', 'pointers: 4 of s32']
 """
 
+import ctypes
 import mmap
 import os
 from collections.abc import Sequence
@@ -62,6 +63,16 @@ POISON = 0xFF
 """Value of every byte of a new buffer when INLAY_POISON is 1."""
 
 _LARGEST = 2**62
+
+
+def bytes_at(address: int, nbytes: int) -> Bytes:
+    """Return a view of `nbytes` bytes from `address` on; the caller ensures that they are memory of this process.
+
+    >>> values = np.arange(4, dtype=np.uint8)
+    >>> bytes_at(address_of(values) + 1, 2).tolist()
+    [1, 2]
+    """
+    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address)) if nbytes else np.empty(0, np.uint8)
 
 
 def allocate(nbytes: int) -> Bytes:

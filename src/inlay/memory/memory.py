@@ -41,7 +41,7 @@ from inlay.memory.buffers import (
 )
 from inlay.memory.reorder_cache import byte_extent, logical_array
 from inlay.memory.sparse_entries import unpack_sparse
-from inlay.notation.format_tag import FormatTag
+from inlay.notation import Notation
 
 
 class Memory:
@@ -265,7 +265,7 @@ _set_begin = vars(Memory)["begin"].__set__
 
 _set_end = vars(Memory)["end"].__set__
 
-Format: TypeAlias = FormatTag | str | MemoryDesc
+Format: TypeAlias = Notation | str | MemoryDesc
 """Destination format: a format tag or alias, or a whole descriptor."""
 
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from inlay.data_type import DataType, DataTypeLike, as_data_type
 from inlay.descriptor import MemoryDesc
+from inlay.descriptor.fields import addressed_layout
 from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.layout import Dims
 from inlay.memory.buffers import address_of, allocate, decode_elements, encode_elements, view_as_array
@@ -29,7 +30,7 @@ from inlay.memory.sparse_entries import (
     with_data_type,
     write_sparse,
 )
-from inlay.notation.format_tag import FormatTag
+from inlay.notation import is_notation
 from inlay.reordering.attributes import (
     PLAIN,
     QUANTIZATION_TYPES,
@@ -49,9 +50,9 @@ from inlay.reordering.tuning import SECONDS, tune
 def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -> Memory:
     """Copy a logical array into new memory of this format, and convert the elements to `data_type` if it is not None.
 
-    `array` is a NumPy or ml_dtypes array with any strides, or any buffer that `Memory` can wrap. `format` is a tag, an
-    alias, or a whole descriptor with the dims of the array. A sparse descriptor states the number of stored elements;
-    `to_csr` and `to_coo` count them instead.
+    `array` is a NumPy or ml_dtypes array with any strides, or any buffer that `Memory` can wrap. `format` is any
+    text of `parse_notation` (tag, alias, pattern, layout of CuTe), or a whole descriptor with the dims of the array. A
+    sparse descriptor states the number of stored elements; `to_csr` and `to_coo` count them instead.
 
     Post-condition: pack(array, format).unpack() equals `array`, bit for bit if the type does not change.
 
@@ -60,7 +61,7 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
             other dims; `data_type` differs from the type of the descriptor `format`; or `nnz` of a sparse `format` is
             not the number of elements with a bit set (bitmask encoding: is smaller than the number of nonzero
             elements), or its index types are too narrow.
-        FormatTagError: `format` is text that is no tag.
+        FormatTagError, PatternError, NotationError: `format` is text that cannot be parsed or does not fit the array.
         OutOfMemory: the operating system cannot provide the bytes of the result.
 
     >>> pack(np.ones((2, 3, 4, 4), np.float32), "nhwc", "bf16").desc
@@ -120,7 +121,7 @@ def _pack_destination(
 ) -> MemoryDesc:
     """Return the descriptor of the memory that `pack` allocates."""
     dst_type = None if data_type is None else as_data_type(data_type)
-    if isinstance(format, (str, FormatTag)):
+    if isinstance(format, str) or is_notation(format):
         return cached_desc(dims, dst_type or src_type, format)
     if not isinstance(format, MemoryDesc):
         raise InvalidArguments(f"format is {shown(format)}: give a format tag such as 'nChw16c', or a MemoryDesc")
@@ -164,9 +165,9 @@ def reorder(
 ) -> Memory:
     """Copy the elements of `src` into memory described by `dst`: into `out`, or into new memory if `out` is None.
 
-    If `dst` is a tag, the data type does not change; `any` means the format of `src`. The compiled reorder is cached.
-    Either side may be sparse: `nnz` of a sparse `dst` must equal the number of elements that the source stores; `nnz`
-    of a `dst` with bitmask encoding (`MemoryDesc.packed`) may be larger.
+    If `dst` is text (`parse_notation`), the data type does not change; `any` means the format of `src`. The
+    compiled reorder is cached. Either side may be sparse: `nnz` of a sparse `dst` must equal the number of elements
+    that the source stores; `nnz` of a `dst` with bitmask encoding (`MemoryDesc.packed`) may be larger.
 
     Scales and zero points are the values that `attributes` requires. If `attributes` is None, they define the
     attributes: a number applies to the whole tensor, an array is broadcast over the dims as in NumPy, or has one entry
@@ -179,7 +180,7 @@ def reorder(
         InvalidArguments: the dims differ; `dst` has no layout or its elements overlap; `out` has another descriptor, is
             read-only, or shares bytes with `src`; attributes or their values do not fit the descriptors; the attributes
             have a sum and `out` is None; or a sparse side is refused (see `sparse_entries.convert_sparse`).
-        FormatTagError: `dst` is text that is no tag.
+        FormatTagError, PatternError, NotationError: `dst` is text that cannot be parsed or does not fit the dims.
         Unimplemented: `dst` has bitmask encoding and no tag, attributes are passed for sparse memory, or the
             destination has extras that no reorder computes.
         OutOfMemory: the operating system cannot provide the bytes of the result, or the process has so many memory
@@ -227,7 +228,7 @@ def _resolve_destination(src: MemoryDesc, dst: Format) -> MemoryDesc:
 
     A descriptor of format `any` becomes one with the format of `src`, or row-major if elements of `src` overlap.
     """
-    if not isinstance(dst, (MemoryDesc, str, FormatTag)):
+    if not isinstance(dst, (MemoryDesc, str)) and not is_notation(dst):
         raise InvalidArguments(f"dst is {shown(dst)}: give a format tag such as 'nChw16c', or a MemoryDesc")
     assert src.data_type is not None  # Memory has one.
     desc = dst if isinstance(dst, MemoryDesc) else cached_desc(src.dims, src.data_type, dst)
@@ -235,10 +236,10 @@ def _resolve_destination(src: MemoryDesc, dst: Format) -> MemoryDesc:
         return desc
     if src.kind == "sparse":
         return with_data_type(src, desc.data_type)
-    layout, _ = src.require_layout("reorder")
+    layout, _ = addressed_layout(src, "reorder")
     if layout.overlaps:
         return MemoryDesc(src.dims, desc.data_type)
-    return MemoryDesc.from_layout(layout, desc.data_type, dims=src.dims)
+    return MemoryDesc.from_layout(layout, desc.data_type, dims=src.dims, swizzle=src.swizzle)
 
 
 def _reorder_dense(src: Memory, desc: MemoryDesc, out: Memory | None) -> Memory:

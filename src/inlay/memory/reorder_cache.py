@@ -2,7 +2,7 @@
 
 `find_reorder` returns the reorder for two descriptors and attributes: compiled code where the compiler supports them,
 else the reference implementation, which moves one coordinate at a time (groups of scales that cut through blocks need
-it). Both are cached by descriptors and attributes.
+it). Swizzled memory is permuted besides (`swizzled_reorder`). All are cached by descriptors and attributes.
 """
 
 import ctypes
@@ -14,10 +14,12 @@ import numpy.typing as npt
 
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc, kinds
+from inlay.descriptor.fields import addressed_layout
 from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.layout import Dims, Layout
 from inlay.memory.buffers import address_of, allocate
-from inlay.notation.format_tag import FormatTag
+from inlay.memory.swizzled_reorder import SwizzledReorder, linear_desc
+from inlay.notation import Notation
 from inlay.reordering import CompiledReorder, compile_reorder
 from inlay.reordering.attributes import PLAIN, Attributes, Operands, require_attributes, view_codes
 from inlay.reordering.compensation import require_extras
@@ -26,11 +28,11 @@ from inlay.reordering.reference import reference_reorder
 
 
 @lru_cache(maxsize=512)
-def cached_desc(dims: Dims, data_type: DataType, format: FormatTag | str | None) -> MemoryDesc:
+def cached_desc(dims: Dims, data_type: DataType, format: Notation | str | None) -> MemoryDesc:
     """Return the descriptor of a tensor with this format; equal arguments return a cached descriptor.
 
     Raises:
-        InvalidArguments, FormatTagError: as `MemoryDesc`.
+        InvalidArguments, FormatTagError, PatternError, NotationError: as `MemoryDesc`.
     """
     return MemoryDesc(dims, data_type, format)
 
@@ -58,6 +60,9 @@ def _byte_extent(desc: MemoryDesc) -> tuple[int, int, DataType]:
     """Compute `byte_extent` of a descriptor, with a cache."""
     if isinstance(desc.layout, kinds.Opaque) and desc.data_type is not None:
         return 0, desc.layout.nbytes, desc.data_type
+    if isinstance(desc.layout, kinds.SwizzledLayout) and desc.data_type is not None:
+        start = desc.offset0 * desc.data_type.bits // 8
+        return start, start + desc.size, desc.data_type
     if not isinstance(desc.layout, Layout) or desc.data_type is None:
         raise InvalidArguments(f"memory needs a layout: {desc!r} is of kind {desc.kind}; {_NO_LAYOUT[desc.kind]}")
     if desc.has_runtime:
@@ -137,7 +142,7 @@ def _require_reorder(src: MemoryDesc, dst: MemoryDesc) -> tuple[int, int]:
     return nbytes
 
 
-AnyReorder: TypeAlias = CompiledReorder | ReferenceReorder
+AnyReorder: TypeAlias = CompiledReorder | ReferenceReorder | SwizzledReorder
 """A reorder between two addresses, with `run`, `explain` and `assembly`."""
 
 
@@ -160,6 +165,10 @@ def find_reorder(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAI
                 f"no move between two addresses exists for {desc!r}, which has several buffers: "
                 "inlay.reorder(memory, dst) converts sparse memory"
             )
+    if src.swizzle is not None or dst.swizzle is not None:
+        sides = (linear_desc(src), linear_desc(dst))
+        linear = find_reorder(*sides) if attributes == PLAIN else find_reorder(*sides, attributes)
+        return SwizzledReorder(src, dst, linear, attributes)
     if attributes == PLAIN:
         if dst.extras or src.extras.scale_adjust != 1:
             _require_reorder(src, dst)
@@ -178,7 +187,7 @@ def logical_array(desc: MemoryDesc, address: int) -> npt.NDArray[Any]:
     Raises:
         OutOfMemory: the operating system cannot provide the bytes of the array.
     """
-    _, data_type = desc.require_layout("unpack")
+    _, data_type = addressed_layout(desc, "unpack")
     carrier = data_type.widened
     plain = cached_desc(desc.dims, carrier, None)
     array = allocate(plain.size).view(carrier.dtype).reshape(plain.dims)

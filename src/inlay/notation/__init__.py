@@ -1,9 +1,11 @@
 """Text notations of layouts: format tags and patterns, each with a parser and a printer.
 
-A caller's text is parsed to a `FormatTag` or directly to a `Layout`; both are created from a layout again for printing:
+`parse_notation` parses a caller's text, whatever its notation; texts are created from a layout again for printing:
 
     format_tag    `FormatTag`: oneDNN's tags, in abstract letters (`aBcd8b`) and in role letters (`nChw8c`)
     pattern       patterns, which can express every dense layout digit by digit: `n (c c8) h w -> n c h w c8`
+    shape_stride  CuTe's texts, `(2,(8,3)):(24,(1,8))`, and the prefix of a swizzle, `Swizzle<3,4,3> o ...`
+    recognition   `parse_notation`: which notation a text is in
 
 Glossary:
 
@@ -14,4 +16,9 @@ Glossary:
     alias               a tag in role letters for which oneDNN has an enumerator
     pattern             a text like those of einops (Rogozhnikov, ICLR 2022): axes as groups of digits, an arrow, and
                         the digits in memory order
+    shape:stride        CuTe's notation (NVIDIA CUTLASS): extents and strides, digits of an axis least significant first
 """
+
+from inlay.notation.recognition import Notation, is_notation, parse_notation
+
+__all__ = ["Notation", "is_notation", "parse_notation"]

@@ -190,6 +190,11 @@ class FormatTag:
         """
         return self._letters
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One name per axis: its letter in `letters`."""
+        return tuple(self._letters)
+
     def __str__(self) -> str:
         """Return the tag in abstract letters."""
         blocked = {axis for axis, _ in self.inner_blocks}

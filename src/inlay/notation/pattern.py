@@ -20,7 +20,8 @@ An axis is padded to the product of its digits' extents: 17 channels in `(c c16)
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, product, repeat
+from functools import lru_cache
+from itertools import count, product, repeat, takewhile
 from math import prod
 from typing import NoReturn, TypeAlias
 
@@ -49,6 +50,74 @@ class _DigitName:
 DigitGroup: TypeAlias = tuple[_DigitName, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A parsed pattern, valid for any dims: the digits of each axis, and their order in memory.
+
+    >>> Pattern.parse("(row row16) col -> row col row16").names
+    ('row', 'col')
+    """
+
+    spelling: str
+    """The text that it was parsed from."""
+    groups: tuple[DigitGroup, ...]
+    """Digits of each axis, most significant first."""
+    order: DigitGroup
+    """All digits in memory order, outermost first."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Pattern":
+        """Parse a pattern.
+
+        Raises:
+            PatternError: `text` is not a pattern.
+            InvalidArguments: `text` is not a `str`.
+        """
+        if not isinstance(text, str):
+            raise InvalidArguments(f"a pattern is text such as 'n (c c16) h w -> n c h w c16', not {text!r}")
+        return _parse(text)
+
+    @property
+    def ndims(self) -> int:
+        """The number of axes."""
+        return len(self.groups)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One different name per axis: the caller's, without the numbers of extents where that is unambiguous."""
+        names = tuple(_axis_name_of(group) for group in self.groups)
+        return names if len(set(names)) == len(names) else tuple(group[0].text for group in self.groups)
+
+    def layout(self, dims: Sequence[int]) -> Layout:
+        """Return the layout of a tensor of `dims`; axes are padded to the product of their digits.
+
+        A dim of 0 counts as 1 in the strides, as it does for tags.
+
+        Raises:
+            PatternError: the groups do not fit `dims`.
+            InvalidArguments: a dim is negative, or the padded tensor has more than 2**63 - 1 elements.
+
+        >>> Pattern.parse("n (c c16) -> n c c16").layout((2, 17)).dims
+        (2, 32)
+        """
+        groups = self.groups
+        if len(groups) != len(dims):
+            end = groups[-1][-1]
+            problem = f"the pattern has {len(groups)} axes left of the arrow, dims {tuple(dims)} have {len(dims)}"
+            raise PatternError(problem, self.spelling, groups[0][0].start, end.start + len(end.text))
+        extents: dict[str, int] = {}
+        for axis, (group, dim) in enumerate(zip(groups, dims, strict=True)):
+            extents.update(_infer_extents(self.spelling, axis, group, dim))
+        strides = _compute_strides(self, extents)
+        axes = []
+        for lead, *inner in groups:
+            digits = tuple(Digit(extents[name.text], strides[name.text]) for name in inner)
+            axes.append(Axis(strides[lead.text], digits))
+        return Layout(
+            tuple(_padded_dim(group, dim, extents) for group, dim in zip(groups, dims, strict=True)), tuple(axes)
+        )
+
+
 def parse_pattern(text: str, dims: Sequence[int]) -> Layout:
     """Return the layout of a tensor of `dims` in a pattern; axes are padded to the product of their digits.
 
@@ -66,23 +135,7 @@ def parse_pattern(text: str, dims: Sequence[int]) -> Layout:
     >>> parse_pattern("n (c c16) h w -> n c h w c16", (2, 17, 5, 4)).dims
     (2, 32, 5, 4)
     """
-    if not isinstance(text, str):
-        raise InvalidArguments(f"a pattern is text such as 'n (c c16) h w -> n c h w c16', not {text!r}")
-    reader = _PatternReader(text)
-    groups, order = _read_pattern(reader)
-    if len(groups) != len(dims):
-        end = groups[-1][-1]
-        problem = f"the pattern has {len(groups)} axes left of the arrow, dims {tuple(dims)} have {len(dims)}"
-        reader.fail(problem, groups[0][0].start, end.start + len(end.text))
-    extents: dict[str, int] = {}
-    for axis, (group, dim) in enumerate(zip(groups, dims, strict=True)):
-        extents.update(_infer_extents(reader, axis, group, dim))
-    strides = _compute_strides(reader, groups, order, extents)
-    axes = []
-    for lead, *inner in groups:
-        digits = tuple(Digit(extents[name.text], strides[name.text]) for name in inner)
-        axes.append(Axis(strides[lead.text], digits))
-    return Layout(tuple(_padded_dim(group, dim, extents) for group, dim in zip(groups, dims, strict=True)), tuple(axes))
+    return Pattern.parse(text).layout(dims)
 
 
 def pattern_of(layout: Layout, names: Sequence[str] | None = None) -> str:
@@ -187,7 +240,17 @@ def _long_digits(layout: Layout) -> list[list[Digit]]:
 # From names to extents and strides
 
 
-def _infer_extents(reader: "_PatternReader", axis: int, group: DigitGroup, dim: int) -> Iterator[tuple[str, int]]:
+def _axis_name_of(group: DigitGroup) -> str:
+    """Return the name of an axis: its digit without a number, or else the common start of its digits' names."""
+    for name in group:
+        if name.extent is None:
+            return name.text
+    stems = [name.text[: -len(str(name.extent))] for name in group]
+    common = len(list(takewhile(lambda letters: len(set(letters)) == 1, zip(*stems, strict=False))))
+    return stems[0][:common] or stems[0]
+
+
+def _infer_extents(text: str, axis: int, group: DigitGroup, dim: int) -> Iterator[tuple[str, int]]:
     """Yield name and extent of each digit of one axis; the digit without a number is as large as `dim` needs."""
     if dim < 0 and dim != RUNTIME:
         raise InvalidArguments(f"dim {axis} is {dim}: dims are 0 or more")
@@ -196,10 +259,10 @@ def _infer_extents(reader: "_PatternReader", axis: int, group: DigitGroup, dim: 
     first, last = group[0], group[-1]
     if dim == RUNTIME and first.extent is not None:
         problem = f"axis {axis} is RUNTIME: the first digit of its group must be the one without a number"
-        reader.fail(problem, first.start, first.start + len(first.text))
+        raise PatternError(problem, text, first.start, first.start + len(first.text))
     if not open_names and dim > known:
         problem = f"axis {axis} has {dim} coordinates, its digits hold {known}: leave out a number, or enlarge it"
-        reader.fail(problem, first.start, last.start + len(last.text))
+        raise PatternError(problem, text, first.start, last.start + len(last.text))
     rest = RUNTIME if dim == RUNTIME else -(-dim // known)
     for name in group:
         # A digit below the leading one cannot have extent 0: an axis without coordinates never reaches it.
@@ -212,22 +275,20 @@ def _padded_dim(group: DigitGroup, dim: int, extents: Mapping[str, int]) -> int:
     return dim if dim in (0, RUNTIME) else prod(extents[name.text] for name in group)
 
 
-def _compute_strides(
-    reader: "_PatternReader", groups: Sequence[DigitGroup], order: DigitGroup, extents: Mapping[str, int]
-) -> dict[str, int]:
+def _compute_strides(pattern: Pattern, extents: Mapping[str, int]) -> dict[str, int]:
     """Return the stride of each digit by name: the product of the extents of all digits inside it.
 
     The strides of digits outside a RUNTIME one are RUNTIME.
     """
-    leading = {group[0].text for group in groups}
+    leading = {group[0].text for group in pattern.groups}
     strides: dict[str, int] = {}
     stride = volume = 1
-    for name in reversed(order):
+    for name in reversed(pattern.order):
         extent = extents[name.text]
         strides[name.text] = stride
         if stride == RUNTIME and name.text not in leading:
             problem = f"digit '{name.text}' is outside a RUNTIME axis: only the first digit of a group may"
-            reader.fail(problem, name.start, name.start + len(name.text))
+            raise PatternError(problem, pattern.spelling, name.start, name.start + len(name.text))
         volume *= 1 if extent == RUNTIME else max(1, extent)
         stride = RUNTIME if RUNTIME in (stride, extent) else volume
         if volume > _LARGEST:
@@ -264,6 +325,13 @@ class _PatternReader:
         if start is None:
             start, end = self.start, self._end
         raise PatternError(problem, self.text, start, start + 1 if end is None else end)
+
+
+@lru_cache(maxsize=512)
+def _parse(text: str) -> Pattern:
+    """Parse a pattern; equal texts return a cached pattern."""
+    groups, order = _read_pattern(_PatternReader(text))
+    return Pattern(text, tuple(groups), order)
 
 
 def _read_pattern(reader: _PatternReader) -> tuple[list[DigitGroup], DigitGroup]:

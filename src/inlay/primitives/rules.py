@@ -193,6 +193,7 @@ _OTHER_KINDS = {
     "undef": "is the zero descriptor: leave it out, or describe its tensor",
     "sparse": "is sparse, as only src and weights of MatMul and InnerProduct and both sides of Reorder may be: "
     "describe the result of inlay.to_dense",
+    "swizzled": "is swizzled, and no primitive reads swizzled memory: describe the result of a reorder without swizzle",
     "host_scalar": "is a host scalar: primitives take tensors, describe it with dims and a format",
 }
 

@@ -42,7 +42,7 @@ from inlay.descriptor.compound_format import CompoundFormat
 from inlay.errors import InvalidArguments, shown
 from inlay.layout import Layout
 from inlay.render.compound import CompoundPicture, picture_compound
-from inlay.render.legend import axis_names, checked_names, nearest_tag
+from inlay.render.legend import checked_names, names_of
 from inlay.render.picture import Picture, PictureFormat
 from inlay.render.text import NARROWEST, WIDEST
 
@@ -101,7 +101,7 @@ def show(
     described = _described(desc)
     _require_options(format, width, {"offsets": offsets, "color": color})
     ndims = described.ndims
-    found = axis_names(ndims, nearest_tag(described)) if names is None else checked_names(names, ndims)
+    found = names_of(described) if names is None else checked_names(names, ndims)
     return Picture(described, found, offsets, format, width, color, has_type)
 
 

@@ -22,6 +22,7 @@ from itertools import islice
 from math import prod
 
 from inlay.descriptor import MemoryDesc
+from inlay.descriptor.fields import addressed_layout
 from inlay.errors import Unimplemented
 from inlay.layout import Dims, Layout
 from inlay.render.scene import (
@@ -239,7 +240,7 @@ class _Composer:
 
     def __init__(self, desc: MemoryDesc, names: tuple[str, ...], room: SpaceLimits, offsets: bool) -> None:
         self.desc = desc
-        self.layout, self.data_type = desc.require_layout("a picture")
+        self.layout, self.data_type = addressed_layout(desc, "a picture")
         self.names = names
         self.room = room
         self.offsets = offsets
@@ -334,7 +335,7 @@ class _Composer:
             title = f"{self.names[frame.across]}={number}"
         points = [frame.point(at, r, c) for r in frame.rows for c in frame.columns]
         known = [point for point in points if point is not None]
-        offsets = iter(self.layout.offset(known) + self.desc.offset0)
+        offsets = iter(self.desc.offset(known))
         cells = [None if point is None else self.cell(point, int(next(offsets))) for point in points]
         n = len(frame.columns)
         return Plane(title, tuple(tuple(cells[i : i + n]) for i in range(0, len(cells), n)))
@@ -377,7 +378,7 @@ class _Composer:
         high = min(low + length, self.stop)
         offset0 = self.desc.offset0
         # One more to the left: whether the first cell starts a block depends on the cell before it.
-        found = elements_between(self.layout, low - 1 - offset0, high - offset0)
+        found = self._elements_between(low - 1 - offset0, high - offset0)
         cells: list[Cell] = []
         before: tuple[int, ...] | None = None
         for offset in range(low - 1, high):
@@ -388,6 +389,18 @@ class _Composer:
                 cells.append(replace(cell, starts_block=block != before))
             before = block
         return StripRow(low, tuple(cells))
+
+    def _elements_between(self, low: int, high: int) -> dict[int, list[Dims]]:
+        """Return the coordinates at each offset from `low` to `high`, counted from the origin, after the swizzle."""
+        swizzle = self.desc.swizzle
+        if swizzle is None:
+            return elements_between(self.layout, low, high)
+        found = {}
+        for offset in range(max(low, 0), high):
+            linear = swizzle.apply(offset)
+            for coordinates in elements_between(self.layout, linear, linear + 1).values():
+                found[offset] = coordinates
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,11 +26,15 @@ from typing import assert_never
 
 from inlay.arguments import as_entries
 from inlay.descriptor import MemoryDesc, kinds
+from inlay.descriptor.fields import addressed_layout
 from inlay.descriptor.queries import bytes_text
 from inlay.errors import FormatTagError, InvalidArguments, shown
-from inlay.layout import RUNTIME, Digit, Dims, Layout
+from inlay.layout import RUNTIME, Digit, Dims, Layout, Swizzle
 from inlay.layout.axis import LETTERS
+from inlay.notation import Notation, parse_notation
 from inlay.notation.format_tag import ALIASES, FormatTag
+from inlay.notation.pattern import Pattern
+from inlay.notation.recognition import SwizzledNotation
 from inlay.render.compose import AxisDigit, blocks_of, places, shares_elements
 
 _USUAL = {3: "ncw", 4: "nchw", 5: "ncdhw"}
@@ -64,6 +68,20 @@ def axis_names(ndims: int, tag: FormatTag | None) -> tuple[str, ...]:
     if tag is not None and alias is not None:
         return tuple(letter.lower() for _, letter in sorted(zip(tag.order, alias, strict=False)))
     return tuple(_USUAL.get(ndims, LETTERS[:ndims]))
+
+
+def names_of(desc: MemoryDesc) -> tuple[str, ...]:
+    """One name per axis: those of the pattern that `desc` was created from, else those of its tag.
+
+    >>> names_of(MemoryDesc((4, 8), "u8", "(row row2) col -> row col row2"))
+    ('row', 'col')
+    """
+    spelled = None if desc.spelling is None else parse_notation(desc.spelling)
+    if isinstance(spelled, SwizzledNotation):
+        spelled = spelled.notation
+    if isinstance(spelled, Pattern):
+        return spelled.names
+    return axis_names(desc.ndims, spelled if isinstance(spelled, FormatTag) else nearest_tag(desc))
 
 
 def checked_names(names: object, ndims: int) -> tuple[str, ...]:
@@ -136,6 +154,8 @@ def _legend_of(desc: MemoryDesc, names: Sequence[str]) -> Legend:
             digits = ("digits", digits_in_words(desc, names))
             offset = ("offset", offset_formula(desc, names))
             return Legend(title, (text, digits, offset, size, ("blocks", blocks_in_words(desc.layout, names))), "")
+        case kinds.SwizzledLayout():
+            return _swizzled_legend(title, (text, size), desc, desc.layout, names)
         case kinds.Undefined():
             return Legend(title, (text,), "It has no dims, no data type and no bytes: it stands for an absent tensor.")
         case kinds.Any():
@@ -150,6 +170,31 @@ def _legend_of(desc: MemoryDesc, names: Sequence[str]) -> Legend:
     assert_never(desc.layout)
 
 
+def _swizzled_legend(
+    title: str, about: tuple[Fact, Fact], desc: MemoryDesc, placement: kinds.SwizzledLayout, names: Sequence[str]
+) -> Legend:
+    """Return the legend of a swizzled descriptor: the formula before the swizzle, then the swizzle."""
+    text, size = about
+    if 0 in desc.dims:
+        return Legend(title, about, "There are no elements to draw.")
+    linear = MemoryDesc.from_layout(placement.layout, str(desc.data_type), dims=desc.dims)
+    digits = ("digits", digits_in_words(linear, names))
+    before = ("s", offset_formula(linear, names))
+    offset = ("offset", swizzle_formula(placement.swizzle, desc.offset0))
+    return Legend(title, (text, digits, before, offset, size, ("blocks", blocks_in_words(placement.layout, names))), "")
+
+
+def swizzle_formula(swizzle: Swizzle, offset0: int = 0) -> str:
+    """Return the offset in elements as an expression of `s`, the offset before the swizzle, which Python can evaluate.
+
+    >>> swizzle_formula(Swizzle(3, 4, 3)), swizzle_formula(Swizzle(1, 0, -2), 8)
+    ('s ^ (s & 896) >> 3', '8 + (s ^ (s & 1) << 2)')
+    """
+    arrow = ">>" if swizzle.shift >= 0 else "<<"
+    formula = f"s ^ (s & {swizzle.source_mask}) {arrow} {abs(swizzle.shift)}"
+    return f"{offset0} + ({formula})" if offset0 else formula
+
+
 def layout_name(desc: MemoryDesc) -> str:
     """Return the common name of this layout: an alias if there is one, else the tag, the pattern, or the strides.
 
@@ -161,12 +206,21 @@ def layout_name(desc: MemoryDesc) -> str:
     tag = desc.tag
     if tag is None or tag == "any":
         return _untagged_name(desc)
-    return _tag_name(FormatTag.parse(desc.spelling or tag))
+    spelled = None if desc.spelling is None else parse_notation(desc.spelling)
+    if spelled is None or isinstance(spelled, FormatTag):
+        return _tag_name(spelled or FormatTag.parse(tag))
+    return f"{spelled.spelling} ({tag})"
 
 
 def _untagged_name(desc: MemoryDesc) -> str:
     """Return the name of a layout without a tag, such as its strides."""
-    if desc.kind == "digits":
+    if desc.kind == "swizzled":
+        text = desc.spelling or "free digits"
+        return text if text.lstrip().startswith("S") else f"{desc.swizzle} o {text}"
+    spelled = None if desc.spelling is None else parse_notation(desc.spelling)
+    if spelled is not None and not isinstance(spelled, FormatTag):
+        return _spelled_name(desc, spelled)
+    if desc.kind == "digits" and spelled is None:
         return f"strides {_crossed(desc.strides)}" if desc.is_plain else "free digits"
     if desc.kind == "sparse":
         return f"sparse {desc.sparse_encoding}"
@@ -175,6 +229,14 @@ def _untagged_name(desc: MemoryDesc) -> str:
     strides = f"strides {_crossed(desc.strides)}"
     tag = nearest_tag(desc) if desc.inner_blocks else None
     return strides if tag is None else f"{_tag_name(tag)} with {strides}"
+
+
+def _spelled_name(desc: MemoryDesc, notation: Notation) -> str:
+    """Return the caller's text of a layout, with the strides of leading digits if they differ."""
+    layout, _ = desc.require_layout("a picture")
+    if notation.layout(layout.dims) == layout:
+        return notation.spelling
+    return f"{notation.spelling} with strides {_crossed([axis.stride for axis in layout.axes])}"
 
 
 def _tag_name(tag: FormatTag) -> str:
@@ -190,8 +252,9 @@ def nearest_tag(desc: MemoryDesc) -> FormatTag | None:
 
     It has the letters that were typed, if one was.
     """
-    if desc.spelling is not None:
-        return FormatTag.parse(desc.spelling)
+    spelled = None if desc.spelling is None else parse_notation(desc.spelling)
+    if isinstance(spelled, FormatTag):
+        return spelled
     if desc.kind != "blocked":
         return None
     try:
@@ -359,14 +422,18 @@ def explain_offset(desc: MemoryDesc, coordinate: Dims) -> str:
     element offset 952, byte offset 3808
     """
     element, byte = desc.offset(coordinate), desc.byte_offset(coordinate)
-    tag = desc.spelling or desc.tag
-    names = axis_names(desc.ndims, None if tag is None else FormatTag.parse(tag))
-    rows = [_axis_row(name, x, digits) for name, x, digits in zip(names, coordinate, desc.digits, strict=True)]
+    layout, _ = addressed_layout(desc, "offset")
+    names = names_of(desc)
+    rows = [_axis_row(name, x, digits) for name, x, digits in zip(names, coordinate, layout.digits, strict=True)]
     number, sums, part = (max(len(row[i]) for row in rows) for i in (2, 3, 4))
     width = max(len(row[1]) for row in rows)
+    widest = max(map(len, names))
     lines = [_title(desc)]
     for name, x, spelled, terms, total in rows:
-        lines.append(f"  {name} = {x:>{width}}{spelled:<{number}}    {terms:<{sums}}    {total:>{part}}")
+        lines.append(f"  {name:<{widest}} = {x:>{width}}{spelled:<{number}}    {terms:<{sums}}    {total:>{part}}")
+    if desc.swizzle is not None:
+        linear = layout.offset(coordinate)
+        lines.append(f"  {desc.swizzle}: s = {linear}, {swizzle_formula(desc.swizzle)} = {desc.swizzle.apply(linear)}")
     if desc.offset0:
         lines.append(f"  offset0 {desc.offset0}")
     return "\n".join([*lines, f"element offset {element}, byte offset {byte}"])

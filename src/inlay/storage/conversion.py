@@ -36,6 +36,7 @@ from inlay.files import Progress, require_unused
 from inlay.layout import Dims, Layout
 from inlay.memory import Memory, reorder
 from inlay.memory.buffers import Bytes, allocate
+from inlay.notation import Notation, parse_notation
 from inlay.notation.format_tag import FormatTag
 from inlay.storage.loss import ConversionLoss, LossCounter, require_little_loss
 from inlay.storage.npy import npy_header, write_npy
@@ -56,8 +57,8 @@ class FormatRule:
 
     pattern: str | None
     """Shell pattern for tensor names (`*`, `?`, `[abc]`); None matches every tensor."""
-    tag: FormatTag | None
-    """Format; None means row-major, written `plain`."""
+    tag: Notation | None
+    """Format in any notation; None means row-major, written `plain`."""
     text: str
     """Text from which the rule was parsed."""
 
@@ -67,11 +68,11 @@ class FormatRule:
 
 
 def parse_rule(text: str) -> FormatRule:
-    """Parse `TAG` or `PATTERN=TAG`; the tag may be an alias, or `plain` for row-major.
+    """Parse `TAG` or `PATTERN=TAG`; the tag may be any text of `parse_notation`, or `plain` for row-major.
 
     Raises:
         InvalidArguments: the pattern is empty.
-        FormatTagError: TAG is no format tag.
+        FormatTagError, PatternError, NotationError: TAG is no format tag, nor of another notation.
 
     >>> rule = parse_rule("conv*.weight=OIhw16i16o")
     >>> rule.matches("conv1.weight"), rule.matches("fc.weight"), str(rule.tag)
@@ -82,7 +83,7 @@ def parse_rule(text: str) -> FormatRule:
         raise InvalidArguments(
             f"the name pattern before '=' in {text!r} is empty: write *{text} for every tensor, or the tag alone"
         )
-    return FormatRule(pattern if equals else None, None if tag == PLAIN else FormatTag.parse(tag), text)
+    return FormatRule(pattern if equals else None, None if tag == PLAIN else parse_notation(tag), text)
 
 
 # Plans
@@ -163,7 +164,7 @@ def plan_conversion(
         InvalidArguments: a rule matches no tensor, has another number of letters than a tensor that it matches, or
             matches a tensor without a descriptor; or `target` cannot store the name of a tensor. (The name of the
             tensor in a .npy file is the stem of the file name.)
-        FormatTagError: a rule has no valid tag.
+        FormatTagError, PatternError, NotationError: a rule has no valid format.
         Unimplemented: no conversion exists from the type of a tensor to `data_type`.
         FileError: `source` cannot be read, or `target` is the same file or cannot store the result.
     """
@@ -239,17 +240,25 @@ def _destination_desc(
         return row_major(src.dims, dst_type)
     if rule.tag.ndims != src.ndims:
         raise InvalidArguments(
-            f"{rule.text} does not fit tensor {tensor.label}: {rule.tag} has {rule.tag.ndims} letters, dims {src.dims} "
+            f"{rule.text} does not fit tensor {tensor.label}: {_places(rule.tag)}, dims {src.dims} "
             f"are {src.ndims}; name the tensors it is for, as in 'conv*=TAG'"
         )
     return MemoryDesc(src.dims, dst_type, rule.tag)
+
+
+def _places(notation: Notation) -> str:
+    """Return the text that says how many axes a format places."""
+    if isinstance(notation, FormatTag):
+        return f"{notation} has {notation.ndims} letters"
+    return f"it has {notation.ndims} axes"
 
 
 def source_descriptor(tensor: StoredTensor, rule: FormatRule, dims: Dims | None = None) -> MemoryDesc | None:
     """Return the descriptor, in the format of `rule`, of a tensor that the file stores without a descriptor.
 
     The shape in the file has one entry for each letter of the tag (the number of blocks if the axis is blocked), then
-    one for each inner block. Or it has a single entry, and `dims` are the logical dims.
+    one for each inner block. Or it has a single entry, and `dims` are the logical dims. For another notation than a
+    tag, `dims` are the logical dims, and the shape has any number of entries.
 
     Raises:
         InvalidArguments: the shape does not fit the tag or `dims`, the file has a descriptor of the tensor, or no
@@ -264,6 +273,8 @@ def source_descriptor(tensor: StoredTensor, rule: FormatRule, dims: Dims | None 
         raise InvalidArguments(f"{rule.text} does not fit tensor {tensor.label}: {tensor.refusal}")
     if not is_row_major(desc):
         raise InvalidArguments(f"{rule.text} does not fit tensor {tensor.label}: it is column-major; save it row-major")
+    if not isinstance(rule.tag, FormatTag):
+        return _source_of_notation(tensor, rule, desc, rule.tag, dims)
     logical = dims if dims is not None else _logical_dims(tensor, rule.tag)
     src = MemoryDesc(logical, desc.data_type, rule.tag)
     shape, flat = _memory_shape(src, rule.tag), (prod(src.padded_dims),)
@@ -271,6 +282,21 @@ def source_descriptor(tensor: StoredTensor, rule: FormatRule, dims: Dims | None 
         raise InvalidArguments(
             f"tensor {tensor.label} has the shape {tensor.shape}: {rule.text} of dims {src.dims} needs {shape} "
             f"or {flat}"
+        )
+    return src
+
+
+def _source_of_notation(
+    tensor: StoredTensor, rule: FormatRule, stored: MemoryDesc, notation: Notation, dims: Dims | None
+) -> MemoryDesc:
+    """Return the descriptor of a tensor whose format is in another notation than a tag."""
+    if dims is None:
+        raise InvalidArguments(f"{rule.text} needs the dims of tensor {tensor.label}: give them (--dims)")
+    src = MemoryDesc(dims, stored.data_type, notation)
+    if prod(tensor.shape) != prod(src.padded_dims):
+        raise InvalidArguments(
+            f"tensor {tensor.label} has the shape {tensor.shape}: {rule.text} of dims {src.dims} needs "
+            f"{prod(src.padded_dims)} elements"
         )
     return src
 

@@ -66,6 +66,7 @@ from inlay.testing.drawing import (
     draw_shape,
     draw_sparse_descriptor,
     draw_sparse_memory,
+    draw_swizzle,
     draw_tag,
 )
 from inlay.testing.kinds import (
@@ -88,6 +89,7 @@ from inlay.testing.strategies import (
     shapes,
     sparse_descriptors,
     sparse_memories,
+    swizzles,
     unbound_descriptors,
     weight_problems,
 )
@@ -128,6 +130,7 @@ __all__ = [
     "draw_sparse_descriptor",
     "draw_sparse_memory",
     "draw_submemory",
+    "draw_swizzle",
     "draw_tag",
     "draw_unbound",
     "draw_weight_problem",
@@ -139,6 +142,7 @@ __all__ = [
     "sparse_descriptors",
     "sparse_memories",
     "strategy",
+    "swizzles",
     "unbound_descriptors",
     "weight_problems",
 ]

@@ -20,7 +20,7 @@ import numpy as np
 from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
-from inlay.layout import Axis, Digit, Dims, Layout
+from inlay.layout import Axis, Digit, Dims, Layout, Swizzle
 from inlay.layout.axis import LETTERS
 from inlay.memory import Memory
 from inlay.notation.format_tag import FormatTag
@@ -45,6 +45,14 @@ Form: TypeAlias = Callable[[Choices, Dims, DataType], MemoryDesc]
 def draw_data_type(choose: Choices, *, sub_byte: bool = True) -> DataType:
     """Draw a data type; 4-bit types only if `sub_byte`."""
     return choose.pick([t for t in DATA_TYPES.values() if sub_byte or not t.is_sub_byte])
+
+
+@check_arguments(whole_bytes=bool)
+def draw_swizzle(choose: Choices, *, whole_bytes: bool = False) -> Swizzle:
+    """Draw a swizzle of 1 to 3 bits in either direction; with `whole_bytes`, elements of 4 bits stay in pairs."""
+    bits = choose.integer(1, 3)
+    shift = choose.integer(bits, 4)
+    return Swizzle(bits, choose.integer(1 if whole_bytes else 0, 3), -shift if choose.pick(_EITHER) else shift)
 
 
 @check_arguments()

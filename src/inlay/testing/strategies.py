@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from inlay.data_type import DataType, DataTypeLike
 from inlay.descriptor import Extras, MemoryDesc
-from inlay.layout import Dims, Layout
+from inlay.layout import Dims, Layout, Swizzle
 from inlay.memory import Memory
 from inlay.notation.format_tag import FormatTag
 from inlay.reordering.attributes import Attributes
@@ -49,6 +49,18 @@ def format_tags(ndims: int | None = None, *, min_blocks: int = 0, max_blocks: in
     4
     """
     return strategy(drawing.draw_tag)(ndims, min_blocks=min_blocks, max_blocks=max_blocks)
+
+
+def swizzles(*, whole_bytes: bool = False) -> st.SearchStrategy[Swizzle]:
+    """Return a strategy of swizzles of 1 to 3 bits in either direction.
+
+    With `whole_bytes`, they do not change the lowest bit, so that elements of 4 bits stay in pairs.
+
+    >>> from hypothesis import find
+    >>> find(swizzles(), lambda swizzle: swizzle.shift < 0)
+    Swizzle(bits=1, base=0, shift=-1)
+    """
+    return strategy(drawing.draw_swizzle)(whole_bytes=whole_bytes)
 
 
 def layouts(*, max_size: int = 1000) -> st.SearchStrategy[Layout]:

@@ -234,6 +234,8 @@ class DescriptorBuilder:
                     f"the opaque format {name} of dims {desc.dims} was not created by this {self._library.name}: only "
                     "the engine that created it can read it, in the same process"
                 )
+            case kinds.SwizzledLayout():
+                raise Unimplemented(f"{self._library.name} has no swizzled layouts: reorder {desc!r} to one without")
             case kinds.Any():
                 return self._new(desc, "with_tag", abi.FORMAT_ANY)
             case kinds.Undefined():

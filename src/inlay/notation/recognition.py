@@ -1,0 +1,105 @@
+"""Texts that name layouts, in any notation: `parse_notation` finds out which it is and parses it.
+
+    text                                        notation                   parsed to
+    nChw8c, aBcd8b                              format tag or alias        `FormatTag`
+    n (c c8) h w -> n c h w c8                  pattern: has an arrow or   `Pattern`
+                                                a group of names
+    (2,(8,3),5,4):(480,(1,160),32,8)            CuTe: starts with a        `ShapeStride`
+                                                parenthesis or number
+    Swizzle<3,4,3> o (8,64):(64,1)              any of them, swizzled      `SwizzledNotation`
+
+Each has `ndims`, `names` (one per axis), `spelling` (the text) and `layout(dims)`, so callers need not tell them apart.
+
+>>> for text in ("nhwc", "n (row r8) -> n row r8", "(2,3):(1,2)"):
+...     notation = parse_notation(text)
+...     print(type(notation).__name__, notation.names)
+FormatTag ('n', 'c', 'h', 'w')
+Pattern ('n', 'row')
+ShapeStride ('a', 'b')
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from inlay.errors import InvalidArguments, shown
+from inlay.layout import Layout, Swizzle
+from inlay.notation.format_tag import FormatTag
+from inlay.notation.pattern import Pattern
+from inlay.notation.shape_stride import ShapeStride, split_swizzle
+
+
+@dataclass(frozen=True, slots=True)
+class SwizzledNotation:
+    """A layout in another notation whose offsets are swizzled."""
+
+    spelling: str
+    """The whole text."""
+    swizzle: Swizzle
+    """The swizzle before the layout."""
+    notation: FormatTag | Pattern | ShapeStride
+    """The layout without the swizzle."""
+
+    @property
+    def ndims(self) -> int:
+        """The number of axes."""
+        return self.notation.ndims
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One name per axis."""
+        return self.notation.names
+
+    def layout(self, dims: Sequence[int]) -> Layout:
+        """Return the layout of a tensor of `dims`, whose offsets are to be swizzled by `swizzle`.
+
+        Raises:
+            InvalidArguments, PatternError: as the `layout` of the notation.
+        """
+        return self.notation.layout(dims)
+
+
+Notation: TypeAlias = FormatTag | Pattern | ShapeStride | SwizzledNotation
+"""A parsed text that names a layout."""
+
+
+def parse_notation(text: str) -> Notation:
+    """Parse a text that names a layout: a format tag or alias, a pattern, CuTe's `shape:stride`, each with a swizzle.
+
+    Post-condition: parse_notation(result.spelling) == result.
+
+    Raises:
+        FormatTagError, PatternError, NotationError: `text` is not of the notation that it looks like.
+        InvalidArguments: `text` is not a `str`, or the numbers of a swizzle are invalid.
+
+    >>> parse_notation("nChw8c").layout((2, 17, 5, 4)).dims
+    (2, 24, 5, 4)
+    >>> parse_notation("Swizzle<3,4,3> o (8,64):(64,1)").swizzle
+    Swizzle(bits=3, base=4, shift=3)
+    """
+    if not isinstance(text, str):
+        raise InvalidArguments(f"a format tag is text such as 'nChw16c', not {shown(text)}")
+    if text.isalnum():
+        return FormatTag.parse(text)
+    swizzle, rest = split_swizzle(text)
+    notation = _parse_unswizzled(rest)
+    return notation if swizzle is None else SwizzledNotation(text, swizzle, notation)
+
+
+def _parse_unswizzled(text: str) -> FormatTag | Pattern | ShapeStride:
+    """Parse a text without a swizzle. Names of vendors, `vendor:name`, would be recognized and looked up here."""
+    if "->" in text or re.match(r"[\s(]*\([\s(]*[A-Za-z]", text):
+        return Pattern.parse(text)
+    if text.lstrip()[:1] in tuple("(_0123456789") and text.strip():
+        return ShapeStride.parse(text)
+    return FormatTag.parse(text)
+
+
+def is_notation(value: object) -> bool:
+    """Return True if `value` is a parsed text that names a layout.
+
+    >>> is_notation(FormatTag.parse("ab")), is_notation("ab")
+    (True, False)
+    """
+    return isinstance(value, (FormatTag, Pattern, ShapeStride, SwizzledNotation))
