@@ -76,6 +76,8 @@ def is_spelled(layout: Layout, notation: Notation) -> bool:
     spelled = notation.layout(layout.dims)
     if spelled == layout:
         return True
+    if any(axis.stride < 1 and axis.stride != RUNTIME for axis in layout.axes):
+        return False
     same_inner = [axis.inner for axis in spelled.axes] == [axis.inner for axis in layout.axes]
     return spelled.dims == layout.dims and same_inner and _exchanged_axes(spelled, layout) is None
 

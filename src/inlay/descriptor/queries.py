@@ -55,6 +55,7 @@ from inlay.descriptor.fields import (
     strides,
     swizzle,
 )
+from inlay.descriptor.outer_strides import is_spelled
 from inlay.descriptor.sparsity import RUNTIME_SIZE, sparse_sizes
 from inlay.descriptor.validation import LARGEST
 from inlay.errors import InlayError, Unimplemented
@@ -539,7 +540,7 @@ def _layout_call(desc: DescriptorFields, layout: Layout, call: str) -> str:
     extras = f", extras={desc.extras!r}" if desc.extras else ""
     start = f", offset0={desc.offset0}" if desc.offset0 else ""
     spelled = desc.spelling or tag_without_extras(desc)
-    if spelled is not None:
+    if spelled is not None and is_spelled(layout, parse_notation(spelled)):
         return f"{call}, {_spelled_arguments(desc, layout, spelled)}{start}{extras})"
     arguments = _layout_arguments(desc, layout) if desc.offset0 == 0 else None
     if arguments is not None:

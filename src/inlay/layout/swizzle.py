@@ -56,7 +56,11 @@ class Swizzle:
             if type(getattr(self, name)) is not int:
                 raise InvalidArguments(f"{name} of a swizzle is {shown(getattr(self, name))}: give an integer")
         if self.bits < 0 or self.base < 0:
-            raise InvalidArguments(f"bits and base of a swizzle are 0 or more, not {self.bits} and {self.base}")
+            values = f"{shown(self.bits)} and {shown(self.base)}"
+            raise InvalidArguments(f"bits and base of a swizzle are 0 or more, not {values}")
+        if max(self.bits, self.base, abs(self.shift)) > MOST_BITS:
+            values = ", ".join(shown(value) for value in (self.bits, self.base, self.shift))
+            raise InvalidArguments(f"bits, base and shift of a swizzle are {values}: offsets have {MOST_BITS} bits")
         if abs(self.shift) < self.bits:
             raise InvalidArguments(
                 f"shift of a swizzle is {self.shift}: bits that are read must not change, so |shift| is at least the "
@@ -111,7 +115,9 @@ class Swizzle:
             values = values.astype(np.int64)
             least = int(values.min(initial=0))
         if least < 0:
-            raise InvalidArguments(f"offset {least} cannot be swizzled: offsets are 0 or more")
+            raise InvalidArguments(f"offset {shown(least)} cannot be swizzled: offsets are 0 or more")
+        if type(values) is int and values.bit_length() > 63:
+            raise InvalidArguments(f"offset {shown(values)} cannot be swizzled: offsets have 63 bits")
         read = values & self.source_mask
         return values ^ (read >> self.shift if self.shift >= 0 else read << -self.shift)
 
