@@ -7,6 +7,7 @@ The packages, in the order of data flow:
 
     layout, notation, descriptor    layouts, their text notations, and oneDNN's memory descriptors
     memory, reordering              arrays in these layouts, and the compiler of reorders between them
+    emission                        code for others: C, object files, NumPy, oneDNN
     primitives, engines             oneDNN's operations, and the engines that compute them
     graph                           ONNX models: import, planning of formats and memory, execution
     storage, render, cli            files of tensors, drawings, the command line
@@ -42,6 +43,7 @@ from inlay.notation.format_tag import ENUMERATED as TAGS
 
 if TYPE_CHECKING:
     from inlay import primitives as primitives
+    from inlay.emission import emit
     from inlay.graph.onnx.reading import load
     from inlay.graph.plan import plan
     from inlay.memory import Memory, Reorder, as_strided, check_padding, map_padded, pack, reorder, zero_padding
@@ -85,6 +87,7 @@ __all__ = [
     "ZeroPoints",
     "as_strided",
     "check_padding",
+    "emit",
     "get_num_threads",
     "load",
     "map_padded",
@@ -108,6 +111,7 @@ _LATE_NAMES = {
     "ZeroPoints": "inlay.reordering.attributes",
     "as_strided": "inlay.memory",
     "check_padding": "inlay.memory",
+    "emit": "inlay.emission",
     "get_num_threads": "inlay.reordering.threads",
     "load": "inlay.graph.onnx.reading",
     "map_padded": "inlay.memory",
