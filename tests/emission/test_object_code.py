@@ -10,14 +10,15 @@ import pytest
 
 import inlay
 from inlay import MemoryDesc
+from inlay.data_type import DATA_TYPES
 from inlay.machine import MemoryModel
 from inlay.reordering import planning
 from inlay.reordering.reference import reference_reorder
 from inlay.reordering.target import TARGETS, host_target
 from inlay.testing import Seeded, draw_reorder_problem
 from tests.support import aarch64_emulator
-from tests.support.aarch64_emulator import CODE, DST, PAGE, SRC, Image, link, run_in_unicorn
-from tests.support.emitted_programs import GCC, Pair, buffer_size, caller, compile_library, judge_function
+from tests.support.aarch64_emulator import CODE, DST, SRC, Image, link, run_in_unicorn
+from tests.support.emitted_programs import GCC, Bytes, Pair, buffer_size, caller, compile_library, judge_function
 from tests.support.guarded_buffers import GuardedBuffer
 
 needs_gcc = pytest.mark.skipif(GCC is None, reason="gcc is not installed")
@@ -35,7 +36,7 @@ LARGE = [
 ]
 
 
-def noise(desc: MemoryDesc, seed: int) -> np.ndarray:
+def noise(desc: MemoryDesc, seed: int) -> Bytes:
     return np.random.default_rng(seed).integers(0, 256, buffer_size(desc), np.uint8)
 
 
@@ -94,7 +95,7 @@ def test_pack_and_unpack(tmp_path: Path) -> None:
     values = np.random.default_rng(0).integers(-8, 8, desc.dims).astype(np.int8)
     packed, back = np.empty(desc.size, np.uint8), np.empty_like(values)
     caller(library, "w_pack")(values.ctypes.data, packed.ctypes.data)
-    assert (packed == inlay.pack(values.astype(desc.data_type.dtype), "aBc8b").buffer.view(np.uint8)).all()
+    assert (packed == inlay.pack(values.astype(DATA_TYPES["s4"].dtype), "aBc8b").buffer.view(np.uint8)).all()
     caller(library, "w_unpack")(packed.ctypes.data, back.ctypes.data)
     assert (back == values).all()
 
@@ -118,7 +119,7 @@ def test_a_program_in_c_links_it(tmp_path: Path) -> None:
         assert re.findall(r" [A-Z] (\S+)", symbols.replace(" r ", " ")) == ["flip"], symbols
 
 
-def run_emulated(pair: Pair, name: str, content: np.ndarray, target: GuardedBuffer) -> None:
+def run_emulated(pair: Pair, name: str, content: Bytes, target: GuardedBuffer) -> None:
     """Run an object file of AArch64 in Unicorn on copies of both buffers."""
     source = GuardedBuffer(content.size, "upper", 16)
     source.bytes[:] = content

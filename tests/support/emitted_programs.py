@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from inlay.descriptor import MemoryDesc
 from inlay.reordering.reference import reference_reorder
@@ -15,6 +16,7 @@ from tests.support.guarded_buffers import POISON, GuardedBuffer, stored_bytes
 GCC = shutil.which("gcc")
 STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-O1", "-ffp-contract=off")
 """Options under which emitted C has no warning."""
+Bytes = npt.NDArray[np.uint8]
 Pair = tuple[MemoryDesc, MemoryDesc]
 
 
@@ -45,7 +47,7 @@ def buffer_size(desc: MemoryDesc) -> int:
     return -(-(high + desc.offset0) * data_type.bits // 8) if low < high else 0
 
 
-def judge_function(run: Callable[[int, int], None], src: MemoryDesc, dst: MemoryDesc, source_bytes: np.ndarray) -> None:
+def judge_function(run: Callable[[int, int], None], src: MemoryDesc, dst: MemoryDesc, source_bytes: Bytes) -> None:
     """Call a function on these source bytes between guard pages; compare with the reference, byte by byte."""
     source, target = (
         GuardedBuffer(buffer_size(desc), "upper", desc.require_layout("test")[1].itemsize) for desc in (src, dst)

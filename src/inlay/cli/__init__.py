@@ -4,6 +4,7 @@
     inlay offset nChw8c 2x17x5x4 1,16,4,3
     inlay convert weights.safetensors -o packed.safetensors --to 'conv*.weight=OIhw16i16o'
     inlay convert packed.safetensors -o weights.safetensors --to plain
+    inlay emit nChw8c 2x17x5x4 --name act -o act.c
     inlay bench nchw nChw16c 8x64x56x56
     inlay plan resnet50.onnx --picture resnet50.html
     inlay run resnet50.onnx --input photo.npy
@@ -19,6 +20,7 @@ Each module uses those before it:
     application         the application, argument types and progress of measurements, shared by all commands
     layout_commands     `inlay show`, `inlay offset`, `inlay names`
     convert_command     `inlay convert`
+    emit_command        `inlay emit`
     network_commands    `inlay plan`, `inlay run`
     bench_command       `inlay bench`
 
@@ -37,13 +39,19 @@ from typing import Any
 import typer
 
 from inlay import interrupts
-from inlay.cli import bench_command, convert_command, layout_commands, network_commands  # each adds its commands
+from inlay.cli import (  # each adds its commands
+    bench_command,
+    convert_command,
+    emit_command,
+    layout_commands,
+    network_commands,
+)
 from inlay.cli.application import app
 from inlay.cli.output import echo, open_closed_streams
 from inlay.errors import InlayError
 
 __all__ = ["app", "main"]
-_COMMANDS = (layout_commands, convert_command, network_commands, bench_command)
+_COMMANDS = (layout_commands, convert_command, emit_command, network_commands, bench_command)
 
 
 _MEMORY_REMEDIES = {

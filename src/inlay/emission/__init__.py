@@ -1,8 +1,8 @@
-"""Emission: code for others from one layout or one reorder, which runs without Inlay.
+r"""Emission: code for others from one layout or one reorder, which runs without Inlay.
 
     >>> from inlay.descriptor import MemoryDesc
     >>> code = emit(MemoryDesc((2, 17, 5, 4), "f32", "nChw8c"), name="act")
-    >>> print(str(code).split("\\n\\n")[2])
+    >>> print(str(code).split("\n\n")[2])
     int64_t act_offset(int64_t n, int64_t c, int64_t h, int64_t w)
     {
         return n * 480 + c / 8 * 160 + c % 8 + h * 32 + w * 8;

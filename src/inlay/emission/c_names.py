@@ -18,12 +18,13 @@ _SPECIAL: Mapping[str, str] = MappingProxyType(
     {"f32": "float", "f64": "double", "bool": "uint8_t", "complex64": "float _Complex", "complex128": "double _Complex"}
 )
 _MOST_CHARACTERS = 63  # C99, 5.2.4.1: significant initial characters of an internal identifier
-_KEYWORDS = frozenset(
+_C_KEYWORDS = (
     "auto break case char class const continue default delete do double else enum extern float for goto if inline int "
     "long namespace new operator private protected public register restrict return short signed sizeof static struct "
     "switch template this throw try typedef typename union unsigned using virtual void volatile while _Bool _Complex "
-    "_Imaginary main".split()
+    "_Imaginary main"
 )
+_KEYWORDS = frozenset(_C_KEYWORDS.split())
 """Keywords of C99, and those of C++ that would break a header or a call."""
 
 

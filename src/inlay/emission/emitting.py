@@ -17,6 +17,7 @@ from inlay.emission.onednn_call import onednn_call, onednn_reorder
 from inlay.emission.sentence import layout_sentence, reorder_sentence
 from inlay.errors import FileError, InvalidArguments, shown
 from inlay.files import atomic_write
+from inlay.reordering.problem import require_same_dims
 from inlay.reordering.target import named_target
 
 FORMS: Mapping[str, str] = MappingProxyType(
@@ -101,8 +102,8 @@ def emit(
         `src` and `dst` do not overlap, and need the alignment of their elements only.
 
     Raises:
-        InvalidArguments: an argument has the wrong type or an unknown value, dims differ, a side has no layout, elements
-            of a destination overlap, or a target is given for another form than `object`.
+        InvalidArguments: an argument has the wrong type or an unknown value, dims differ, a side has no layout,
+            elements of a destination overlap, or a target is given for another form than `object`.
         Unimplemented: dims are RUNTIME, there are extras, the form cannot say the layout, or it does not convert
             between the types.
 
@@ -111,26 +112,35 @@ def emit(
     packed = np.pad(x, [(0, 0), (0, 7)]).reshape(2, 3, 8).ravel()
     x = packed.reshape(2, 3, 8).reshape(2, 24)[:, :17]
     """
-    for side, desc in (("src", src), ("dst", dst)):
-        if not isinstance(desc, MemoryDesc) and not (desc is None and side == "dst"):
-            raise InvalidArguments(f"{side} is {shown(desc)}: give a MemoryDesc")
-    if not isinstance(form, str) or form not in FORMS:
-        raise InvalidArguments(f"form is {shown(form)}: give one of {', '.join(FORMS)}")
+    _check_arguments(src, dst, form)
     name = checked_name(name)
     if target is not None and form != "object":
-        raise InvalidArguments(
-            f"target is {shown(target)}: only form='object' has one; form {form!r} is the same for all"
-        )
+        raise InvalidArguments(f"target is {shown(target)}: form {form!r} has none; use form='object'")
     if form in ("c", "object"):
         return _emit_functions(src, dst, form, name, target)
     if dst is not None:
-        problem_of_pair = reorder_function(name, src, dst) if form != "onednn" else None
-        if problem_of_pair is not None:
-            problem_of_pair.problem()
+        _check_pair(name, src, dst, form)
         text = {"numpy": numpy_reorder_line, "onednn": onednn_reorder}.get(form, _reorder_words)(name, src, dst)
     else:
         text = {"numpy": numpy_lines, "onednn": onednn_call}.get(form, _layout_words)(name, src)
     return EmittedCode(form, text.encode(), "")
+
+
+def _check_arguments(src: object, dst: object, form: object) -> None:
+    """Check the types of the descriptors, and the form."""
+    for side, desc in (("src", src), ("dst", dst)):
+        if not isinstance(desc, MemoryDesc) and (desc is not None or side == "src"):
+            raise InvalidArguments(f"{side} is {shown(desc)}: give a MemoryDesc")
+    if not isinstance(form, str) or form not in FORMS:
+        raise InvalidArguments(f"form is {shown(form)}: give one of {', '.join(FORMS)}")
+
+
+def _check_pair(name: str, src: MemoryDesc, dst: MemoryDesc, form: str) -> None:
+    """Check that a reorder exists; oneDNN's own call may have a destination of kind any."""
+    if form == "onednn":
+        require_same_dims(src, dst)
+    else:
+        reorder_function(name, src, dst).problem()
 
 
 def _layout_words(_: str, desc: MemoryDesc) -> str:

@@ -39,7 +39,7 @@ class CAxis:
     loops: tuple[CLoop, ...]
     """The loops over its digits, most significant first."""
     coordinate: str
-    """The coordinate as a sum of loop indices; empty where it is the index of the only loop or no variable is needed."""
+    """The coordinate as a sum of loop indices; empty if it is the index of the only loop, or if it is not used."""
     data: int
     """Number of coordinates that hold data."""
     stored: int

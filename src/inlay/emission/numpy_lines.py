@@ -4,7 +4,8 @@
     x = packed.reshape(2, 3, 5, 4, 8).transpose(0, 1, 4, 2, 3).reshape(2, 24, 5, 4)[:, :17]
 
 `x` is the logical array, `packed` the array of the stored elements in address order. NumPy has no elements of 4 bits:
-there, `packed` has bytes, and an unpacked `x` has integers, or the codes of f4_e2m1, in a byte each.
+there, `packed` has bytes, and an unpacked `x` has integers, or the codes of f4_e2m1, in a byte each. Padded e8m0, which
+has no zero, is packed as bytes too.
 """
 
 from dataclasses import dataclass
@@ -73,7 +74,7 @@ def digit_order(desc: MemoryDesc) -> DigitOrder:
 
     Raises:
         InvalidArguments: `desc` has no layout.
-        Unimplemented: the layout begins at an offset, has gaps, partial blocks or overlapping elements, or RUNTIME dims.
+        Unimplemented: the layout begins at an offset, has gaps, partial blocks or overlapping elements, or dims are RUNTIME.
     """
     layout, data_type = desc.require_layout("a NumPy line")
     if layout.has_runtime:
@@ -103,6 +104,8 @@ def digit_order(desc: MemoryDesc) -> DigitOrder:
 def _packed(array: str, digits: DigitOrder, data_type: DataType) -> str:
     """Return the expression of the stored elements of a logical array."""
     if digits.dims != digits.padded:
+        # NumPy casts the zero of the padding to e8m0, which has none: there it pads bytes.
+        array = array if data_type.has_zero or not data_type.is_number else f"{array}.view(np.uint8)"
         widths = ", ".join(f"(0, {n - dim})" for dim, n in zip(digits.dims, digits.padded, strict=True))
         array = f"np.pad({array}, [{widths}])"
     if digits.logical != digits.padded:

@@ -19,13 +19,25 @@ from dataclasses import dataclass
 import llvmlite.binding as llvm
 
 from inlay.emission.functions import EmittedFunction
+from inlay.reordering.choice import BY_MODEL, Choice
 from inlay.reordering.conversion import LINE, address_bits
 from inlay.reordering.emit import ENTRY as KERNEL_ENTRY
 from inlay.reordering.kernel import Words, table_shape
 from inlay.reordering.machine_code import ir_of
-from inlay.reordering.panels import BUFFERS, FLAGS, KERNEL, OFFSETS, POOL, ROWS, TABLE, PanelKernel, Panels
+from inlay.reordering.memory_levels import memory_model
+from inlay.reordering.panels import (
+    BUFFERS,
+    FLAGS,
+    KERNEL,
+    OFFSETS,
+    POOL,
+    ROWS,
+    TABLE,
+    PanelKernel,
+    Panels,
+    build_panel_table,
+)
 from inlay.reordering.panels import ENTRY as PANELS_ENTRY
-from inlay.reordering.panels import build_panel_table
 from inlay.reordering.planning import ReorderPlan, plan_reorder
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.target import Target, llvm_lock, target_machine
@@ -63,13 +75,24 @@ def _module_texts(function: EmittedFunction, target: Target) -> Iterator[str]:
     if problem.is_empty:
         yield f"define void @{name}(ptr %src, ptr %dst) #0 {{\n  ret void\n}}\nattributes #0 = {{ nounwind }}\n"
         return
-    plan = plan_reorder(problem, target)
+    choice = object_choice(problem)
+    plan = plan_reorder(problem, target, choice)
     variants = [ObjectVariant(f"{name}.aligned", problem, plan)]
     if plan.streams:
-        variants.append(ObjectVariant(f"{name}.any", problem, plan_reorder(problem, target, aligned=False)))
+        variants.append(ObjectVariant(f"{name}.any", problem, plan_reorder(problem, target, choice, aligned=False)))
     for variant in variants:
         yield from variant.module_texts(target)
     yield _entry_module(name, variants)
+
+
+def object_choice(problem: ReorderProblem) -> Choice:
+    """Return the kind of stores for an object file: streaming ones for tensors for which Inlay itself makes a trial.
+
+    An object file makes no trial. For tensors that fit only the last-level cache, streaming stores are safer: where
+    rows of the destination are far apart, ordinary stores take up to three times as long (decision 0029).
+    """
+    memory = memory_model()
+    return Choice(streams=True) if problem.moved_bytes >= memory.streaming_from else BY_MODEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +196,8 @@ def _renamed(text: str, entry: str, symbol: str) -> str:
 
 def _words_definition(symbol: str, words: Words, symbols: Mapping[int, str] | None = None) -> str:
     """Return the definition of a constant array of words, some of which are the addresses of `symbols`."""
-    known = symbols or {}
-    values = [
-        f"i64 ptrtoint (ptr @{known[i]} to i64)" if i in known else f"i64 {word}"
-        for i, word in enumerate(words.tolist())
-    ]
+    addresses = {i: f"ptrtoint (ptr @{name} to i64)" for i, name in (symbols or {}).items()}
+    values = [f"i64 {addresses.get(i, str(word))}" for i, word in enumerate(words.tolist())]
     return f"@{symbol} = constant [{len(values)} x i64] [{', '.join(values)}], align {LINE}"
 
 

@@ -9,7 +9,6 @@ call are refused: blocks without a tag, chosen padding, offsets, extras, and dig
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.errors import Unimplemented
-from inlay.layout import Layout
 from inlay.layout.axis import Dims
 from inlay.notation.format_tag import ALIASES, ENUMERATED
 
@@ -35,10 +34,9 @@ def onednn_call(name: str, desc: MemoryDesc) -> str:
     tag = _tag_of(desc)
     if tag is not None:
         return f"dnnl::memory::desc {name}({_braced(desc.dims)}, {data_type}, dnnl::memory::format_tag::{tag});\n"
-    if isinstance(desc.layout, Layout) and desc.is_plain:
-        if MemoryDesc(desc.dims, desc.data_type, strides=desc.strides) == desc:
-            strides = _braced(desc.strides)
-            return f"dnnl::memory::desc {name}({_braced(desc.dims)}, {data_type}, dnnl::memory::dims{strides});\n"
+    if desc.is_plain and MemoryDesc(desc.dims, desc.data_type, strides=desc.strides) == desc:
+        strides = f"dnnl::memory::dims{_braced(desc.strides)}"
+        return f"dnnl::memory::desc {name}({_braced(desc.dims)}, {data_type}, {strides});\n"
     raise Unimplemented(_refusal(desc, "it has an offset, chosen padding, or blocks without a tag and dense strides"))
 
 
