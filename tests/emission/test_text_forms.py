@@ -4,6 +4,7 @@ import ctypes
 import importlib.util
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from inlay import MemoryDesc, Unimplemented
 from inlay.cli import main
 from inlay.testing import Seeded, descriptors, draw_descriptor
 from tests.oracles import onednn
+from tests.support.paths import ROOT
 from tests.support.golden_mistakes import assert_mistake, read_mistakes
 
 NAMES = {"M": MemoryDesc, "emit": inlay.emit, "L": inlay.RUNTIME}
@@ -155,3 +157,10 @@ def test_the_command_writes_and_prints(tmp_path: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().err == "error: an object file is not printed: name it with --output FILE\n"
     assert main(["emit", "ab", "2x3", "--to-dtype", "s8"]) == 2
     assert "give --to TAG too" in capsys.readouterr().err
+
+
+def test_the_example_runs(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "examples" / "emit_code.py"), str(tmp_path)]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "wrote act.c, act.h, to_planes_x86-64-v3.o" in out
+    assert ("packs the same bytes" in out) == (shutil.which("gcc") is not None)
