@@ -67,6 +67,8 @@ def test_random_reorders(target: str | None, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("tiny_caches")
 @pytest.mark.parametrize("target", RUNNABLE)
 def test_streaming_stores_and_panels(target: str | None, tmp_path: Path) -> None:
+    codes = [inlay.emit(*pair, form="object", target=target).content for pair in LARGE]
+    assert any(b"panel.buffer" in code for code in codes)
     judge_all(tmp_path, LARGE, target)
 
 

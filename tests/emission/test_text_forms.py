@@ -18,8 +18,8 @@ from inlay import MemoryDesc, Unimplemented
 from inlay.cli import main
 from inlay.testing import Seeded, descriptors, draw_descriptor
 from tests.oracles import onednn
-from tests.support.paths import ROOT
 from tests.support.golden_mistakes import assert_mistake, read_mistakes
+from tests.support.paths import ROOT
 
 NAMES = {"M": MemoryDesc, "emit": inlay.emit, "L": inlay.RUNTIME}
 

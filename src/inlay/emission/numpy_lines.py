@@ -74,7 +74,8 @@ def digit_order(desc: MemoryDesc) -> DigitOrder:
 
     Raises:
         InvalidArguments: `desc` has no layout.
-        Unimplemented: the layout begins at an offset, has gaps, partial blocks or overlapping elements, or dims are RUNTIME.
+        Unimplemented: the layout begins at an offset, has gaps, partial blocks or overlapping elements, or RUNTIME
+            dims.
     """
     layout, data_type = desc.require_layout("a NumPy line")
     if layout.has_runtime:
