@@ -52,7 +52,7 @@ def emit_code(
     if output is None:
         if form == "object":
             raise InvalidArguments("an object file is not printed: name it with --output FILE")
-        write(str(code))
+        write(str(code).removesuffix("\n"))
         return
     clear_abandoned(output, clean)
     for path in code.save(output):

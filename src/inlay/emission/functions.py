@@ -54,8 +54,14 @@ class EmittedFunction:
 
 
 def reorder_function(name: str, src: MemoryDesc, dst: MemoryDesc) -> EmittedFunction:
-    """Return the function `name` that moves memory described by `src` to memory described by `dst`."""
-    return EmittedFunction(name, src, dst, _type_of(src), _type_of(dst))
+    """Return the function `name` that moves memory described by `src` to memory described by `dst`.
+
+    Raises:
+        InvalidArguments: a side has no layout.
+    """
+    src_type = src.require_layout("the source of emitted code")[1]
+    dst_type = dst.require_layout("the destination of emitted code")[1]
+    return EmittedFunction(name, src, dst, src_type, dst_type)
 
 
 def layout_functions(name: str, desc: MemoryDesc) -> tuple[EmittedFunction, EmittedFunction]:
