@@ -8,6 +8,7 @@ The packages, in the order of data flow:
     layout, notation, descriptor    layouts, their text notations, and oneDNN's memory descriptors
     memory, reordering              arrays in these layouts, and the compiler of reorders between them
     inference                       layouts from tables and packers, and verification of packers
+    emission                        code for others: C, object files, NumPy, oneDNN
     primitives, engines             oneDNN's operations, and the engines that compute them
     graph                           ONNX models: import, planning of formats and memory, execution
     storage, render, cli            files of tensors, drawings, the command line
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from inlay import primitives as primitives
     from inlay.descriptor.compound_desc import CompoundDesc, describe_compensated
     from inlay.descriptor.compound_table import compound
+    from inlay.emission import emit
     from inlay.graph.onnx.reading import load
     from inlay.graph.plan import plan
     from inlay.inference import Diagnosis, InferredLayout, SwizzleParameters, Verification, infer, verify
@@ -100,6 +102,7 @@ __all__ = [
     "check_padding",
     "compound",
     "describe_compensated",
+    "emit",
     "get_num_threads",
     "infer",
     "load",
@@ -135,6 +138,7 @@ _LATE_NAMES = {
     "check_padding": "inlay.memory",
     "compound": "inlay.descriptor.compound_table",
     "describe_compensated": "inlay.descriptor.compound_desc",
+    "emit": "inlay.emission",
     "get_num_threads": "inlay.reordering.threads",
     "infer": "inlay.inference",
     "load": "inlay.graph.onnx.reading",

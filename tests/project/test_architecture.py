@@ -39,6 +39,7 @@ LAYERS = (
     "onednn_abi",
     "descriptor",
     "reordering",
+    "emission",
     "memory",
     "inference",
     "storage",

@@ -57,7 +57,7 @@ Emulator = Callable[[Image, Target], bytes]
 _RELOCATION, _SYMBOLS, _ALLOCATED = 4, 2, 2
 # By kind of relocation of AArch64: how many low bits of the address the instruction leaves out.
 _LOW_12 = {277: 0, 278: 0, 284: 1, 285: 2, 286: 3, 299: 4}
-_PAGE_21, _CALL_26, _JUMP_26 = 275, 283, 282
+_PAGE_21, _CALL_26, _JUMP_26, _WORD_64 = 275, 283, 282, 257
 
 _Section = namedtuple("_Section", "name kind flags address offset size link info alignment entry_size")
 _Symbol = namedtuple("_Symbol", "name info other home value size")
@@ -95,7 +95,10 @@ def link(data: bytes, entry: str, base: int = CODE) -> tuple[bytes, int]:
 
 
 def _relocate(image: bytearray, base: int, place: int, kind: int, value: int) -> None:
-    """Write the address `value` into the instruction at `place`."""
+    """Write the address `value` into the instruction or the 64-bit word at `place`."""
+    if kind == _WORD_64:
+        struct.pack_into("<Q", image, place - base, value)
+        return
     (word,) = struct.unpack_from("<I", image, place - base)
     if kind in (_CALL_26, _JUMP_26):
         word |= (value - place >> 2) & 0x3FFFFFF

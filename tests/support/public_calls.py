@@ -215,6 +215,7 @@ CALLS: Mapping[str, Given] = MappingProxyType(
         "ZeroPoints": lambda: {"mask": 2},
         "as_strided": lambda: {"elements": np.arange(12), "layout": Layout.row_major((3, 4))},
         "check_padding": lambda: {"memory": _memory()},
+        "emit": lambda: {"src": _desc(), "dst": _desc(format="acdb")},
         "map_padded": lambda: {"f": np.tanh, "memory": _memory()},
         "pack": lambda: {"array": np.ones((2, 3), np.float32), "format": "ba"},
         "preserves_padding": lambda: {"f": np.tanh},

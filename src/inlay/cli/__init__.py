@@ -8,6 +8,7 @@
     inlay diff nChw8c "n (c c8) h w -> n c h w c8" 2x17x5x4
     inlay convert weights.safetensors -o packed.safetensors --to 'conv*.weight=OIhw16i16o'
     inlay convert packed.safetensors -o weights.safetensors --to plain
+    inlay emit nChw8c 2x17x5x4 --name act -o act.c
     inlay bench nchw nChw16c 8x64x56x56
     inlay plan resnet50.onnx --picture resnet50.html
     inlay run resnet50.onnx --input photo.npy
@@ -24,6 +25,7 @@ Each module uses those before it:
     layout_commands     `inlay show`, `inlay offset`, `inlay info`, `inlay diff`, `inlay names`
     inference_commands  `inlay infer`, `inlay verify`
     convert_command     `inlay convert`
+    emit_command        `inlay emit`
     network_commands    `inlay plan`, `inlay run`
     bench_command       `inlay bench`
 
@@ -46,6 +48,7 @@ from inlay.cli import (  # each adds its commands
     bench_command,
     convert_command,
     inference_commands,
+    emit_command,
     layout_commands,
     network_commands,
 )
@@ -55,6 +58,7 @@ from inlay.errors import InlayError
 
 __all__ = ["app", "main"]
 _COMMANDS = (layout_commands, inference_commands, convert_command, network_commands, bench_command)
+_COMMANDS = (layout_commands, convert_command, emit_command, network_commands, bench_command)
 
 
 _MEMORY_REMEDIES = {

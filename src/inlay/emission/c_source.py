@@ -1,0 +1,142 @@
+"""Readable C99 for a reorder or a layout: loops from the digits, and no dependency but <stdint.h> and <string.h>.
+
+For nChw8c of (2, 17, 5, 4), the function that packs is
+
+    for (int64_t n = 0; n < 2; n++) {
+        for (int64_t c0 = 0; c0 < 3; c0++) {
+            for (int64_t h = 0; h < 5; h++) {
+                for (int64_t w = 0; w < 4; w++) {
+                    for (int64_t c1 = 0; c1 < 8; c1++) {
+                        const int64_t c = c0 * 8 + c1;
+                        dst[n * 480 + c0 * 160 + c1 + h * 32 + w * 8] = c < 17 ? src[n * 340 + c * 20 + ...] : 0;
+
+Padding of the destination is set to zero; bytes that belong to no stored coordinate are not written, nor is the other
+half of a byte of which 4 bits are written. The code is meant to be read and ported; the `object` form is fast.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from inlay.descriptor import MemoryDesc
+from inlay.emission.c_conversions import conversion_function, require_conversion
+from inlay.emission.c_names import axis_variables
+from inlay.emission.functions import EmittedFunction
+from inlay.emission.loops import CAxis, build_axes, coordinate_terms, offset_expression, sorted_loops
+
+_INDENT = "    "
+
+
+def c_source(functions: Iterable[EmittedFunction], offset: tuple[str, MemoryDesc] | None = None) -> str:
+    """Return a C source file with these functions and, for a name and a descriptor, the function `NAME_offset`.
+
+    Raises:
+        InvalidArguments: as `EmittedFunction.problem`.
+        Unimplemented: as `EmittedFunction.problem`, or the C form does not convert between the types.
+    """
+    texts, prototypes = [], c_prototypes(functions, offset)
+    if offset is not None:
+        texts.append(f"{prototypes[0]}\n{{\n{_offset_body(offset[1])}}}\n")
+    for function in functions:
+        function.problem()
+        require_conversion(function.src_type, function.dst_type)
+        texts += _function_texts(function)
+    includes = ["stdint.h", *(["string.h"] if any("memcpy(" in text for text in texts) else [])]
+    preamble = [*(f"#include <{include}>" for include in includes), "", *(f"{line};" for line in prototypes), ""]
+    return "\n".join(["\n".join(preamble), *texts])
+
+
+def c_prototypes(functions: Iterable[EmittedFunction], offset: tuple[str, MemoryDesc] | None = None) -> list[str]:
+    """Return the declarations of the functions of `c_source`, without semicolons; first that of the offset function."""
+    prototypes = [function.prototype for function in functions]
+    if offset is None:
+        return prototypes
+    name, desc = offset
+    coordinates = ", ".join(f"int64_t {axis}" for axis in axis_variables(desc)) or "void"
+    return [f"int64_t {name}_offset({coordinates})", *prototypes]
+
+
+def _offset_body(desc: MemoryDesc) -> str:
+    """Return the body of the offset function of a descriptor."""
+    names = axis_variables(desc)
+    terms = coordinate_terms(desc, names)
+    unused = [name for name in names if not any(term.split(" ")[0] == name for term in terms)]
+    lines = [*(f"(void){name};" for name in unused), f"return {offset_expression(desc.offset0, terms)};"]
+    return "".join(f"{_INDENT}{line}\n" for line in lines)
+
+
+def _function_texts(function: EmittedFunction) -> list[str]:
+    """Return the definitions of one function: those it calls for single elements, then its own."""
+    name, texts = function.name, []
+    is_empty = 0 in function.dst.padded_dims
+    if not is_empty:
+        if function.src_type.is_sub_byte:
+            texts.append(_LOAD4.replace("NAME", name))
+        if function.dst_type.is_sub_byte:
+            texts.append(_STORE4.replace("NAME", name))
+        if function.src_type != function.dst_type:
+            texts.append(conversion_function(f"{name}_convert", function.src_type, function.dst_type))
+    body = f"{_INDENT}(void)src;\n{_INDENT}(void)dst;\n" if is_empty else _function_body(function)
+    return [*texts, f"{function.comment}\n{function.prototype}\n{{\n{body}}}\n"]
+
+
+_LOAD4 = """static uint8_t NAME_load4(const uint8_t *bytes, int64_t i)
+{
+    return (uint8_t)((bytes[i / 2] >> (i % 2 * 4)) & 15);
+}
+"""
+_STORE4 = """static void NAME_store4(uint8_t *bytes, int64_t i, uint8_t element)
+{
+    const int shift = (int)(i % 2 * 4);
+    bytes[i / 2] = (uint8_t)((bytes[i / 2] & (0xF0 >> shift)) | (element << shift));
+}
+"""
+
+
+def _function_body(function: EmittedFunction) -> str:
+    """Return the body of a function that writes at least one element."""
+    axes = build_axes(function.src, function.dst, axis_variables(function.src, function.dst))
+    loops = sorted_loops(axes)
+    lines = [
+        f"{_INDENT * (depth + 1)}for (int64_t {loop.variable} = 0; {loop.variable} < {loop.extent}; "
+        f"{loop.variable}++) {{\n"
+        for depth, loop in enumerate(loops)
+    ]
+    inner = _INDENT * (len(loops) + 1)
+    lines += [f"{inner}{line}\n" for line in _element_lines(function, axes)]
+    lines += [f"{_INDENT * (depth + 1)}}}\n" for depth in reversed(range(len(loops)))]
+    return "".join(lines)
+
+
+def _element_lines(function: EmittedFunction, axes: tuple[CAxis, ...]) -> Iterator[str]:
+    """Yield the statements that move one element."""
+    for axis in axes:
+        if axis.coordinate:
+            yield f"const int64_t {axis.name} = {axis.coordinate};"
+    beyond = [f"{axis.name} >= {axis.stored}" for axis in axes if axis.covered > axis.stored]
+    if beyond:
+        yield f"if ({' || '.join(beyond)}) {{"
+        yield f"{_INDENT}continue; /* part of a block that is not stored */"
+        yield "}"
+    read = offset_expression(function.src.offset0, [term for axis in axes for term in axis.src_terms])
+    written = offset_expression(function.dst.offset0, [term for axis in axes for term in axis.dst_terms])
+    yield from _move_lines(function, (read, written), _data_condition(axes))
+
+
+def _data_condition(axes: tuple[CAxis, ...]) -> str:
+    """Return the condition under which an element is data and not padding; empty if all elements are."""
+    parts = [f"{axis.name} < {axis.data}" for axis in axes if min(axis.covered, axis.stored) > axis.data]
+    return "0" if any(axis.data == 0 for axis in axes) else " && ".join(parts)
+
+
+def _move_lines(function: EmittedFunction, offsets: tuple[str, str], condition: str) -> Iterator[str]:
+    """Yield the statement that moves the element between these offsets, or writes zero unless `condition` holds."""
+    name = function.name
+    value = f"{name}_load4(src, {offsets[0]})" if function.src_type.is_sub_byte else f"src[{offsets[0]}]"
+    value = value if function.src_type == function.dst_type else f"{name}_convert({value})"
+    if condition == "0":
+        value, condition = "0", ""
+        yield "(void)src;"
+    choice = f"{condition} ? {value} : 0" if condition else value
+    if function.dst_type.is_sub_byte:
+        yield f"{name}_store4(dst, {offsets[1]}, (uint8_t)({choice}));"
+    else:
+        yield f"dst[{offsets[1]}] = {choice};"

@@ -1,0 +1,105 @@
+"""The functions of emitted code: each moves a tensor from one layout to another.
+
+From a pair of descriptors, one function is emitted; from one descriptor, one that packs and one that unpacks. The other
+side of these two is the dense row-major array of the same tensor, without padding. Elements of 4 bits have a byte each
+there: s4 as int8_t, u4 as uint8_t, and the codes of f4_e2m1 as uint8_t; values out of range are clamped.
+"""
+
+from dataclasses import dataclass, replace
+
+from inlay.data_type import DATA_TYPES, DataType
+from inlay.descriptor import MemoryDesc
+from inlay.emission.c_names import element_type, joined_dims
+from inlay.layout import Layout
+from inlay.reordering.problem import ReorderProblem, build_reorder_problem
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedFunction:
+    """One function to emit: its name, and the reorder that it executes."""
+
+    name: str
+    """Name of the function."""
+    src: MemoryDesc
+    """Descriptor of the memory that the function reads."""
+    dst: MemoryDesc
+    """Descriptor of the memory that the function writes."""
+    src_type: DataType
+    """Type as which source elements are read."""
+    dst_type: DataType
+    """Type as which destination elements are written."""
+
+    @property
+    def prototype(self) -> str:
+        """The declaration in C, without a semicolon; the pointers have the types of the elements."""
+        src, dst = element_type(self.src_type), element_type(self.dst_type)
+        return f"void {self.name}(const {src} *src, {dst} *dst)"
+
+    @property
+    def comment(self) -> str:
+        """Both sides in words: oneDNN's text, dims, and size in bytes."""
+        return f"/* {_side_text(self.src)}\n   -> {_side_text(self.dst)} */"
+
+    def problem(self) -> ReorderProblem:
+        """Return the problem that the function solves.
+
+        Raises:
+            InvalidArguments: a side has no layout, or elements of the destination overlap.
+            Unimplemented: dims are RUNTIME, there are extras, or no conversion between the types exists.
+        """
+        problem = build_reorder_problem(self.src, self.dst)
+        if (self.src_type, self.dst_type) == (self.src.data_type, self.dst.data_type):
+            return problem
+        return replace(problem, src_type=self.src_type, dst_type=self.dst_type)
+
+
+def reorder_function(name: str, src: MemoryDesc, dst: MemoryDesc) -> EmittedFunction:
+    """Return the function `name` that moves memory described by `src` to memory described by `dst`.
+
+    Raises:
+        InvalidArguments: a side has no layout.
+    """
+    src_type = src.require_layout("the source of emitted code")[1]
+    dst_type = dst.require_layout("the destination of emitted code")[1]
+    return EmittedFunction(name, src, dst, src_type, dst_type)
+
+
+def layout_functions(name: str, desc: MemoryDesc) -> tuple[EmittedFunction, EmittedFunction]:
+    """Return the functions that pack a row-major array into memory described by `desc`, and that unpack it.
+
+    Precondition: `desc` has a layout without RUNTIME dims.
+    """
+    array = row_major_desc(desc)
+    array_type = _type_of(array)
+    stored = _type_of(desc)
+    # Codes of f4_e2m1 are moved like the numbers of u4.
+    stored = DATA_TYPES["u4"] if stored.is_sub_byte and stored.kind == "float" else stored
+    return (
+        EmittedFunction(f"{name}_pack", array, desc, array_type, stored),
+        EmittedFunction(f"{name}_unpack", desc, array, stored, array_type),
+    )
+
+
+def row_major_desc(desc: MemoryDesc) -> MemoryDesc:
+    """Return the descriptor of the row-major array that is packed into `desc`: dense, and in whole bytes.
+
+    >>> row_major_desc(MemoryDesc((2, 17), "s4", "aB8b"))
+    MemoryDesc((2, 17), 's8', 'ab')
+    """
+    data_type = _type_of(desc)
+    if data_type.is_sub_byte:
+        data_type = DATA_TYPES["s8" if data_type.kind == "signed" else "u8"]
+    strides = tuple(axis.stride for axis in Layout.row_major(desc.dims).axes)
+    return MemoryDesc(desc.dims, data_type, strides=strides)
+
+
+def _type_of(desc: MemoryDesc) -> DataType:
+    """Return the data type of a descriptor that has one."""
+    assert desc.data_type is not None
+    return desc.data_type
+
+
+def _side_text(desc: MemoryDesc) -> str:
+    """Return one side of a reorder in words: oneDNN's text, dims, and size in bytes."""
+    padded = f" padded to {joined_dims(desc.padded_dims)}" if desc.padded_dims != desc.dims else ""
+    return f"{desc}, {joined_dims(desc.dims)}{padded}, {desc.size} bytes"
