@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from inlay.memory import Memory, Reorder, as_strided, check_padding, map_padded, pack, reorder, zero_padding
     from inlay.memory.padding import preserves_padding
     from inlay.memory.sparse import to_coo, to_csr, to_dense
+    from inlay.notation.dictionary import NamedLayout, named
     from inlay.render import show
     from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
     from inlay.reordering.threads import get_num_threads, set_num_threads
@@ -74,6 +75,7 @@ __all__ = [
     "Memory",
     "MemoryDesc",
     "MissingExtra",
+    "NamedLayout",
     "NotationError",
     "OutOfMemory",
     "PatternError",
@@ -88,6 +90,7 @@ __all__ = [
     "get_num_threads",
     "load",
     "map_padded",
+    "named",
     "pack",
     "plan",
     "preserves_padding",
@@ -103,6 +106,7 @@ __all__ = [
 _LATE_NAMES = {
     "Attributes": "inlay.reordering.attributes",
     "Memory": "inlay.memory",
+    "NamedLayout": "inlay.notation.dictionary",
     "Reorder": "inlay.memory",
     "Scales": "inlay.reordering.attributes",
     "ZeroPoints": "inlay.reordering.attributes",
@@ -111,6 +115,7 @@ _LATE_NAMES = {
     "get_num_threads": "inlay.reordering.threads",
     "load": "inlay.graph.onnx.reading",
     "map_padded": "inlay.memory",
+    "named": "inlay.notation.dictionary",
     "pack": "inlay.memory",
     "plan": "inlay.graph.plan",
     "preserves_padding": "inlay.memory.padding",

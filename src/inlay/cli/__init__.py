@@ -2,6 +2,7 @@
 
     inlay show nChw8c 2x17x5x4 --offsets
     inlay offset nChw8c 2x17x5x4 1,16,4,3
+    inlay names tensorrt:CHW32
     inlay convert weights.safetensors -o packed.safetensors --to 'conv*.weight=OIhw16i16o'
     inlay convert packed.safetensors -o weights.safetensors --to plain
     inlay bench nchw nChw16c 8x64x56x56

@@ -1,9 +1,10 @@
-"""Text notations of layouts: format tags and patterns, each with a parser and a printer.
+"""Text notations of layouts: format tags, patterns, and the names that vendors give to layouts.
 
 A caller's text is parsed to a `FormatTag` or directly to a `Layout`; both are created from a layout again for printing:
 
     format_tag    `FormatTag`: oneDNN's tags, in abstract letters (`aBcd8b`) and in role letters (`nChw8c`)
     pattern       patterns, which can express every dense layout digit by digit: `n (c c8) h w -> n c h w c8`
+    dictionary    the dictionary of layouts by vendor and name: `tensorrt:CHW32`; all names of one layout
 
 Glossary:
 
