@@ -1,5 +1,7 @@
 """The dictionary: each row against the vendor's own formula, look-up, equivalent names; errors in golden/mistakes."""
 
+import subprocess
+import sys
 from math import prod
 
 import numpy as np
@@ -24,7 +26,9 @@ from inlay.notation.dictionary import (
 from inlay.notation.format_tag import ALIASES, FormatTag
 from inlay.notation.pattern import parse_pattern, read_axes
 from tests.oracles.layout_names import GRAMMARS, PERMUTATIONS, expected_offsets, formulas
+from tests.support.dictionary_page import table, written
 from tests.support.golden_mistakes import assert_mistake, read_mistakes
+from tests.support.paths import ROOT
 
 ROWS = list_rows()
 SMALL = (2, 3, 2, 3, 2, 2)
@@ -42,7 +46,7 @@ def odd_dims(row: NamedLayout) -> tuple[int, ...]:
 
 
 def every_coordinate(dims: tuple[int, ...]) -> npt.NDArray[np.int64]:
-    return np.stack(np.indices(dims), axis=-1)
+    return np.moveaxis(np.indices(dims, np.int64), 0, -1)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -202,3 +206,18 @@ NAMES = {
 @pytest.mark.parametrize(("call", "error"), read_mistakes("dictionary"))
 def test_a_mistake_names_the_nearest_rows(call: str, error: str) -> None:
     assert_mistake(call, error, NAMES)
+
+
+# The page and the example
+
+
+def test_the_page_has_every_row() -> None:
+    assert written().strip() == table().strip()
+
+
+def test_the_example_packs_for_marlin_and_prints_all_names() -> None:
+    call = [sys.executable, str(ROOT / "examples" / "vendor_layouts.py")]
+    done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{named('marlin:int4')}\n\npacked 32768 weights into 16384 bytes\n")
+    assert done.stdout.endswith(f"{list_equivalent('cudnn:NCHW_VECT_C_x32')}\n")

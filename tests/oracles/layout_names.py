@@ -140,7 +140,7 @@ GRAMMARS: Mapping[str, Callable[[str, Mapping[str, Integers], Dims], Integers]] 
 
 def _marlin_table(interleave: Sequence[int]) -> list[int]:
     """The permutation of 1024 elements, four tiles of 16x16 side by side, that Marlin's packer applies."""
-    table = []
+    table: list[int] = []
     for i in range(32):
         column = i // 4
         four = [

@@ -35,6 +35,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from inlay.errors import FileError, FormatTagError, InvalidArguments, NotationError, shown
 from inlay.layout import Layout
+from inlay.layout.address import as_numbers
 from inlay.notation.format_tag import ALIASES, ENUMERATED, FormatTag, tag_of
 from inlay.notation.pattern import PatternAxis, parse_pattern, pattern_of, read_axes
 
@@ -88,12 +89,13 @@ class NamedLayout:
 
         Raises:
             PatternError: `dims` differ in number from the axes, or exceed the extent of an axis of fixed length.
-            InvalidArguments: a dim is negative, or the padded tensor has more than 2**63 - 1 elements.
+            InvalidArguments: a dim is negative or not an integer, or the padded tensor has more than 2**63 - 1
+                elements.
 
         >>> find_named("cublaslt:COL32").layout((3, 40)).offset((2, 33))
         161
         """
-        return parse_pattern(self.pattern, dims)
+        return parse_pattern(self.pattern, as_numbers("dim", dims))
 
     def __str__(self) -> str:
         """Return the row as lines: its name, then axes, data types, source and notes, where it has them."""
@@ -226,7 +228,7 @@ def list_equivalent(text: str) -> LayoutNames:
             elements.
 
     >>> str(list_equivalent("cutlass:ColumnMajorInterleaved<64>")).splitlines()[:2]
-    ['tag      aB64b', 'pattern  r (c c64) -> c r c64']
+    ['tag      Ba64b', 'pattern  r (c c64) -> c r c64']
     """
     _require_text(text)
     pattern = text if "->" in text else named(text).pattern
@@ -338,7 +340,7 @@ def _make_row(
 ) -> NamedLayout:
     """Return the row of an entry of the table."""
     letters = roles[entry.get("tensor", content["tensor"])]
-    source = ": ".join(part for part in (content["source"], entry.get("source", "")) if part)
+    source = ": ".join(part for part in (entry.get("document", content["source"]), entry.get("source", "")) if part)
     return NamedLayout(
         f"{vendor}:{entry['name']}",
         entry["pattern"],
