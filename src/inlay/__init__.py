@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from inlay.memory.compound import CompoundMemory, assemble, pack_compound
     from inlay.memory.padding import preserves_padding
     from inlay.memory.sparse import to_coo, to_csr, to_dense
+    from inlay.notation.dictionary import NamedLayout, named
     from inlay.render import show
     from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
     from inlay.reordering.threads import get_num_threads, set_num_threads
@@ -85,6 +86,7 @@ __all__ = [
     "Memory",
     "MemoryDesc",
     "MissingExtra",
+    "NamedLayout",
     "NotationError",
     "OutOfMemory",
     "PatternError",
@@ -107,6 +109,7 @@ __all__ = [
     "infer",
     "load",
     "map_padded",
+    "named",
     "pack",
     "pack_compound",
     "plan",
@@ -128,6 +131,7 @@ _LATE_NAMES = {
     "CompoundDesc": "inlay.descriptor.compound_desc",
     "CompoundMemory": "inlay.memory.compound",
     "Memory": "inlay.memory",
+    "NamedLayout": "inlay.notation.dictionary",
     "Reorder": "inlay.memory",
     "Scales": "inlay.reordering.attributes",
     "SwizzleParameters": "inlay.inference",
@@ -143,6 +147,7 @@ _LATE_NAMES = {
     "infer": "inlay.inference",
     "load": "inlay.graph.onnx.reading",
     "map_padded": "inlay.memory",
+    "named": "inlay.notation.dictionary",
     "pack": "inlay.memory",
     "pack_compound": "inlay.memory.compound",
     "plan": "inlay.graph.plan",

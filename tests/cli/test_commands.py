@@ -11,6 +11,7 @@ from safetensors.numpy import save_file
 from inlay import __version__
 from inlay.descriptor import MemoryDesc
 from inlay.memory import pack
+from inlay.notation.dictionary import list_rows, list_vendors
 from inlay.notation.format_tag import ALIASES, ENUMERATED
 from inlay.render import show
 from inlay.storage import open_memories
@@ -46,8 +47,28 @@ def test_names_lists_every_enumerated_tag_and_alias(capsys: Capture) -> None:
 
 
 def test_names_takes_a_pattern_and_lists_types(capsys: Capture) -> None:
-    assert succeed(capsys, "names", "nChw16c") == "aBcd16b              nChw16c gOiw16o\n"
+    assert succeed(capsys, "names", "nChw16*") == "aBcd16b              nChw16c gOiw16o\n"
     assert succeed(capsys, "names", "--types", "bf*") == "bf16     16 bits  float     bfloat16\n"
+
+
+def test_names_prints_a_layout_in_every_notation(capsys: Capture) -> None:
+    by_tag = succeed(capsys, "names", "nChw16c")
+    assert by_tag.startswith("tag      aBcd16b\npattern  n (c c16) h w -> n c h w c16\nnames    onednn:nChw16c ")
+    assert by_tag.endswith("         ascend:NC1HWC0          n c h w  f16\n")
+    assert succeed(capsys, "names", "n (c c16) h w -> n c h w c16") == by_tag
+    row = (
+        "tensorrt:CHW16\naxes     n images, c channels, h rows, w columns\ntypes    f16\n"
+        "source   NvInferRuntimeBase.h, nvinfer1::TensorFormat: kCHW16\n"
+    )
+    assert succeed(capsys, "names", "tensorrt:CHW16") == row + by_tag
+
+
+def test_names_lists_the_layouts_of_vendors(capsys: Capture) -> None:
+    assert succeed(capsys, "names", "awq:q*") == (
+        "awq:qweight  k (n na4 nb2) -> k n nb2 na4  u4\nawq:qzeros   k (n na4 nb2) -> k n nb2 na4  u4\n"
+    )
+    names = {line.split()[0] for line in succeed(capsys, "names", "*:*").splitlines()}
+    assert names == {row.name for vendor in list_vendors() for row in list_rows(vendor)}
 
 
 def test_convert_reports_what_it_wrote(capsys: Capture) -> None:

@@ -6,6 +6,7 @@
     inlay verify nChw8c 2x17x5x4 packed.npy --logical image.npy
     inlay info "(m m4 m32) (k k4) -> m k m32 m4 k4" 300x20
     inlay diff nChw8c "n (c c8) h w -> n c h w c8" 2x17x5x4
+    inlay names tensorrt:CHW32
     inlay convert weights.safetensors -o packed.safetensors --to 'conv*.weight=OIhw16i16o'
     inlay convert packed.safetensors -o weights.safetensors --to plain
     inlay emit nChw8c 2x17x5x4 --name act -o act.c

@@ -3,7 +3,9 @@
 `inlay show` draws one, `inlay offset` explains an offset, `inlay info` prints every text of one, `inlay diff` compares
 two, and `inlay names` lists tags.
 """
+"""Commands on memory layouts: `inlay show` draws one, `inlay offset` explains an offset, `inlay names` lists names."""
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -18,6 +20,7 @@ from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.comparison import first_difference
 from inlay.errors import InvalidArguments, printable
+from inlay.notation.dictionary import ONEDNN, find_named, has_vendor, list_equivalent, list_rows
 from inlay.notation.format_tag import ALIASES, ENUMERATED, FormatTag
 from inlay.render import show as picture
 from inlay.render.legend import explain_offset, legend, names_of
@@ -109,18 +112,41 @@ def diff(
 
 
 @app.command(short_help="List tags, aliases and data types.")
+@app.command(short_help="Name a layout in every notation; list tags, vendors' names and data types.")
 def names(
-    pattern: Annotated[str, typer.Argument(metavar="[PATTERN]", help="A shell pattern, such as 'nchw*'.")] = "*",
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="A tag, a vendor's name, a pattern, or a shell pattern of names.")
+    ] = "*",
     types: Annotated[bool, typer.Option("--types", help="List the data types instead.")] = False,
 ) -> None:
-    """List the names that Inlay supports: tags with their aliases, or data types.
+    """Name one layout in every notation: its tag, its pattern and the names that vendors give it. Or list names.
 
-    Examples: inlay names '*16c'    inlay names --types
+    A shell pattern, such as '*16c', lists tags with their aliases. With a vendor, as 'tensorrt:*', it lists the layouts
+    of the vendor.
+
+    Examples: inlay names nChw16c    inlay names tensorrt:CHW32    inlay names 'xla:*'    inlay names --types
     """
-    lines = list(_type_lines(pattern) if types else _tag_lines(pattern))
+    if not types and not _GLOB.search(name):
+        echo(f"{find_named(name)}\n{list_equivalent(name)}" if has_vendor(name) else str(list_equivalent(name)))
+        return
+    list_lines = _type_lines if types else _vendor_lines if ":" in name else _tag_lines
+    lines = list(list_lines(name))
     if not lines:
-        raise InvalidArguments(f"no name matches {pattern!r}: `inlay names` lists all")
+        everything = "inlay names '*:*'" if list_lines is _vendor_lines else "inlay names"
+        raise InvalidArguments(f"no name matches {name!r}: `{everything}` lists all")
     echo("\n".join(lines))
+
+
+_GLOB = re.compile(r"[*?\[]")
+"""Characters that make a text a shell pattern; no name has them."""
+
+
+def _vendor_lines(pattern: str) -> Iterator[str]:
+    """Yield one line for each row of the dictionary that matches: its name, its pattern, and its data types."""
+    rows = [row for row in (*list_rows(), *list_rows(ONEDNN)) if fnmatchcase(row.name, pattern)]
+    width = max((len(row.name) for row in rows), default=0)
+    for row in rows:
+        yield f"{row.name:<{width}}  {row.pattern}  {' '.join(row.data_types)}".rstrip()
 
 
 def _type_lines(pattern: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Text notations of layouts: format tags and patterns, each with a parser and a printer.
+"""Text notations of layouts: format tags, patterns, and the names that vendors give to layouts.
 
 `parse_notation` parses a caller's text, whatever its notation; texts are created from a layout again for printing:
 
@@ -6,6 +6,7 @@
     pattern       patterns, which can express every dense layout digit by digit: `n (c c8) h w -> n c h w c8`
     shape_stride  CuTe's texts, `(2,(8,3)):(24,(1,8))`, and the prefix of a swizzle, `Swizzle<3,4,3> o ...`
     recognition   `parse_notation`: which notation a text is in
+    dictionary    the dictionary of layouts by vendor and name: `tensorrt:CHW32`; all names of one layout
 
 Glossary:
 

@@ -164,6 +164,45 @@ def pattern_of(layout: Layout, names: Sequence[str] | None = None) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class PatternAxis:
+    """A logical axis of a pattern: its name, and the numbers of its digits."""
+
+    name: str
+    """The name without a number in its group, else the first name of the group without its number; `c` of `(c c16)`."""
+    block: int
+    """Product of the numbers in its group, in elements; the axis is padded to a multiple of it."""
+    is_fixed: bool
+    """True if every name of its group has a number, so that the axis has `block` elements at most."""
+
+    def dim(self, blocks: int) -> int:
+        """Return the dim of an axis of so many blocks: `block` times `blocks`, or `block` if the axis is fixed."""
+        return self.block if self.is_fixed else self.block * blocks
+
+
+def read_axes(text: str) -> tuple[PatternAxis, ...]:
+    """Return the logical axes of a pattern, in the order of the dims.
+
+    Raises:
+        PatternError: `text` is not a pattern.
+        InvalidArguments: `text` is not a `str`.
+
+    >>> [(axis.name, axis.block, axis.is_fixed) for axis in read_axes("n (c c4 c8) h4 -> n c h4 c4 c8")]
+    [('n', 1, False), ('c', 32, False), ('h', 4, True)]
+    """
+    if not isinstance(text, str):
+        raise InvalidArguments(f"a pattern is text such as 'n (c c16) h w -> n c h w c16', not {text!r}")
+    groups, _ = _read_pattern(_PatternReader(text))
+    return tuple(_summarize(group) for group in groups)
+
+
+def _summarize(group: DigitGroup) -> PatternAxis:
+    """Return the axis of a group of digits."""
+    open_names = [name.text for name in group if name.extent is None]
+    block = prod(name.extent for name in group if name.extent is not None)
+    return PatternAxis(open_names[0] if open_names else _EXTENT.sub("", group[0].text), block, not open_names)
+
+
 # Printing
 
 
