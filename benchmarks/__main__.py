@@ -188,6 +188,10 @@ def compound(count: Count = DEFAULT_ROUNDS) -> None:
     to, results = _headed([]), measure_compound(count)
     to.print(compound_table(results))
     if not all(map(is_met, results)):
+        raise typer.Exit(1)
+
+
+@app.command()
 def emitted(
     target: Annotated[str | None, _option("--target", "NAME", "A target that runs here; this machine if none.")] = None,
     only: Only = "",
@@ -195,6 +199,7 @@ def emitted(
 ) -> None:
     """Measure emitted object code beside Inlay's own reorders on one thread; the exit code is 1 if one is too slow."""
     from benchmarks.emitted import LEAST, emitted_table, measure_emitted
+
     rows = measure_emitted(target, only, rounds)
     _headed([]).print(emitted_table(rows))
     if any(row.speed.median < LEAST for row in rows):

@@ -2,11 +2,11 @@
 
     inlay show nChw8c 2x17x5x4 --offsets
     inlay offset nChw8c 2x17x5x4 1,16,4,3
-    inlay infer table.csv 2x17x5x4
-    inlay verify nChw8c 2x17x5x4 packed.npy --logical image.npy
     inlay info "(m m4 m32) (k k4) -> m k m32 m4 k4" 300x20
     inlay diff nChw8c "n (c c8) h w -> n c h w c8" 2x17x5x4
     inlay names tensorrt:CHW32
+    inlay infer table.csv 2x17x5x4
+    inlay verify nChw8c 2x17x5x4 packed.npy --logical image.npy
     inlay convert weights.safetensors -o packed.safetensors --to 'conv*.weight=OIhw16i16o'
     inlay convert packed.safetensors -o weights.safetensors --to plain
     inlay emit nChw8c 2x17x5x4 --name act -o act.c
@@ -48,8 +48,8 @@ from inlay import interrupts
 from inlay.cli import (  # each adds its commands
     bench_command,
     convert_command,
-    inference_commands,
     emit_command,
+    inference_commands,
     layout_commands,
     network_commands,
 )
@@ -58,8 +58,7 @@ from inlay.cli.output import echo, open_closed_streams
 from inlay.errors import InlayError
 
 __all__ = ["app", "main"]
-_COMMANDS = (layout_commands, inference_commands, convert_command, network_commands, bench_command)
-_COMMANDS = (layout_commands, convert_command, emit_command, network_commands, bench_command)
+_COMMANDS = (layout_commands, inference_commands, convert_command, emit_command, network_commands, bench_command)
 
 
 _MEMORY_REMEDIES = {

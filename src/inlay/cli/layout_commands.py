@@ -1,9 +1,8 @@
 """Commands on memory layouts.
 
 `inlay show` draws one, `inlay offset` explains an offset, `inlay info` prints every text of one, `inlay diff` compares
-two, and `inlay names` lists tags.
+two, and `inlay names` names one in every notation and lists names.
 """
-"""Commands on memory layouts: `inlay show` draws one, `inlay offset` explains an offset, `inlay names` lists names."""
 
 import re
 from collections.abc import Iterator
@@ -111,7 +110,6 @@ def diff(
     echo(f"different: element {at} has offset {offsets}")
 
 
-@app.command(short_help="List tags, aliases and data types.")
 @app.command(short_help="Name a layout in every notation; list tags, vendors' names and data types.")
 def names(
     name: Annotated[

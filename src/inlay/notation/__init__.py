@@ -5,8 +5,8 @@
     format_tag    `FormatTag`: oneDNN's tags, in abstract letters (`aBcd8b`) and in role letters (`nChw8c`)
     pattern       patterns, which can express every dense layout digit by digit: `n (c c8) h w -> n c h w c8`
     shape_stride  CuTe's texts, `(2,(8,3)):(24,(1,8))`, and the prefix of a swizzle, `Swizzle<3,4,3> o ...`
-    recognition   `parse_notation`: which notation a text is in
     dictionary    the dictionary of layouts by vendor and name: `tensorrt:CHW32`; all names of one layout
+    recognition   `parse_notation`: which notation a text is in
 
 Glossary:
 

@@ -6,6 +6,8 @@
                                                 a group of names
     (2,(8,3),5,4):(480,(1,160),32,8)            CuTe: starts with a        `ShapeStride`
                                                 parenthesis or number
+    tensorrt:CHW32, onednn:nChw8c               name of the dictionary:    `Pattern`, or `FormatTag`
+                                                a word and a colon         for oneDNN
     Swizzle<3,4,3> o (8,64):(64,1)              any of them, swizzled      `SwizzledNotation`
 
 Each has `ndims`, `names` (one per axis), `spelling` (the text) and `layout(dims)`, so callers need not tell them apart.
@@ -25,6 +27,7 @@ from typing import TypeAlias
 
 from inlay.errors import InvalidArguments, shown
 from inlay.layout import Layout, Swizzle
+from inlay.notation.dictionary import ONEDNN, find_named, has_vendor
 from inlay.notation.format_tag import FormatTag
 from inlay.notation.pattern import Pattern
 from inlay.notation.shape_stride import ShapeStride, split_swizzle
@@ -65,16 +68,19 @@ Notation: TypeAlias = FormatTag | Pattern | ShapeStride | SwizzledNotation
 
 
 def parse_notation(text: str) -> Notation:
-    """Parse a text that names a layout: a format tag or alias, a pattern, CuTe's `shape:stride`, each with a swizzle.
+    """Parse a text that names a layout: a tag, a pattern, CuTe's `shape:stride`, a vendor's name, each with a swizzle.
 
     Post-condition: parse_notation(result.spelling) == result.
 
     Raises:
-        FormatTagError, PatternError, NotationError: `text` is not of the notation that it looks like.
+        FormatTagError, PatternError, NotationError: `text` is not of the notation that it looks like, or the dictionary
+            has no such name.
         InvalidArguments: `text` is not a `str`, or the numbers of a swizzle are invalid.
 
     >>> parse_notation("nChw8c").layout((2, 17, 5, 4)).dims
     (2, 24, 5, 4)
+    >>> parse_notation("tensorrt:CHW32").spelling
+    'n (c c32) h w -> n c h w c32'
     >>> parse_notation("Swizzle<3,4,3> o (8,64):(64,1)").swizzle
     Swizzle(bits=3, base=4, shift=3)
     """
@@ -88,7 +94,10 @@ def parse_notation(text: str) -> Notation:
 
 
 def _parse_unswizzled(text: str) -> FormatTag | Pattern | ShapeStride:
-    """Parse a text without a swizzle. Names of vendors, `vendor:name`, would be recognized and looked up here."""
+    """Parse a text without a swizzle."""
+    if has_vendor(text):
+        row = find_named(text)
+        return FormatTag.parse(row.name.partition(":")[2]) if row.vendor == ONEDNN else Pattern.parse(row.pattern)
     if "->" in text or re.match(r"[\s(]*\([\s(]*[A-Za-z]", text):
         return Pattern.parse(text)
     if text.lstrip()[:1] in tuple("(_0123456789") and text.strip():
