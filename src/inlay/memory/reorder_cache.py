@@ -16,7 +16,8 @@ from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc, kinds
 from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.layout import Dims, Layout
-from inlay.memory.buffers import address_of, allocate
+from inlay.memory.buffers import address_of
+from inlay.memory.result_pool import allocate_result
 from inlay.notation.format_tag import FormatTag
 from inlay.reordering import CompiledReorder, compile_reorder
 from inlay.reordering.attributes import PLAIN, Attributes, Operands, require_attributes, view_codes
@@ -181,6 +182,6 @@ def logical_array(desc: MemoryDesc, address: int) -> npt.NDArray[Any]:
     _, data_type = desc.require_layout("unpack")
     carrier = data_type.widened
     plain = cached_desc(desc.dims, carrier, None)
-    array = allocate(plain.size).view(carrier.dtype).reshape(plain.dims)
+    array = allocate_result(plain, plain.size).view(carrier.dtype).reshape(plain.dims)
     find_reorder(desc, plain).run(address, address_of(array))
     return array.astype(data_type.dtype, copy=False)
