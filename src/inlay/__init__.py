@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from inlay.graph.plan import plan
     from inlay.memory import Memory, Reorder, as_strided, check_padding, map_padded, pack, reorder, zero_padding
     from inlay.memory.padding import preserves_padding
+    from inlay.memory.rearrangement import ascontiguous, rearrange, repeat, transpose
     from inlay.memory.sparse import to_coo, to_csr, to_dense
     from inlay.render import show
     from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
@@ -84,6 +85,7 @@ __all__ = [
     "Unimplemented",
     "ZeroPoints",
     "as_strided",
+    "ascontiguous",
     "check_padding",
     "get_num_threads",
     "load",
@@ -91,12 +93,15 @@ __all__ = [
     "pack",
     "plan",
     "preserves_padding",
+    "rearrange",
     "reorder",
+    "repeat",
     "set_num_threads",
     "show",
     "to_coo",
     "to_csr",
     "to_dense",
+    "transpose",
     "zero_padding",
 ]
 
@@ -107,6 +112,7 @@ _LATE_NAMES = {
     "Scales": "inlay.reordering.attributes",
     "ZeroPoints": "inlay.reordering.attributes",
     "as_strided": "inlay.memory",
+    "ascontiguous": "inlay.memory.rearrangement",
     "check_padding": "inlay.memory",
     "get_num_threads": "inlay.reordering.threads",
     "load": "inlay.graph.onnx.reading",
@@ -114,12 +120,15 @@ _LATE_NAMES = {
     "pack": "inlay.memory",
     "plan": "inlay.graph.plan",
     "preserves_padding": "inlay.memory.padding",
+    "rearrange": "inlay.memory.rearrangement",
     "reorder": "inlay.memory",
+    "repeat": "inlay.memory.rearrangement",
     "set_num_threads": "inlay.reordering.threads",
     "show": "inlay.render",
     "to_coo": "inlay.memory.sparse",
     "to_csr": "inlay.memory.sparse",
     "to_dense": "inlay.memory.sparse",
+    "transpose": "inlay.memory.rearrangement",
     "zero_padding": "inlay.memory",
 }
 """Module of each public name that is imported at first use."""

@@ -68,7 +68,7 @@ class _Side:
 def plan_call(
     kind: ArrayKind, x: AnyArray, resolved: ResolvedAxes, options: RearrangeOptions, out_kind: ArrayKind | None
 ) -> ArrayCall:
-    """Return the call that rearranges arrays of the form of `x`, into arrays of the form of `options.out` if it has one.
+    """Return the call that rearranges arrays of the form of `x`, into ones of the form of `options.out` if it is one.
 
     Raises:
         InvalidArguments: `out` has another shape or type, elements of `out` overlap, `copy` is False and strides do not
@@ -139,7 +139,9 @@ def _types(
             raise InvalidArguments(f"dtype is {wanted}, but out holds {out_form.dtype}: leave dtype out")
         dst_type = out_form.data_type
     # Types that descriptors lack are moved as bits, so their names decide.
-    is_same = dst_type == form.data_type and (out_form is None or str(out_form.dtype) == str(form.dtype) or form.is_number)
+    is_same = dst_type == form.data_type and (
+        out_form is None or str(out_form.dtype) == str(form.dtype) or form.is_number
+    )
     if is_same and options.scale is None:
         return form.data_type, dst_type, False
     if not form.is_number or not dst_type.is_number or dst_type.is_sub_byte:
@@ -158,7 +160,9 @@ def _plain_dtype(dtype: Any) -> DataTypeLike:
 def _refuse_copy(purpose: str, options: RearrangeOptions) -> NoReturn:
     """Raise the error of a call that may not copy."""
     target = "write to out" if options.out is not None else purpose
-    raise InvalidArguments(f"copy is False, but no view of the array is the result, which must {target}: leave copy out")
+    raise InvalidArguments(
+        f"copy is False, but no view of the array is the result, which must {target}: leave copy out"
+    )
 
 
 # Moves
@@ -188,9 +192,7 @@ def _scale_counts(resolved: ResolvedAxes, scale: Any) -> tuple[list[int], npt.ND
     whole = (1,) * (len(shape) - scales.ndim) + scales.shape
     if len(whole) != len(shape) or any(count not in (1, n) for count, n in zip(whole, shape, strict=True)):
         raise InvalidArguments(f"scale has shape {scales.shape}, which is not broadcast to the result's shape {shape}")
-    counts = [
-        n if count > 1 else 1 for lengths, count in zip(resolved.groups, whole, strict=True) for n in lengths
-    ]
+    counts = [n if count > 1 else 1 for lengths, count in zip(resolved.groups, whole, strict=True) for n in lengths]
     return counts, scales
 
 
@@ -260,12 +262,14 @@ def _out_call(
     def call(x: AnyArray, out: AnyArray) -> AnyArray:
         src, to = address(x), out_address(out)
         if src + src_low < to + dst_high and to + dst_low < src + src_high:
-            raise InvalidArguments("out shares bytes with the array: a rearrangement is not done in place, give another")
+            raise InvalidArguments(
+                "out shares bytes with the array: a rearrangement is not done in place, give another"
+            )
         if not is_writable(out):
             raise InvalidArguments("out is read-only: give a writable array, or none to have one made")
         if to & out_mask:
             raise InvalidArguments(
-                f"out begins at an address that is no multiple of the {out_mask + 1} bytes of its elements: give another"
+                f"out begins at an address that is no multiple of the {out_mask + 1} bytes of its elements"
             )
         if src & mask:
             src = address(x := _aligned(kind, x))
@@ -278,9 +282,7 @@ def _out_call(
 # Arrays that no reorder moves
 
 
-def _framework_call(
-    kind: ArrayKind, resolved: ResolvedAxes, options: RearrangeOptions, can_view: bool
-) -> ArrayCall:
+def _framework_call(kind: ArrayKind, resolved: ResolvedAxes, options: RearrangeOptions, can_view: bool) -> ArrayCall:
     """Return the call that rearranges by the functions of the framework."""
     if options.computes:
         raise Unimplemented(

@@ -22,7 +22,6 @@ import numpy.typing as npt
 from inlay.data_type import DataType, as_data_type
 from inlay.errors import InvalidArguments
 from inlay.layout import Dims
-from inlay.memory.buffers import view_as_array
 from inlay.memory.einops_notation import ResolvedAxes
 from inlay.memory.result_pool import SMALLEST, result_pool_of_process
 
@@ -135,7 +134,9 @@ def _address_by_interface(array: npt.NDArray[Any]) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-_BITS_TYPES = {size: as_data_type(dtype) for size, dtype in ((1, np.uint8), (2, np.uint16), (4, np.uint32), (8, np.uint64))}
+_BITS_TYPES = {
+    size: as_data_type(dtype) for size, dtype in ((1, np.uint8), (2, np.uint16), (4, np.uint32), (8, np.uint64))
+}
 _BITS_TYPES[16] = as_data_type(np.complex128)
 
 
@@ -161,7 +162,7 @@ class NumpyArrays:
     @staticmethod
     def is_writable(array: npt.NDArray[Any]) -> bool:
         """Return the flag of an array."""
-        return array.flags.writeable
+        return bool(array.flags.writeable)
 
     @staticmethod
     def dtype_of(data_type: DataType) -> "np.dtype[Any]":
@@ -191,7 +192,7 @@ class NumpyArrays:
     @staticmethod
     def permute(array: npt.NDArray[Any], axes: Sequence[int]) -> npt.NDArray[Any]:
         """Return a view with the axes permuted."""
-        return array.transpose(axes)
+        return array.transpose(*axes)
 
     @staticmethod
     def stack(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
@@ -266,9 +267,7 @@ class TorchTensors:
             tensor.data_ptr()
         except (InvalidArguments, RuntimeError):
             return None  # vmap and grad of torch.func wrap tensors that have no data of their own
-        return StridedForm(
-            tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, data_type, data_type.is_number
-        )
+        return StridedForm(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, data_type, data_type.is_number)
 
     @staticmethod
     def is_writable(tensor: Any) -> bool:

@@ -12,6 +12,7 @@ plain layouts; neighbors that are neighbors on both sides are one axis to it:
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from math import prod
 
 from inlay.data_type import DataType
@@ -104,7 +105,9 @@ def find_move(axes: tuple[MovedAxis, ...], src_type: DataType, dst_type: DataTyp
     scale_shape = tuple(axis.scale_count for axis in axes)
     attributes = Attributes(src_scales=Scales(_scale_mask(axes))) if is_scaled else PLAIN
     reorder = find_reorder(src, dst, attributes) if is_scaled else find_reorder(src, dst)
-    src_range, dst_range = (layout.byte_span(t.itemsize) for layout, t in zip(layouts, (src_type, dst_type), strict=True))
+    src_range, dst_range = (
+        layout.byte_span(t.itemsize) for layout, t in zip(layouts, (src_type, dst_type), strict=True)
+    )
     sizes = (src_type.itemsize, dst_type.itemsize)
     return AxisMove(reorder, src_range, dst_range, dims, scale_shape, attributes, *sizes)
 
@@ -156,7 +159,7 @@ def joined_strides(groups: Sequence[Dims], strides: Sequence[int]) -> Dims | Non
     for lengths in groups:
         members = [(n, s) for n, s in zip(lengths, strides[at : at + len(lengths)], strict=True) if n != 1]
         at += len(lengths)
-        if any(outer[1] != inner[1] * inner[0] for outer, inner in zip(members, members[1:], strict=False)):
+        if any(outer[1] != inner[1] * inner[0] for outer, inner in pairwise(members)):
             return None
         result.append(members[-1][1] if members else 1)
     return tuple(result)

@@ -310,9 +310,7 @@ def _is_ellipsis(group: AxisGroup) -> bool:
     return not group.is_parenthesized and any(isinstance(item, AnyAxes) for item in group.items)
 
 
-def _match_shape(
-    parsed: ParsedPattern, shape: Dims, known: Mapping[str, int]
-) -> tuple[list[Dims], dict[object, Dims]]:
+def _match_shape(parsed: ParsedPattern, shape: Dims, known: Mapping[str, int]) -> tuple[list[Dims], dict[object, Dims]]:
     """Return the lengths of the elementary axes of each axis of the array, and those of each item of the left side."""
     spread = len(shape) - len(parsed.left) + 1
     if spread < 0 or (spread != 1 and not any(map(_is_ellipsis, parsed.left))):

@@ -1,4 +1,4 @@
-"""`rearrange`, `repeat`, `transpose` and `ascontiguous`: the axes of any array in another order, at the speed of a reorder.
+"""`rearrange`, `repeat`, `transpose`, `ascontiguous`: the axes of any array in another order, at the speed of reorders.
 
 The functions return the kind of array that they are given. Where strides can express the result, it is a view; else the
 elements are moved by a compiled reorder, which also converts and scales them on the way:
@@ -156,7 +156,7 @@ def transpose(x: AnyArray, axes: Sequence[int] | None = None, *, out: AnyArray =
     Post-condition: result.shape[i] == x.shape[axes[i]], and the elements are those of NumPy's `transpose`.
 
     Raises:
-        InvalidArguments: `axes` are not each axis of `x` once, `x` is no array, or `out` does not fit (see `rearrange`).
+        InvalidArguments: `axes` are not each axis of `x` once, `x` is no array, or `out` does not fit.
         OutOfMemory: the operating system cannot provide the bytes of the result.
 
     >>> import numpy as np
@@ -197,9 +197,7 @@ def ascontiguous(x: AnyArray, order: str | Sequence[int] = "C") -> AnyArray:
     axes = _memory_order(order, x.ndim)
     kind = _kind_of(x)
     if kind is None:
-        raise Unimplemented(
-            f"a {type(x).__name__} has no order of its axes in memory: use inlay.transpose, or an array of NumPy or torch"
-        )
+        raise Unimplemented(f"a {type(x).__name__} has no order of its axes in memory: use inlay.transpose")
     form = kind.describe(kind.permute(x, axes))
     if form is not None and _is_row_major(form):
         return x
@@ -392,8 +390,8 @@ def _memory_order(order: object, count: int) -> list[int]:
     tag = order if isinstance(order, FormatTag) else FormatTag.parse(order)
     if tag.inner_blocks or tag.ndims != count:
         raise InvalidArguments(
-            f"order is {str(tag)!r}, but the array has {count} axes and no blocks: give a tag without blocks of as many "
-            "axes, 'C' or 'F'; inlay.pack makes blocked memory"
+            f"order is {str(tag)!r}, but the array has {count} axes and no blocks: give such a tag, 'C' "
+            "or 'F'; inlay.pack makes blocked memory"
         )
     return list(tag.order)
 

@@ -108,7 +108,7 @@ class ResultPool:
     def allocate(self, nbytes: int, *, is_overwritten: bool = False) -> Bytes:
         """Return a buffer of `nbytes` bytes: of zeros, or of poison if INLAY_POISON is 1.
 
-        With `is_overwritten`, the caller writes each byte before anybody reads it, so the contents are left as they are.
+        With `is_overwritten`, the caller writes each byte before anybody reads it, so the contents stay.
         The address is a multiple of 64, and of 2 MiB if there are at least 2 MiB.
 
         Raises:
@@ -222,7 +222,7 @@ def result_pool_of_process() -> ResultPool:
         limit = -1
     if limit < 0:
         raise InvalidArguments(
-            f"INLAY_POOL is {setting!r}: set it to the bytes of freed buffers that may be reused, such as 67108864, or 0"
+            f"INLAY_POOL is {setting!r}: set it to the bytes of free buffers to keep, such as 67108864, or 0"
         )
     return ResultPool(limit)
 
