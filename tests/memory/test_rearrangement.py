@@ -178,7 +178,11 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
         "an axis of the right is not on the left: inlay.repeat adds axes, rearrange does not\n"
         "    a b -> a b 3\n    ~~~~~~~~~~~^",
     ),
-    ("a b -> a b ...", {}, "'...' is on the right only: write it on the left too\n    a b -> a b ...\n    ~~~~~~~~~~~^^^"),
+    (
+        "a b -> a b ...",
+        {},
+        "'...' is on the right only: write it on the left too\n    a b -> a b ...\n    ~~~~~~~~~~~^^^",
+    ),
     (
         "(...) -> (...)",
         {},

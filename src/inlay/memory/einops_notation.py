@@ -232,8 +232,10 @@ def _require_single_items(pattern: str, groups: list[AxisGroup]) -> None:
     """Check that no name and no ellipsis occurs twice."""
     seen: set[str] = set()
     for item in items_of(tuple(groups)):
-        text = item.name if isinstance(item, NamedAxis) else _ELLIPSIS
-        if not isinstance(item, AnonymousAxis) and text in seen:
+        if isinstance(item, AnonymousAxis):
+            continue
+        text = str(_key(item))
+        if text in seen:
             _fail(pattern, item, f"{text!r} occurs twice on one side")
         seen.add(text)
 
