@@ -1,6 +1,7 @@
-"""`rearrange`, `repeat`, `transpose`, `ascontiguous` against loops over coordinates, and the whole texts of mistakes."""
+"""`rearrange`, `repeat`, `transpose`, `ascontiguous` against loops, and the texts of mistakes."""
 
-from itertools import product
+import runpy
+from itertools import pairwise, product
 from math import prod
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import inlay
 from inlay.errors import InlayError
 from inlay.memory.rearrangement import _calls
+from tests.support.paths import ROOT
 
 DTYPES = ("u1", "f2", "f4", "f8", "c16", "?", ">i4", "datetime64[s]", "U3", "O", "i2")
 
@@ -54,7 +56,7 @@ def _grouped(draw: Any, names: list[str]) -> list[list[str]]:
     """Cut names into groups, of which some may be empty."""
     cuts = sorted(draw(st.lists(st.integers(0, len(names)), min_size=1 if names else 0, max_size=4)))
     bounds = [0, *cuts, len(names)]
-    return [names[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [names[a:b] for a, b in pairwise(bounds)]
 
 
 def strided(x: Any, flips: list[bool], order: list[int]) -> Any:
@@ -111,9 +113,11 @@ def test_transpose_and_ascontiguous(data: st.DataObject, ndim: int) -> None:
     x = np.arange(prod(range(2, 2 + ndim))).reshape(range(2, 2 + ndim))
     axes = data.draw(st.permutations(range(ndim)))
     result = inlay.transpose(x, axes)
-    assert np.array_equal(result, x.transpose(axes)) and result.flags.c_contiguous
+    assert np.array_equal(result, x.transpose(axes))
+    assert result.flags.c_contiguous
     ordered = inlay.ascontiguous(x, axes)
-    assert np.array_equal(ordered, x) and ordered.transpose(axes).flags.c_contiguous
+    assert np.array_equal(ordered, x)
+    assert ordered.transpose(axes).flags.c_contiguous
     assert inlay.ascontiguous(ordered, axes) is ordered
     assert inlay.ascontiguous(x, "F").flags.f_contiguous
 
@@ -267,3 +271,9 @@ def test_arrays_and_destinations_that_are_refused() -> None:
         with pytest.raises(InlayError) as error:
             call()
         assert str(error.value).startswith(text)
+
+
+def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """The script in examples prints that images survive the way to patches and back."""
+    runpy.run_path(str(ROOT / "examples" / "rearrange.py"), run_name="__main__")
+    assert "equal to the images: True" in capsys.readouterr().out

@@ -29,13 +29,15 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> ResultPool:
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 3_000_000)), max_size=30), st.integers(0, 4_000_000))
 def test_live_buffers_never_share_bytes_and_the_limit_holds(steps: list[tuple[bool, int]], limit: int) -> None:
     """Whatever is allocated and freed, live buffers keep their values, and the free ones stay below the limit."""
-    pool, live = ResultPool(limit), []
+    pool, live = ResultPool(limit), list[tuple[Any, int]]()
     for frees, nbytes in steps:
         if frees and live:
             live.pop(nbytes % len(live))
         else:
             buffer = pool.allocate(nbytes)
-            assert buffer.size == nbytes and not buffer.any() and buffer.ctypes.data % 64 == 0
+            assert buffer.size == nbytes
+            assert not buffer.any()
+            assert buffer.ctypes.data % 64 == 0
             buffer.fill(len(live) + 1)
             live.append((buffer, len(live) + 1))
         assert 0 <= pool.free_bytes <= limit
@@ -56,21 +58,22 @@ def test_a_buffer_is_not_reused_while_anything_refers_to_it(pool: ResultPool, ke
     """Views, exports and even the mapping keep a buffer from the pool."""
     x = np.arange(300_000, dtype=np.int32).reshape(600, 500)
     memory = inlay.pack(x, "ba")
-    kept: Any = {
-        "slice": lambda: memory.buffer[100:200],
-        "view": lambda: memory.buffer.view(np.int32).reshape(500, 600)[::2, 3:][1:],
-        "memoryview": lambda: memoryview(memory.buffer)[8:],
-        "base": lambda: memory.buffer.base,
-        "mapping": lambda: np.frombuffer(memory.buffer.base.base, np.uint8),  # type: ignore[union-attr, arg-type]
-        "memory": lambda: [memory],
-    }[keep]()
+    kept = {
+        "slice": lambda m: m.buffer[100:200],
+        "view": lambda m: m.buffer.view(np.int32).reshape(500, 600)[::2, 3:][1:],
+        "memoryview": lambda m: memoryview(m.buffer)[8:],
+        "base": lambda m: m.buffer.base,
+        "mapping": lambda m: np.frombuffer(m.buffer.base.base, np.uint8),
+        "memory": lambda m: [m],
+    }[keep](memory)
     before = bytes(np.asarray(memory.buffer))
     address = memory.address
     del memory
     assert pool.free_bytes == 0
     again = inlay.pack(x + 1, "ba")
     assert again.address != address
-    assert kept is not None and before == x.T.tobytes()
+    assert kept is not None
+    assert before == x.T.tobytes()
     del again
     assert pool.free_bytes > 0
 
@@ -143,11 +146,12 @@ def test_threads_share_the_pool() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not wrong and 0 <= pool.free_bytes <= 4 << 20
+    assert not wrong
+    assert 0 <= pool.free_bytes <= 4 << 20
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore")
 def test_a_child_starts_with_an_empty_pool() -> None:
     """A fork while the lock is held leaves a child that allocates and frees."""
     pool = result_pool_of_process()

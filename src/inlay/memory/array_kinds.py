@@ -177,7 +177,8 @@ class NumpyArrays:
     @staticmethod
     def apply(array: npt.NDArray[Any], steps: AxisSteps) -> npt.NDArray[Any]:
         """Rearrange by reshape, transpose and broadcast_to; a view that repeats elements is read-only."""
-        return _apply_steps(array, steps, np.ndarray.transpose, np.broadcast_to)
+        view: npt.NDArray[Any] = _apply_steps(array, steps, np.ndarray.transpose, np.broadcast_to)
+        return view
 
     @staticmethod
     def copy(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -137,7 +137,6 @@ class ResolvedAxes:
 # Parsing
 
 
-@lru_cache(maxsize=1024)
 def parse_rearrangement(pattern: str, operation: Operation) -> ParsedPattern:
     """Read a pattern and check that it is one of `rearrange` or of `repeat`.
 
@@ -150,6 +149,12 @@ def parse_rearrangement(pattern: str, operation: Operation) -> ParsedPattern:
     """
     if not isinstance(pattern, str):
         raise InvalidArguments(f"pattern is {shown(pattern)}: give text such as 'b h w -> b (h w)'")
+    return _parse_pattern(pattern, operation)
+
+
+@lru_cache(maxsize=1024)
+def _parse_pattern(pattern: str, operation: Operation) -> ParsedPattern:
+    """Read and check a pattern, with a cache."""
     arrow = pattern.find(_ARROW)
     if arrow < 0:
         raise PatternError("the pattern has no arrow: write 'axes -> axes'", pattern, len(pattern), len(pattern) + 1)

@@ -383,7 +383,7 @@ def _as_permutation(axes: object, count: int) -> tuple[int, ...]:
 
 def _memory_order(order: object, count: int) -> list[int]:
     """Return the axes from the outermost in memory to the innermost."""
-    if order in ("C", "F"):
+    if isinstance(order, str) and order in ("C", "F"):
         return list(range(count)) if order == "C" else list(range(count))[::-1]
     if not isinstance(order, (str, FormatTag)):
         return list(_as_permutation(order, count))
