@@ -30,7 +30,7 @@ from inlay.memory.axis_moves import (
 )
 from inlay.memory.einops_notation import ResolvedAxes
 from inlay.memory.result_pool import SMALLEST
-from inlay.reordering.attributes import PLAIN, Operands, operands
+from inlay.reordering.attributes import PLAIN, Operands, as_real_array, operands
 
 ArrayCall: TypeAlias = Callable[[AnyArray, AnyArray], AnyArray]
 """A function of an array and a destination, which is None or ignored if the form of the call has none."""
@@ -184,10 +184,7 @@ def _scale_counts(resolved: ResolvedAxes, scale: Any) -> tuple[list[int], npt.ND
     extents = [n for lengths in resolved.groups for n in lengths]
     if scale is None:
         return [1] * len(extents), None
-    try:
-        scales = np.asarray(scale, np.float32)
-    except (TypeError, ValueError, RuntimeError):
-        raise InvalidArguments(f"scale is a {type(scale).__name__}: give a number, or an array of numbers") from None
+    scales = as_real_array("scale", scale)
     shape = resolved.shape
     whole = (1,) * (len(shape) - scales.ndim) + scales.shape
     if len(whole) != len(shape) or any(count not in (1, n) for count, n in zip(whole, shape, strict=True)):
