@@ -1,6 +1,7 @@
 """`rearrange`, `repeat`, `transpose`, `ascontiguous` against loops, and the texts of mistakes."""
 
 import runpy
+from collections.abc import Callable
 from itertools import pairwise, product
 from math import prod
 from typing import Any
@@ -258,7 +259,7 @@ def test_a_new_axis_needs_a_length() -> None:
 
 def test_arrays_and_destinations_that_are_refused() -> None:
     """Each text names the object and the remedy."""
-    for call, text in [
+    cases: list[tuple[Callable[[], Any], str]] = [
         (lambda: inlay.rearrange([], "a -> a"), "the list of arrays is empty: give at least one array"),
         (lambda: inlay.rearrange([X, X[0]], "a ... -> a ..."), "array 1 of the list is a ndarray of shape (6,)"),
         (lambda: inlay.rearrange(3, "-> 1"), "x of type int cannot be wrapped"),
@@ -267,7 +268,8 @@ def test_arrays_and_destinations_that_are_refused() -> None:
         (lambda: inlay.transpose(X, (0, 0)), "axes are (0, 0): give each of the 2 axes of the array once"),
         (lambda: inlay.ascontiguous(X, "aB8b"), "order is 'aB8b', but the array has 2 axes and no blocks"),
         (lambda: inlay.repeat(X, "a b -> (a n) b", n=2**62), "the result of shape"),
-    ]:
+    ]
+    for call, text in cases:
         with pytest.raises(InlayError) as error:
             call()
         assert str(error.value).startswith(text)

@@ -3,6 +3,7 @@
 import gc
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -58,14 +59,15 @@ def test_a_buffer_is_not_reused_while_anything_refers_to_it(pool: ResultPool, ke
     """Views, exports and even the mapping keep a buffer from the pool."""
     x = np.arange(300_000, dtype=np.int32).reshape(600, 500)
     memory = inlay.pack(x, "ba")
-    kept = {
+    views: dict[str, Callable[[Any], Any]] = {
         "slice": lambda m: m.buffer[100:200],
         "view": lambda m: m.buffer.view(np.int32).reshape(500, 600)[::2, 3:][1:],
         "memoryview": lambda m: memoryview(m.buffer)[8:],
         "base": lambda m: m.buffer.base,
         "mapping": lambda m: np.frombuffer(m.buffer.base.base, np.uint8),
         "memory": lambda m: [m],
-    }[keep](memory)
+    }
+    kept = views[keep](memory)
     before = bytes(np.asarray(memory.buffer))
     address = memory.address
     del memory
