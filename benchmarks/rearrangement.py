@@ -1,7 +1,7 @@
 """`python -m benchmarks rearrange`: `inlay.rearrange` beside einops and a copy.
 
-Four tables: twenty cases beyond the last cache level with `out=`, against a copy of as many bytes, and einops with NumPy
-and PyTorch, both made contiguous; random cases of any size without `out=`; the cost of a remembered call; and
+Four tables: twenty cases beyond the last cache level with `out=`, against a copy of as many bytes and einops on NumPy
+and PyTorch, made contiguous; random cases of any size without `out=`; the cost of a remembered call; and
 loops that make a new result in each turn, against the same call with `out=`.
 """
 
