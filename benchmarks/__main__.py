@@ -207,6 +207,14 @@ def emitted(
 
 
 @app.command()
+def rearrange(quick: Quick = False, json_file: Json = None) -> None:
+    """Measure `inlay.rearrange` beside einops on NumPy and PyTorch, and loops of new results beside `out=`."""
+    from benchmarks.rearrangement import run as run_rearrangements
+
+    run_rearrangements(quick, json_file)
+
+
+@app.command()
 def networks(
     folder: Where,
     batches: Batches = "1,8",

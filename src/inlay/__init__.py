@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from inlay.memory import Memory, Reorder, as_strided, check_padding, map_padded, pack, reorder, zero_padding
     from inlay.memory.compound import CompoundMemory, assemble, pack_compound
     from inlay.memory.padding import preserves_padding
+    from inlay.memory.rearrangement import ascontiguous, rearrange, repeat, transpose
     from inlay.memory.sparse import to_coo, to_csr, to_dense
     from inlay.notation.dictionary import NamedLayout, named
     from inlay.render import show
@@ -100,6 +101,7 @@ __all__ = [
     "Verification",
     "ZeroPoints",
     "as_strided",
+    "ascontiguous",
     "assemble",
     "check_padding",
     "compound",
@@ -114,12 +116,15 @@ __all__ = [
     "pack_compound",
     "plan",
     "preserves_padding",
+    "rearrange",
     "reorder",
+    "repeat",
     "set_num_threads",
     "show",
     "to_coo",
     "to_csr",
     "to_dense",
+    "transpose",
     "verify",
     "zero_padding",
 ]
@@ -139,6 +144,7 @@ _LATE_NAMES = {
     "ZeroPoints": "inlay.reordering.attributes",
     "as_strided": "inlay.memory",
     "assemble": "inlay.memory.compound",
+    "ascontiguous": "inlay.memory.rearrangement",
     "check_padding": "inlay.memory",
     "compound": "inlay.descriptor.compound_table",
     "describe_compensated": "inlay.descriptor.compound_desc",
@@ -152,13 +158,16 @@ _LATE_NAMES = {
     "pack_compound": "inlay.memory.compound",
     "plan": "inlay.graph.plan",
     "preserves_padding": "inlay.memory.padding",
+    "rearrange": "inlay.memory.rearrangement",
     "reorder": "inlay.memory",
+    "repeat": "inlay.memory.rearrangement",
     "set_num_threads": "inlay.reordering.threads",
     "show": "inlay.render",
     "to_coo": "inlay.memory.sparse",
     "to_csr": "inlay.memory.sparse",
     "to_dense": "inlay.memory.sparse",
     "verify": "inlay.inference",
+    "transpose": "inlay.memory.rearrangement",
     "zero_padding": "inlay.memory",
 }
 """Module of each public name that is imported at first use."""

@@ -21,6 +21,7 @@ Data flows through the modules in this order:
 
     buffers         bytes of callers and bytes that Inlay allocates; 4-bit elements; host scalars; sparse buffers
     swizzled_reorder  reorders of swizzled memory: a permutation beside a compiled reorder
+    result_pool     buffers of freed results, which new results reuse
     reorder_cache   compiled reorders between two addresses, cached by descriptors and attributes
     sparse_entries  the elements that sparse memory stores; conversions between sparse and dense memory
     memory          `Memory`; NumPy views described by a layout
@@ -30,6 +31,11 @@ Data flows through the modules in this order:
     sparse          CSR and COO memory from and to dense arrays, SciPy and torch
     axis_orders     axis orders of frameworks (NHWC, HWIO, ...) and oneDNN's names for them
     frameworks      arrays of NumPy, PyTorch and JAX from and to `Memory`
+    einops_notation patterns of einops: parser, checks and lengths of axes
+    axis_moves      moves between two strided arrays, axis by axis
+    array_kinds     what a rearrangement needs of arrays of NumPy, PyTorch and JAX
+    array_calls     planned calls of a rearrangement
+    rearrangement   `rearrange`, `repeat`, `transpose`, `ascontiguous`
 
 Terms:
 

@@ -92,19 +92,23 @@ def allocate(nbytes: int) -> Bytes:
         if nbytes > _LARGEST:
             raise MemoryError
         if nbytes >= HUGE_PAGE:
-            buffer = _map_pages(nbytes)
+            buffer = _align(np.frombuffer(map_pages(nbytes + HUGE_PAGE), np.uint8), nbytes, HUGE_PAGE)
         else:
             buffer = _align(np.zeros(nbytes + LINE, np.uint8), nbytes, LINE)
     except (MemoryError, OSError):
         problem = f"{nbytes} bytes cannot be allocated: reorder in parts (`submemory`), or give a memory-mapped buffer"
         raise OutOfMemory(problem) from None
-    if _is_poison_requested():
+    if is_poison_requested():
         buffer[:] = POISON
     return buffer
 
 
-def _is_poison_requested() -> bool:
-    """Return True if INLAY_POISON is 1."""
+def is_poison_requested() -> bool:
+    """Return True if INLAY_POISON is 1.
+
+    Raises:
+        InvalidArguments: INLAY_POISON is neither 1 nor 0 nor empty.
+    """
     setting = os.environ.get("INLAY_POISON", "")
     if setting not in ("", "0", "1"):
         raise InvalidArguments(
@@ -113,16 +117,20 @@ def _is_poison_requested() -> bool:
     return setting == "1"
 
 
-def _map_pages(nbytes: int) -> Bytes:
-    """Return zero bytes of a new anonymous mapping, at a multiple of `HUGE_PAGE`, with advice to use huge pages."""
+def map_pages(nbytes: int) -> mmap.mmap:
+    """Return a new anonymous mapping of `nbytes` zero bytes, with advice to use huge pages from `HUGE_PAGE` bytes on.
+
+    Raises:
+        OSError: the operating system cannot provide the bytes.
+    """
     # Mappings are shared by default, and the kernel backs shared mappings with small pages only.
     private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-    pages = mmap.mmap(-1, nbytes + HUGE_PAGE, **private)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
+    pages = mmap.mmap(-1, nbytes, **private)
+    if nbytes >= HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
         # A kernel without support for huge pages rejects the advice; the mapping stays usable.
         with suppress(OSError):
             pages.madvise(mmap.MADV_HUGEPAGE)
-    return _align(np.frombuffer(pages, np.uint8), nbytes, HUGE_PAGE)
+    return pages
 
 
 def _align(buffer: Bytes, nbytes: int, alignment: int) -> Bytes:

@@ -40,6 +40,7 @@ from inlay.memory.buffers import (
     wrap_buffers,
 )
 from inlay.memory.reorder_cache import byte_extent, logical_array
+from inlay.memory.result_pool import allocate_result
 from inlay.memory.sparse_entries import unpack_sparse
 from inlay.notation import Notation
 
@@ -279,6 +280,24 @@ def require_memory(value: object, name: str = "memory") -> None:
         raise InvalidArguments(
             f"{name} is a {type(value).__name__}: wrap it as Memory(desc, buffer), or use inlay.pack"
         )
+
+
+def new_result(desc: MemoryDesc) -> Memory:
+    """Return new memory for the result of a reorder, whose buffer is from the pool of `result_pool` if it is large.
+
+    Post-condition: each byte that a reorder into `desc` does not write is zero, or poison if INLAY_POISON is 1.
+
+    Raises:
+        InvalidArguments, Unimplemented, OutOfMemory: as `Memory`; or INLAY_POOL is wrong.
+    """
+    if getattr(desc, "kind", None) in ("sparse", "host_scalar"):
+        return Memory(desc)
+    low, high, _ = byte_extent(desc)
+    memory = Memory.__new__(Memory)
+    buffer = allocate_result(desc, high)
+    address = address_of(buffer)
+    memory._set(desc, buffer, (), address, address + low, address + high)
+    return memory
 
 
 # Descriptors of arrays and layouts

@@ -20,7 +20,7 @@ from inlay.descriptor.fields import addressed_layout
 from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.layout import Dims
 from inlay.memory.buffers import address_of, allocate, decode_elements, encode_elements, view_as_array
-from inlay.memory.memory import Format, Memory, require_memory
+from inlay.memory.memory import Format, Memory, new_result, require_memory
 from inlay.memory.reorder_cache import AnyReorder, byte_extent, cached_desc, find_reorder
 from inlay.memory.sparse_entries import (
     Entries,
@@ -69,7 +69,7 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
     """
     logical = _as_array(array)
     src_type = as_data_type(logical.dtype)
-    memory = Memory(_pack_destination(logical.shape, src_type, format, data_type))
+    memory = new_result(_pack_destination(logical.shape, src_type, format, data_type))
     dst, dst_type = memory.desc, memory.desc.data_type
     if dst.kind == "sparse" and dst_type is not None:
         write_sparse(convert_entries(array_entries(logical), dst_type), dst, memory.buffers)
@@ -253,7 +253,7 @@ def _reorder_dense(src: Memory, desc: MemoryDesc, out: Memory | None) -> Memory:
 def _prepare_destination(src: Memory, desc: MemoryDesc, out: Memory | None) -> Memory:
     """Return `out` after checking that it has this descriptor and shares no bytes with `src`, or new memory if None."""
     if out is None:
-        return Memory(desc)
+        return new_result(desc)
     require_memory(out, "out")
     if out.desc != desc:
         raise InvalidArguments(f"out is {out.desc!r}, but the destination is {desc!r}: give both the same descriptor")

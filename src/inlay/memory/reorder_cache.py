@@ -17,7 +17,8 @@ from inlay.descriptor import MemoryDesc, kinds
 from inlay.descriptor.fields import addressed_layout
 from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.layout import Dims, Layout
-from inlay.memory.buffers import address_of, allocate
+from inlay.memory.buffers import address_of
+from inlay.memory.result_pool import allocate_result
 from inlay.memory.swizzled_reorder import SwizzledReorder, linear_desc
 from inlay.notation import Notation
 from inlay.reordering import CompiledReorder, compile_reorder
@@ -190,6 +191,6 @@ def logical_array(desc: MemoryDesc, address: int) -> npt.NDArray[Any]:
     _, data_type = addressed_layout(desc, "unpack")
     carrier = data_type.widened
     plain = cached_desc(desc.dims, carrier, None)
-    array = allocate(plain.size).view(carrier.dtype).reshape(plain.dims)
+    array = allocate_result(plain, plain.size).view(carrier.dtype).reshape(plain.dims)
     find_reorder(desc, plain).run(address, address_of(array))
     return array.astype(data_type.dtype, copy=False)

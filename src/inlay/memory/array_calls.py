@@ -1,0 +1,300 @@
+"""Planned calls of a rearrangement: a function of an array and a destination, for one form of both.
+
+    elementary axes, forms, options  ->  view, move into a new array, move into `out`, or steps of the framework
+
+A plan depends on shapes, strides, types and options alone. What differs from call to call is checked by the call: that
+`out` may be written and shares no bytes with the array, and that both begin at a multiple of their elements.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NoReturn, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from inlay.data_type import DataType, DataTypeLike, as_data_type
+from inlay.errors import InvalidArguments, Unimplemented
+from inlay.layout import Dims
+from inlay.memory.array_kinds import AnyArray, ArrayKind, AxisSteps, NumpyArrays, StridedForm
+from inlay.memory.axis_moves import (
+    AxisMove,
+    MovedAxis,
+    destination_strides,
+    find_move,
+    joined_strides,
+    merge_axes,
+    row_major_strides,
+    source_strides,
+)
+from inlay.memory.einops_notation import ResolvedAxes
+from inlay.memory.result_pool import SMALLEST
+from inlay.reordering.attributes import PLAIN, Operands, as_real_array, operands
+
+ArrayCall: TypeAlias = Callable[[AnyArray, AnyArray], AnyArray]
+"""A function of an array and a destination, which is None or ignored if the form of the call has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class RearrangeOptions:
+    """The options of a call besides the pattern."""
+
+    out: AnyArray = None
+    """Destination; None for a view or a new array."""
+    dtype: Any = None
+    """Data type of the result; None for that of the array, or of `out`."""
+    scale: Any = None
+    """Factor of the elements; None for none."""
+    copy: bool | None = None
+    """True: never a view; False: never a copy; None: a view where strides suffice."""
+
+    @property
+    def computes(self) -> bool:
+        """True if elements may be computed."""
+        return self.dtype is not None or self.scale is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A destination: its kind, strides and type."""
+
+    kind: ArrayKind
+    strides: Dims
+    dtype: Any
+    data_type: DataType
+
+
+def plan_call(
+    kind: ArrayKind, x: AnyArray, resolved: ResolvedAxes, options: RearrangeOptions, out_kind: ArrayKind | None
+) -> ArrayCall:
+    """Return the call that rearranges arrays of the form of `x`, into ones of the form of `options.out` if it is one.
+
+    Raises:
+        InvalidArguments: `out` has another shape or type, elements of `out` overlap, `copy` is False and strides do not
+            suffice, types are not converted, or the scale does not fit the result.
+        Unimplemented: elements are to be computed of an array that no reorder can move.
+        OutOfMemory: no more machine code can be loaded.
+    """
+    form = kind.describe(x)
+    out_form = None if options.out is None or out_kind is None else out_kind.describe(options.out)
+    if options.out is not None:
+        _require_shape(options.out, resolved.shape)
+    can_view = _has_view(kind, x, resolved)
+    if form is None or (options.out is not None and out_form is None):
+        return _framework_call(kind, resolved, options, can_view)
+    src_type, dst_type, is_converted = _types(form, out_form, options)
+    if options.out is None and can_view and not is_converted and not options.copy:
+        return _view_call(kind, AxisSteps.of(resolved))
+    if options.copy is False:
+        _refuse_copy("convert elements" if is_converted else "move them", options)
+    if out_form is None:
+        dtype = kind.dtype_of(dst_type) if dst_type != src_type else form.dtype
+        destination = _Side(kind, row_major_strides(resolved.shape), dtype, dst_type)
+    else:
+        assert out_kind is not None
+        destination = _Side(out_kind, out_form.strides, out_form.dtype, dst_type)
+    counts, scales = _scale_counts(resolved, options.scale)
+    move = _find_move(form, destination, resolved, src_type, counts, scales is not None)
+    if move is None:
+        return _framework_call(kind, resolved, options, can_view)
+    values = None if scales is None else _scale_values(move, scales)
+    if options.out is None:
+        return _new_result_call(kind, destination, move, resolved, values)
+    return _out_call(kind, destination, move, resolved, options, values)
+
+
+def _view_call(kind: ArrayKind, steps: AxisSteps) -> ArrayCall:
+    """Return the call that makes a view; one of permuted axes alone does nothing else."""
+    permute, order, apply = kind.permute, steps.order, kind.apply
+    if order is not None and steps == AxisSteps(None, order, None, None, None):
+        return lambda x, out: permute(x, order)
+    return lambda x, out: apply(x, steps)
+
+
+# Checks
+
+
+def _has_view(kind: ArrayKind, x: AnyArray, resolved: ResolvedAxes) -> bool:
+    """Return True if strides can express the result."""
+    strides = kind.form(x)[1]
+    moved = source_strides(resolved, tuple(strides))
+    return 0 in resolved.shape or joined_strides(resolved.groups, moved) is not None
+
+
+def _require_shape(out: AnyArray, shape: Dims) -> None:
+    """Check the shape of `out`."""
+    if tuple(out.shape) != shape:
+        raise InvalidArguments(f"out has shape {tuple(out.shape)}, but the result has {shape}: give an array of that")
+
+
+def _types(
+    form: StridedForm, out_form: StridedForm | None, options: RearrangeOptions
+) -> tuple[DataType, DataType, bool]:
+    """Return the types of both sides, and True if elements are computed on the way."""
+    wanted = None if options.dtype is None else as_data_type(_plain_dtype(options.dtype))
+    dst_type = wanted or form.data_type
+    if out_form is not None:
+        if wanted is not None and wanted != out_form.data_type:
+            raise InvalidArguments(f"dtype is {wanted}, but out holds {out_form.dtype}: leave dtype out")
+        dst_type = out_form.data_type
+    # Types that descriptors lack are moved as bits, so their names decide.
+    is_same = dst_type == form.data_type and (
+        out_form is None or str(out_form.dtype) == str(form.dtype) or form.is_number
+    )
+    if is_same and options.scale is None:
+        return form.data_type, dst_type, False
+    if not form.is_number or not dst_type.is_number or dst_type.is_sub_byte:
+        raise InvalidArguments(
+            f"elements of {form.dtype} are never converted to {dst_type}, and types that only move have no scale: "
+            "convert the array first"
+        )
+    return form.data_type, dst_type, True
+
+
+def _plain_dtype(dtype: Any) -> DataTypeLike:
+    """Return the name of a type of PyTorch, and any other type itself."""
+    return str(dtype).removeprefix("torch.") if type(dtype).__module__ == "torch" else dtype
+
+
+def _refuse_copy(purpose: str, options: RearrangeOptions) -> NoReturn:
+    """Raise the error of a call that may not copy."""
+    target = "write to out" if options.out is not None else purpose
+    raise InvalidArguments(
+        f"copy is False, but no view of the array is the result, which must {target}: leave copy out"
+    )
+
+
+# Moves
+
+
+def _find_move(
+    form: StridedForm, dst: _Side, resolved: ResolvedAxes, src_type: DataType, counts: list[int], is_scaled: bool
+) -> AxisMove | None:
+    """Return the move between both sides, or None if it has too many axes."""
+    extents = [n for lengths in resolved.groups for n in lengths]
+    src_strides = source_strides(resolved, form.strides)
+    dst_strides = destination_strides(resolved.groups, dst.strides)
+    axes = [MovedAxis(*axis) for axis in zip(extents, src_strides, dst_strides, counts, strict=True)]
+    return find_move(merge_axes(axes), src_type, dst.data_type, is_scaled)
+
+
+def _scale_counts(resolved: ResolvedAxes, scale: Any) -> tuple[list[int], npt.NDArray[Any] | None]:
+    """Return the number of scales along each elementary axis of the result, and the scales as an array."""
+    extents = [n for lengths in resolved.groups for n in lengths]
+    if scale is None:
+        return [1] * len(extents), None
+    scales = as_real_array("scale", scale)
+    shape = resolved.shape
+    whole = (1,) * (len(shape) - scales.ndim) + scales.shape
+    if len(whole) != len(shape) or any(count not in (1, n) for count, n in zip(whole, shape, strict=True)):
+        raise InvalidArguments(f"scale has shape {scales.shape}, which is not broadcast to the result's shape {shape}")
+    counts = [n if count > 1 else 1 for lengths, count in zip(resolved.groups, whole, strict=True) for n in lengths]
+    return counts, scales
+
+
+def _scale_values(move: AxisMove, scales: npt.NDArray[Any]) -> Operands:
+    """Return the values of the attributes of a move."""
+    given = float(scales.reshape(-1)[0]) if scales.size == 1 else scales.reshape(move.scale_shape)
+    return operands(move.attributes, move.dims, {"src_scales": given})
+
+
+def _runner(move: AxisMove, values: Operands | None) -> Callable[[int, int], Any]:
+    """Return the function that moves between the addresses of both first elements, for destinations at their lowest."""
+    reorder = move.reorder
+    if move.attributes is PLAIN:
+        return getattr(reorder, "move", reorder.run)
+    return lambda src, dst: reorder.run(src, dst, values)
+
+
+def _alignment_mask(itemsize: int) -> int:
+    """Return the bits of an address that are 0 where elements of this size may begin."""
+    return min(itemsize, 8) - 1
+
+
+def _new_result_call(
+    kind: ArrayKind, dst: _Side, move: AxisMove, resolved: ResolvedAxes, values: Operands | None
+) -> ArrayCall:
+    """Return the call that moves into a new array."""
+    address, dtype, shape, low = kind.address, dst.dtype, resolved.shape, move.src_range[0]
+    run, mask = _runner(move, values), _alignment_mask(move.src_itemsize)
+    is_small = prod(shape) * dst.data_type.itemsize < SMALLEST
+    allocate = np.empty if is_small and isinstance(kind, NumpyArrays) else kind.allocate
+
+    def call(x: AnyArray, out: AnyArray) -> AnyArray:
+        src = address(x)
+        if src & mask:
+            src = address(x := _aligned(kind, x))
+        result = allocate(shape, dtype)
+        run(src + low, address(result))
+        return result
+
+    return call
+
+
+def _aligned(kind: ArrayKind, x: AnyArray) -> AnyArray:
+    """Return an array of equal elements and strides that begins at a multiple of its elements."""
+    strides = np.asarray(x).strides
+    low = sum(min(0, s * (n - 1)) for s, n in zip(strides, x.shape, strict=True))
+    high = sum(max(0, s * (n - 1)) for s, n in zip(strides, x.shape, strict=True)) + x.itemsize
+    span = np.ndarray((high - low,), np.uint8, np.empty(high - low, np.uint8))
+    copy = np.ndarray(x.shape, x.dtype, span, -low, strides)
+    np.copyto(copy, x)
+    return copy
+
+
+def _out_call(
+    kind: ArrayKind,
+    dst: _Side,
+    move: AxisMove,
+    resolved: ResolvedAxes,
+    options: RearrangeOptions,
+    values: Operands | None,
+) -> ArrayCall:
+    """Return the call that moves into `out`."""
+    address, out_address, is_writable = kind.address, dst.kind.address, dst.kind.is_writable
+    run, mask, out_mask = _runner(move, values), _alignment_mask(move.src_itemsize), _alignment_mask(move.dst_itemsize)
+    (src_low, src_high), (dst_low, dst_high) = move.src_range, move.dst_range
+
+    def call(x: AnyArray, out: AnyArray) -> AnyArray:
+        src, to = address(x), out_address(out)
+        if src + src_low < to + dst_high and to + dst_low < src + src_high:
+            raise InvalidArguments(
+                "out shares bytes with the array: a rearrangement is not done in place, give another"
+            )
+        if not is_writable(out):
+            raise InvalidArguments("out is read-only: give a writable array, or none to have one made")
+        if to & out_mask:
+            raise InvalidArguments(
+                f"out begins at an address that is no multiple of the {out_mask + 1} bytes of its elements"
+            )
+        if src & mask:
+            src = address(x := _aligned(kind, x))
+        run(src + src_low, to + dst_low)
+        return out
+
+    return call
+
+
+# Arrays that no reorder moves
+
+
+def _framework_call(kind: ArrayKind, resolved: ResolvedAxes, options: RearrangeOptions, can_view: bool) -> ArrayCall:
+    """Return the call that rearranges by the functions of the framework."""
+    if options.computes:
+        raise Unimplemented(
+            "dtype and scale need an array that a reorder moves: on the CPU, without gradients, of a data type of Inlay"
+        )
+    if options.copy is False and (not can_view or options.out is not None):
+        _refuse_copy("move elements", options)
+
+    steps = AxisSteps.of(resolved)
+
+    def call(x: AnyArray, out: AnyArray) -> AnyArray:
+        result = kind.apply(x, steps)
+        if options.out is not None:
+            kind.assign(out, result)
+            return out
+        return kind.copy(result) if options.copy else result
+
+    return call
