@@ -15,6 +15,8 @@ properties and methods. In the order of data flow:
     blob             encoding and parsing of blobs: canonical JSON behind a header
     onednn_import    reading descriptors of a loaded oneDNN through its C API
     portable         conversions that `MemoryDesc` offers; loads the three modules above at first use
+    inversion        the inverse of `offset`: coordinates of offsets
+    query_attributes the queries and conversions of `MemoryDesc`, as attributes of its base class
     memory_desc      `MemoryDesc`
     arrays           descriptors of NumPy arrays
 

@@ -22,6 +22,10 @@ Data flows through the modules in this order:
     buffers         bytes of callers and bytes that Inlay allocates; 4-bit elements; host scalars; sparse buffers
     reorder_cache   compiled reorders between two addresses, cached by descriptors and attributes
     sparse_entries  the elements that sparse memory stores; conversions between sparse and dense memory
+    strided_views   arrays that are views of a memory: its elements with strides, or its digits as stored
+    indexing        basic indexing: integers and slices
+    memory_file     files of one memory
+    logical_array   `LogicalArray`, base class of `Memory`: the properties and views of an array
     memory          `Memory`; NumPy views described by a layout
     pack_reorder    `pack`, `reorder`, `Reorder`
     padding         padding lanes of a buffer: find nonzero ones, write zeros

@@ -30,7 +30,8 @@ Memory: offsets 0 to 15; rows begin with offset: a,b
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from math import prod
+from typing import Any, Protocol, get_args, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.descriptor.arrays import describe_array
 from inlay.errors import InvalidArguments, shown
 from inlay.layout import Layout
+from inlay.notation.format_tag import FormatTag
 from inlay.render.legend import axis_names, checked_names, nearest_tag
 from inlay.render.picture import Picture, PictureFormat
 from inlay.render.text import NARROWEST, WIDEST
@@ -46,8 +48,17 @@ from inlay.render.text import NARROWEST, WIDEST
 __all__ = ["Picture", "show"]
 
 
+@runtime_checkable
+class DescribedMemory(Protocol):
+    """A `Memory`, by the attribute that a picture needs: drawing a tag must not import the compiler of reorders."""
+
+    @property
+    def desc(self) -> MemoryDesc:
+        """Descriptor of the bytes."""
+
+
 def show(
-    desc: MemoryDesc | Layout | npt.NDArray[Any],
+    desc: MemoryDesc | Layout | DescribedMemory | npt.NDArray[Any] | FormatTag | str,
     *,
     offsets: bool = False,
     format: PictureFormat = "text",
@@ -61,16 +72,19 @@ def show(
     the color of its block. Padding is hatched; memory that belongs to no element is dotted. Large tensors are shown in
     part, and say so. A descriptor without a layout or without elements is shown in words.
 
-    An array is shown as it lies, with any strides. A `Layout` has elements and no data type; its lowest element is the
-    first of the strip. Where strides overlap, an offset of the strip shows the first coordinate that lies there.
+    An array is shown as it lies, with any strides, and a `Memory` as its descriptor. A format tag is shown with small
+    dims: 2, and one element more than a block along a blocked axis. A `Layout` has elements and no data type; its
+    lowest element is the first of the strip. Where strides overlap, an offset of the strip shows the first coordinate
+    that lies there.
 
     `format` is what `str` of the picture gives. `width`, in characters, is that of the terminal where it is None;
     `color` is used where the terminal has it. `names` calls the axes something else, such as "oihw".
 
     Raises:
-        InvalidArguments: `desc` is no descriptor, layout or array that has one, `format` is none of text, svg and html,
-            `width` is not in 20..400, `offsets` or `color` is no truth value, or `names` are not one different
-            identifier for each axis.
+        FormatTagError: `desc` is text that is no tag.
+        InvalidArguments: `desc` is no descriptor, layout, memory, tag or array that has one, `format` is none of text,
+            svg and html, `width` is not in 20..400, `offsets` or `color` is no truth value, or `names` are not one
+            different identifier for each axis.
 
     >>> from inlay import MemoryDesc
     >>> show(MemoryDesc((2, 3), "f32", "any"), width=80, color=False)
@@ -106,10 +120,25 @@ def _described(desc: object) -> MemoryDesc:
         return desc
     if isinstance(desc, np.ndarray):
         return describe_array(desc)
+    if isinstance(desc, DescribedMemory) and isinstance(desc.desc, MemoryDesc):
+        return desc.desc
+    if isinstance(desc, (str, FormatTag)):
+        return _example_of(desc)
     if isinstance(desc, Layout):
         start = 0 if desc.has_runtime else -desc.span[0]
         return MemoryDesc.from_layout(desc, "u8", offset0=start)
     raise InvalidArguments(
-        f"desc is of type {type(desc).__name__}: give a MemoryDesc, such as `memory.desc` or "
-        "MemoryDesc((2, 3), 'f32', 'ab'), a Layout, or an array"
+        f"desc is of type {type(desc).__name__}: give a MemoryDesc, such as MemoryDesc((2, 3), 'f32', 'ab'), a Memory, "
+        "a Layout, an array, or a format tag"
     )
+
+
+def _example_of(tag: str | FormatTag) -> MemoryDesc:
+    """Return the descriptor of a small tensor with this format tag, whose blocked axes are padded.
+
+    Raises:
+        FormatTagError: `tag` is text that is no tag.
+    """
+    parsed = FormatTag.parse(tag) if isinstance(tag, str) else tag
+    blocks = [prod([size for axis, size in parsed.inner_blocks if axis == i]) for i in range(parsed.ndims)]
+    return MemoryDesc([block + 1 if block > 1 else 2 for block in blocks], "f32", tag)
