@@ -27,6 +27,10 @@ class InvalidArguments(InlayError, ValueError):
     status = "invalid_arguments"
 
 
+class InvalidIndex(InvalidArguments, IndexError):
+    """An index selects no element of a memory, or elements that no view describes."""
+
+
 class Unimplemented(InlayError, NotImplementedError):
     """The arguments are valid, but the operation does not support them (oneDNN's `unimplemented`)."""
 

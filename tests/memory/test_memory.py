@@ -25,7 +25,6 @@ from inlay.memory import Memory, Reorder, pack, reorder
 from inlay.memory.buffers import allocate
 from inlay.testing import descriptors, reorder_problems
 from tests.support.bit_patterns import random_bits, same_bits
-from tests.support.refusals import raises_exactly
 
 SOME = settings(max_examples=100)
 ROWS = MemoryDesc((2, 3), "f32", "ab")
@@ -315,20 +314,6 @@ def test_a_refused_reorder_writes_nothing() -> None:
     with pytest.raises(InvalidArguments):
         Reorder(ROWS, COLUMNS)(Memory(COLUMNS), out)
     assert out.unpack().tolist() == [[7] * 3] * 2
-
-
-class TestAsArray:
-    def test_numpy_reads_the_logical_array(self) -> None:
-        memory = pack(np.arange(34, dtype=np.float32).reshape(2, 17), "aB8b")
-        assert np.array_equal(np.asarray(memory), memory.unpack())
-        assert np.asarray(memory, np.float64).dtype == np.float64
-        assert float(np.sum(memory)) == sum(range(34))
-
-    def test_without_a_copy_there_is_no_logical_array(self) -> None:
-        memory = pack(np.zeros((2, 2), np.float32), "ab")
-        text = "the logical array of a memory is a copy: the bytes themselves are memory.buffer"
-        with raises_exactly(InvalidArguments, text):
-            np.array(memory, copy=False)
 
 
 OPAQUE = MemoryDesc.opaque((4, 6), "f32", "wino", 1000)

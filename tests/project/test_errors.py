@@ -10,6 +10,7 @@ from inlay.errors import (
     FormatTagError,
     InlayError,
     InvalidArguments,
+    InvalidIndex,
     MissingExtra,
     NotationError,
     OutOfMemory,
@@ -22,6 +23,7 @@ CLASSES = [value for value in vars(errors).values() if isinstance(value, type) a
 
 BASES: list[tuple[type[InlayError], type[Exception], str | None]] = [
     (InvalidArguments, ValueError, "invalid_arguments"),
+    (InvalidIndex, IndexError, "invalid_arguments"),
     (Unimplemented, NotImplementedError, "unimplemented"),
     (OutOfMemory, MemoryError, "out_of_memory"),
     (MissingExtra, ImportError, None),

@@ -225,9 +225,9 @@ def test_a_picture_is_saved_whole_or_not_at_all(tmp_path: Path) -> None:
         ({"names": "nchh"}, "axes need different names: n, c, h, h"),
         ({"names": "n<hw"}, "an axis is named by ASCII letters and digits, like c or row, not '<'"),
         (
-            {"desc": "nchw"},
-            "desc is of type str: give a MemoryDesc, such as `memory.desc` or MemoryDesc((2, 3), 'f32', 'ab'), "
-            "a Layout, or an array",
+            {"desc": 5},
+            "desc is of type int: give a MemoryDesc, such as MemoryDesc((2, 3), 'f32', 'ab'), a Memory, a Layout, an "
+            "array, or a format tag",
         ),
     ],
 )

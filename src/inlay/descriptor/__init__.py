@@ -17,6 +17,8 @@ properties and methods. In the order of data flow:
     onednn_import    reading descriptors of a loaded oneDNN through its C API
     portable         conversions that `MemoryDesc` offers; loads the three modules above at first use
     kind_constructors  constructors of `MemoryDesc` for kinds without a layout
+    inversion        the inverse of `offset`: coordinates of offsets
+    query_attributes the queries and conversions of `MemoryDesc`, as attributes of its base class
     memory_desc      `MemoryDesc`
     arrays           descriptors of NumPy arrays
     comparison       the first coordinate whose offsets differ in two descriptors

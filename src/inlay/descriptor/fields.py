@@ -68,6 +68,8 @@ class DescriptorFields(Protocol):
 
 
 if TYPE_CHECKING:
+    import numpy as np
+
     T = TypeVar("T")
 
     class Query(Generic[T]):
@@ -83,6 +85,16 @@ else:
 def ndims(desc: DescriptorFields) -> int:
     """The number of axes."""
     return len(desc.dims)
+
+
+def shape(desc: DescriptorFields) -> Dims:
+    """The logical dims, by NumPy's name."""
+    return desc.dims
+
+
+def dtype(desc: DescriptorFields) -> "np.dtype[Any] | None":
+    """The NumPy type of the elements, of ml_dtypes where NumPy has none; None for the zero descriptor."""
+    return None if desc.data_type is None else desc.data_type.dtype
 
 
 def is_zero(desc: DescriptorFields) -> bool:

@@ -21,8 +21,8 @@ inner blocks, where strides of unit axes are ignored. `equivalent` compares the 
 The zero descriptor, `MemoryDesc()`, has no dims. A constructor without dims creates it and ignores the other arguments.
 With `allow_empty=True`, constructors and views return it instead of raising an error.
 
-The class holds the fields, creates descriptors and compares them. Its queries are functions of other modules of this
-package, which the class has as attributes of the same names: `desc.order` is `queries.order(desc)`.
+The class holds the fields, creates descriptors and compares them. Its queries are those of the base class
+`DescriptorQueries`, which are functions of other modules of this package.
 """
 
 import ctypes
@@ -32,12 +32,12 @@ from typing import TYPE_CHECKING, Any, final
 
 from inlay.arguments import as_flag
 from inlay.data_type import ALL_TYPES, DataType, DataTypeLike
-from inlay.descriptor import creation, fields, kinds, portable, queries, sparsity, viewing
+from inlay.descriptor import creation, kinds, portable, queries, viewing
 from inlay.descriptor.creation import FormatLike
 from inlay.descriptor.extras import NO_EXTRAS, Extras
-from inlay.descriptor.fields import FieldValues, InnerBlocks, Query
+from inlay.descriptor.fields import FieldValues, InnerBlocks
 from inlay.descriptor.kind_constructors import KindConstructors
-from inlay.descriptor.validation import as_integers
+from inlay.descriptor.query_attributes import DescriptorQueries
 from inlay.errors import InlayError, InvalidArguments, shown
 from inlay.layout import Dims, Layout, Refusal, Swizzle
 from inlay.layout.regroup import ViewFault
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
-class MemoryDesc(KindConstructors):
+class MemoryDesc(KindConstructors, DescriptorQueries):
     """Dims, data type and layout of a tensor in memory."""
 
     dims: Dims
@@ -226,48 +226,6 @@ class MemoryDesc(KindConstructors):
         """
         return portable.from_onednn(source, library, extras, name, _from_fields)
 
-    # Queries and conversions: functions of other modules, which have the docstrings.
-
-    ndims = Query(fields.ndims)
-    is_zero = Query(fields.is_zero)
-    kind = Query(fields.kind)
-    padded_dims = Query(fields.padded_dims)
-    padded_offsets = Query(fields.padded_offsets)
-    has_runtime = Query(fields.has_runtime)
-    strides = Query(fields.strides)
-    inner_blocks = Query(fields.inner_blocks)
-    inner_nblks = Query(fields.inner_nblks)
-    inner_blks = Query(fields.inner_blks)
-    inner_idxs = Query(fields.inner_idxs)
-    digits = Query(fields.digits)
-    swizzle = Query(fields.swizzle)
-    require_layout = fields.require_layout
-
-    size = Query(queries.size)
-    sizes = Query(queries.sizes)
-    offset = queries.offset
-    byte_offset = queries.byte_offset
-    exact_key = Query(queries.exact_key)
-
-    tag = Query(queries.tag)
-    has_tag = queries.has_tag
-    pattern = Query(queries.pattern)
-    shape_stride = Query(queries.shape_stride)
-    is_plain = Query(queries.is_plain)
-    is_dense = Query(queries.is_dense)
-    byte_strides = Query(queries.byte_strides)
-    order = Query(queries.order)
-
-    data_types = Query(sparsity.data_types)
-    num_handles = Query(sparsity.num_handles)
-    nnz = Query(sparsity.nnz)
-    sparse_encoding = Query(sparsity.sparse_encoding)
-
-    text = queries.text
-    to_json = portable.to_json
-    to_blob = portable.to_blob
-    to_onednn = portable.to_onednn
-
     def bind(
         self,
         dims: Iterable[int],
@@ -293,8 +251,10 @@ class MemoryDesc(KindConstructors):
         """
         return _create(allow_empty, lambda: creation.bind_fields(self, dims, strides, format))
 
-    def reshape(self, dims: Iterable[int], *, digits: bool = False, allow_empty: bool = False) -> "MemoryDesc":
+    def reshape(self, dims: int | Iterable[int], *, digits: bool = False, allow_empty: bool = False) -> "MemoryDesc":
         """Return the view of the same elements under other dims of equal volume; no data moves.
+
+        `dims` is one integer or several; one entry may be -1, and is then the quotient of the volume and the others.
 
         The rules are oneDNN's: an axis with blocks or padding cannot be split or joined. With `digits` it can, if each
         new axis ends where a digit ends; the result has the kind `digits` if oneDNN cannot represent it.
@@ -321,7 +281,7 @@ class MemoryDesc(KindConstructors):
                 raise
             return MemoryDesc()
 
-    def try_reshape(self, dims: Iterable[int], *, digits: bool = False) -> "MemoryDesc | Refusal[MemoryDesc]":
+    def try_reshape(self, dims: int | Iterable[int], *, digits: bool = False) -> "MemoryDesc | Refusal[MemoryDesc]":
         """Return the view that `reshape` returns, or a `Refusal` with the reason and repairs if there is none.
 
         Post-conditions, of a refusal:
@@ -337,7 +297,7 @@ class MemoryDesc(KindConstructors):
         axis 1 (c) cannot be split into 2 x 9: its 18 elements are padded to 24 in blocks of 8
             nChw8c (2, 18, 5, 4) -> (2, 1, 18, 5, 4) works; to split c, reorder to nchw first (5.8 kB moved)
         """
-        wanted = as_integers("dims", dims)
+        wanted = viewing.resolve_dims(self, dims)
         fields = viewing.try_reshape(self, wanted, digits)
         if not isinstance(fields, ViewFault):
             return _from_fields(fields)
@@ -366,6 +326,8 @@ class MemoryDesc(KindConstructors):
 
     def rename_axes(self, order: Iterable[int], *, allow_empty: bool = False) -> "MemoryDesc":
         """Reorder the axes as NumPy's `transpose`: axis i of the result is axis `order[i]`; no data moves.
+
+        A negative entry counts from the last axis. `permute_axes` refuses negative entries, as oneDNN does.
 
         Post-condition: self.rename_axes(order).permute_axes(order) == self.
 

@@ -16,7 +16,7 @@ The one that moves the fewest bytes is chosen, the first of equal ones.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from math import prod
-from typing import TypeVar
+from typing import SupportsIndex, TypeVar
 
 from inlay.arguments import as_flag
 from inlay.data_type import DataType
@@ -44,19 +44,45 @@ from inlay.notation.format_tag import FormatTag, tag_of
 # Views
 
 
-def reshape(desc: DescriptorFields, dims: Iterable[int], digits: bool, explain: bool) -> FieldValues:
+def reshape(desc: DescriptorFields, dims: int | Iterable[int], digits: bool, explain: bool) -> FieldValues:
     """Create the fields of `MemoryDesc.reshape`; the text of an error names the repairs if `explain` is true.
 
     Raises:
         InvalidArguments: see `MemoryDesc.reshape`.
     """
-    wanted = as_integers("dims", dims)
+    wanted = resolve_dims(desc, dims)
     fields = try_reshape(desc, wanted, digits)
     if not isinstance(fields, ViewFault):
         return fields
     if not explain:
         raise InvalidArguments(fields.problem)
     raise InvalidArguments(str(reshape_refusal(desc, wanted, fields, digits, lambda result: result)))
+
+
+def resolve_dims(desc: DescriptorFields, dims: int | Iterable[int]) -> Dims:
+    """Return the dims of a reshape as a tuple, in which the number that the others leave replaces an entry -1.
+
+    Raises:
+        InvalidArguments: `dims` are neither an integer nor a sequence of integers, -1 occurs twice, or the other
+            entries do not divide the volume of `desc`.
+
+    >>> from inlay.descriptor import MemoryDesc
+    >>> resolve_dims(MemoryDesc((2, 6), "f32"), (-1, 3)), resolve_dims(MemoryDesc((2, 6), "f32"), -1)
+    ((4, 3), (12,))
+    """
+    is_single = type(dims) is not tuple and isinstance(dims, SupportsIndex) and not isinstance(dims, (bool, Iterable))
+    wanted = as_integers("dims", (dims,) if is_single else dims)  # type: ignore[arg-type]
+    if -1 not in wanted or has_runtime(desc):
+        return wanted
+    if wanted.count(-1) > 1:
+        raise InvalidArguments(f"dims {wanted} have several entries -1: at most one can follow from the others")
+    others, volume = prod([dim for dim in wanted if dim != -1]), prod(desc.dims)
+    if others <= 0 or volume % others:
+        raise InvalidArguments(
+            f"no dim can replace -1 in {wanted}: dims {dims_text(desc.dims)} hold {volume} elements, and the other "
+            f"entries {others}"
+        )
+    return tuple([volume // others if dim == -1 else dim for dim in wanted])
 
 
 def try_reshape(desc: DescriptorFields, dims: Dims, digits: bool) -> FieldValues | ViewFault:
@@ -103,7 +129,8 @@ def rename_axes(desc: DescriptorFields, order: Iterable[int]) -> FieldValues:
     Raises:
         InvalidArguments: see `MemoryDesc.rename_axes`.
     """
-    axes = as_integers("order", order)
+    ndims = len(desc.dims)
+    axes = tuple([i + ndims if -ndims <= i < 0 else i for i in as_integers("order", order)])
     _require_axes(desc, "rename_axes", "order", axes)
     return _permute_fields(desc, views.inverse(axes))
 

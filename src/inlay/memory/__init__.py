@@ -24,6 +24,10 @@ Data flows through the modules in this order:
     result_pool     buffers of freed results, which new results reuse
     reorder_cache   compiled reorders between two addresses, cached by descriptors and attributes
     sparse_entries  the elements that sparse memory stores; conversions between sparse and dense memory
+    strided_views   arrays that are views of a memory: its elements with strides, or its digits as stored
+    indexing        basic indexing: integers and slices
+    memory_file     files of one memory
+    logical_array   `LogicalArray`, base class of `Memory`: the properties and views of an array
     memory          `Memory`; NumPy views described by a layout
     pack_reorder    `pack`, `reorder`, `Reorder`
     padding         padding lanes of a buffer: find nonzero ones, write zeros

@@ -29,7 +29,6 @@ operation needs the original format, data must move, which `permute_with_reorder
 Source: the oneDNN RFC on memory descriptor operations, section 4.2.
 """
 
-import importlib
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
@@ -40,7 +39,7 @@ from inlay.arguments import as_flag
 from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc, kinds
 from inlay.descriptor.arrays import place_lowest_first
-from inlay.errors import InvalidArguments, MissingExtra
+from inlay.errors import InvalidArguments
 from inlay.layout import Dims, Layout
 from inlay.memory import Memory, reorder, sparse
 from inlay.memory.axis_orders import (
@@ -57,6 +56,7 @@ from inlay.memory.axis_orders import (
 )
 from inlay.memory.buffers import Bytes, view_as_array
 from inlay.memory.memory import require_memory
+from inlay.memory.strided_views import import_optional, plain_strides, strided_array, strided_tensor, torch_type
 from inlay.notation.format_tag import FormatTag
 
 __all__ = [
@@ -115,41 +115,14 @@ def to_numpy(memory: Memory, *, copy: bool | None = None) -> npt.NDArray[Any]:
     >>> memory.unpack()[1].tolist()
     [9.0, 4.0, 5.0]
     """
-    strides = _plain_strides(memory)
+    require_memory(memory)
+    strides = plain_strides(memory.desc)
     copy = None if copy is None else as_flag("copy", copy)
     if copy or strides is None:
         if copy is False:
             _refuse_view(memory)
         return memory.unpack()
-    desc = memory.desc
-    layout, data_type = desc.require_layout("to_numpy")
-    width = data_type.itemsize
-    steps = [stride * width for stride in strides]
-    view = np.ndarray(desc.dims, data_type.dtype, memory.buffer.data, _first_element(desc) * width, steps)
-    if not layout.is_non_overlapping:
-        # One write would change several elements of the array.
-        view.flags.writeable = False
-    return view
-
-
-def _first_element(desc: MemoryDesc) -> int:
-    """Return the offset of the first element, in elements; 0 if there are none, since it may be outside the buffer."""
-    return 0 if 0 in desc.dims else desc.offset0
-
-
-def _plain_strides(memory: Memory) -> tuple[int, ...] | None:
-    """Return the stride of each axis, in elements, or None if an axis has blocks or the elements have 4 bits."""
-    require_memory(memory)
-    layout, data_type = memory.desc.layout, memory.desc.data_type
-    if not isinstance(layout, Layout) or data_type is None or data_type.is_sub_byte:
-        return None
-    # An axis of dim 1 may have blocks: its only coordinate is 0, and so are all its digits.
-    if any(axis.inner for axis, dim in zip(layout.axes, memory.desc.dims, strict=True) if dim > 1):
-        return None
-    # The stride of an axis of dim 1 is never used; PyTorch refuses negative ones.
-    return tuple(
-        axis.stride if dim > 1 else max(0, axis.stride) for axis, dim in zip(layout.axes, memory.desc.dims, strict=True)
-    )
+    return strided_array(memory.desc, memory.buffer, strides)
 
 
 def _refuse_view(memory: Memory) -> NoReturn:
@@ -176,7 +149,7 @@ def from_torch(tensor: Any) -> Memory:
             is sparse and `sparse.from_torch` refuses it.
         Unimplemented: `tensor` is sparse, and `sparse.from_torch` does not support it.
     """
-    torch = _import_optional("torch", "from_torch")
+    torch = import_optional("torch", "from_torch")
     if not isinstance(tensor, torch.Tensor):
         raise InvalidArguments(f"tensor is a {type(tensor).__name__}: give a torch.Tensor, or use from_array")
     if tensor.device.type != "cpu":
@@ -208,22 +181,19 @@ def to_torch(memory: Memory, *, copy: bool | None = None) -> Any:
             possible.
         Unimplemented: `memory` is sparse, and PyTorch has no sparse tensors of its data type.
     """
-    torch = _import_optional("torch", "to_torch")
-    strides = _plain_strides(memory)
+    torch = import_optional("torch", "to_torch")
+    require_memory(memory)
+    strides = plain_strides(memory.desc)
     desc = memory.desc
     if isinstance(desc.layout, (kinds.CSR, kinds.COO)) and copy is not False:
         return sparse.to_torch(memory).clone() if copy else sparse.to_torch(memory)
-    data_type = desc.data_type
-    dtype = None if data_type is None or data_type.is_sub_byte else getattr(torch, data_type.dtype.name, None)
-    if dtype is None or data_type is None:
-        raise InvalidArguments(f"PyTorch has no tensors of {data_type}: memory.unpack() returns an array")
+    dtype = torch_type(torch, desc)
     if copy or strides is None or not memory.is_writable or any(stride < 0 for stride in strides):
         if copy is False:
             _refuse_view(memory)
         flat = memory.unpack().reshape(-1).view(np.uint8)
         return torch.from_numpy(flat).view(dtype).reshape(desc.dims)
-    whole = memory.buffer[: memory.buffer.size // data_type.itemsize * data_type.itemsize]
-    return torch.from_numpy(whole).view(dtype).as_strided(desc.dims, strides, _first_element(desc))
+    return strided_tensor(desc, memory.buffer, strides, torch)
 
 
 def from_jax(array: Any) -> Memory:
@@ -234,7 +204,7 @@ def from_jax(array: Any) -> Memory:
         InvalidArguments: `array` is no JAX array, is a scalar, or is on another device or on several; no descriptor has
             its type; or the type has 4 bits.
     """
-    jax = _import_optional("jax", "from_jax")
+    jax = import_optional("jax", "from_jax")
     if not isinstance(array, jax.Array):
         raise InvalidArguments(f"array is a {type(array).__name__}: give a jax.Array, or use from_array")
     is_sharded = len(array.devices()) > 1
@@ -251,7 +221,7 @@ def to_jax(memory: Memory) -> Any:
         MissingExtra: JAX is not installed.
         InvalidArguments: `memory` is no Memory, or JAX is configured to convert its type to a narrower one.
     """
-    jax = _import_optional("jax", "to_jax")
+    jax = import_optional("jax", "to_jax")
     values = to_numpy(memory)
     target = jax.dtypes.canonicalize_dtype(values.dtype)
     if target != values.dtype:
@@ -259,20 +229,6 @@ def to_jax(memory: Memory) -> Any:
             f"JAX would turn {values.dtype} into {target}: allow 64 bits with jax.config.update('jax_enable_x64', True)"
         )
     return jax.numpy.array(values, copy=True)
-
-
-def _import_optional(module: str, purpose: str) -> Any:
-    """Import a package that is not a dependency of Inlay, for the function `purpose`.
-
-    Raises:
-        MissingExtra: the package is not installed.
-    """
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != module:
-            raise
-        raise MissingExtra(f"{purpose} needs {module}, which is not installed: pip install {module}") from None
 
 
 # Transposition

@@ -39,13 +39,14 @@ from inlay.memory.buffers import (
     view_as_bytes,
     wrap_buffers,
 )
+from inlay.memory.logical_array import LogicalArray
 from inlay.memory.reorder_cache import byte_extent, logical_array
 from inlay.memory.result_pool import allocate_result
 from inlay.memory.sparse_entries import unpack_sparse
 from inlay.notation import Notation
 
 
-class Memory:
+class Memory(LogicalArray):
     """A descriptor and the bytes it describes.
 
     >>> import numpy as np
@@ -219,21 +220,44 @@ class Memory:
             return unpack_sparse(self._desc, self.buffers)
         return logical_array(self._desc, self.address)
 
-    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        """Return `unpack()`, which is always a copy; NumPy calls this in `np.asarray(memory)`.
+    def copy(self) -> "Memory":
+        """Return new memory with the same descriptor and bytes, padding and gaps included.
 
         Raises:
-            InvalidArguments: `copy` is False.
-
-        >>> import numpy as np
-        >>> np.asarray(Memory(MemoryDesc((2, 2), "f32", "ba"), np.arange(4, dtype=np.float32)))
-        array([[0., 2.],
-               [1., 3.]], dtype=float32)
+            OutOfMemory: the operating system cannot provide the bytes.
         """
-        if copy is False:
-            raise InvalidArguments("the logical array of a memory is a copy: the bytes themselves are memory.buffer")
-        array = self.unpack()
-        return array if dtype is None else array.astype(dtype, copy=False)
+        if self._desc.kind == "host_scalar":
+            return Memory(self._desc, self.value)
+        copies = [allocate(end) for _, end in self._stored_ends()]
+        for copied, (buffer, end) in zip(copies, self._stored_ends(), strict=True):
+            copied[:] = buffer[:end]
+        return Memory(self._desc, copies if self._index_buffers else copies[0])
+
+    def _view(self, desc: MemoryDesc) -> "Memory":
+        """Return memory of the same bytes with a descriptor of some of its elements."""
+        view = Memory.__new__(Memory)
+        low, high, _ = byte_extent(desc)
+        view._set(desc, self._buffer, (), self.address, self.address + low, self.address + high)
+        return view
+
+    def _sizes(self) -> tuple[int, ...]:
+        """Return the number of bytes from the start of each buffer that the descriptor addresses."""
+        if self._index_buffers or self._desc.kind == "host_scalar":
+            return self._desc.sizes
+        return (max(byte_extent(self._desc)[1], self._desc.size),)
+
+    def _file_fields(self) -> dict[str, Any]:
+        """Return further fields of the JSON object in a file: none."""
+        return {}
+
+    @classmethod
+    def _from_file(cls, desc: MemoryDesc, buffers: list[Bytes], fields: dict[str, Any]) -> "Memory":
+        """Return the memory of the parts of a file."""
+        if len(buffers) != desc.num_handles:
+            raise InvalidArguments(f"{desc!r} has {desc.num_handles} buffers, not {len(buffers)}")
+        if desc.kind == "host_scalar" and desc.data_type is not None and buffers[0].size >= desc.size:
+            return Memory(desc, decode_scalar(buffers[0][: desc.size], desc.data_type))
+        return Memory(desc, buffers if desc.kind == "sparse" else buffers[0])
 
     @property
     def extents(self) -> list[tuple[int, int]]:

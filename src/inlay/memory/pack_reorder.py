@@ -7,6 +7,7 @@ its compiled reorder itself. Sparse memory has several buffers and is converted 
 Tuning times candidate schedules of a reorder on temporary buffers of the sizes that the two descriptors need.
 """
 
+from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NoReturn, SupportsIndex
@@ -50,24 +51,28 @@ from inlay.reordering.tuning import SECONDS, tune
 def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -> Memory:
     """Copy a logical array into new memory of this format, and convert the elements to `data_type` if it is not None.
 
-    `array` is a NumPy or ml_dtypes array with any strides, or any buffer that `Memory` can wrap. `format` is any
-    text of `parse_notation` (tag, alias, pattern, layout of CuTe), or a whole descriptor with the dims of the array. A
-    sparse descriptor states the number of stored elements; `to_csr` and `to_coo` count them instead.
+    `array` is a NumPy or ml_dtypes array with any strides, any buffer that `Memory` can wrap, or nested lists of
+    numbers, which become an array of the type of the destination, or of the type that NumPy infers. `format` is any
+    text of `parse_notation` (tag, alias, pattern, layout of CuTe, vendor's name), or a whole descriptor with the dims
+    of the array. A sparse descriptor states the number of stored elements; `to_csr` and `to_coo` count them instead.
 
     Post-condition: pack(array, format).unpack() equals `array`, bit for bit if the type does not change.
 
     Raises:
-        InvalidArguments: `array` is no array or has no axes; no descriptor has its type; `format` is no format or has
-            other dims; `data_type` differs from the type of the descriptor `format`; or `nnz` of a sparse `format` is
-            not the number of elements with a bit set (bitmask encoding: is smaller than the number of nonzero
-            elements), or its index types are too narrow.
+        InvalidArguments: `array` is no array or has no axes; lists differ in length; no descriptor has its type;
+            `format` is no format or has other dims; `data_type` differs from the type of the descriptor `format`; or
+            `nnz` of a sparse `format` is not the number of elements with a bit set (bitmask encoding: is smaller than
+            the number of nonzero elements), or its index types are too narrow.
         FormatTagError, PatternError, NotationError: `format` is text that cannot be parsed or does not fit the array.
         OutOfMemory: the operating system cannot provide the bytes of the result.
 
     >>> pack(np.ones((2, 3, 4, 4), np.float32), "nhwc", "bf16").desc
     MemoryDesc((2, 3, 4, 4), 'bf16', 'nhwc')
+    >>> pack([[1, 2], [3, 4]], "ba", "f32").buffer.view(np.float32).tolist()
+    [1.0, 3.0, 2.0, 4.0]
     """
-    logical = _as_array(array)
+    wanted = format.data_type if data_type is None and isinstance(format, MemoryDesc) else data_type
+    logical = _as_array(array, wanted)
     src_type = as_data_type(logical.dtype)
     memory = new_result(_pack_destination(logical.shape, src_type, format, data_type))
     dst, dst_type = memory.desc, memory.desc.data_type
@@ -103,17 +108,32 @@ def array_entries(array: object) -> Entries:
     return nonzero_entries(logical.shape, data_type, encode_elements(logical, data_type))
 
 
-def _as_array(array: object) -> npt.NDArray[Any]:
-    """Return `array` as a NumPy array, after checking that it has a data type and at least one axis."""
-    if isinstance(array, (list, tuple, str, int, float)):
+def _as_array(array: object, data_type: DataTypeLike | None = None) -> npt.NDArray[Any]:
+    """Return `array` as a NumPy array with at least one axis; lists become an array of `data_type` if it is not None.
+
+    Raises:
+        InvalidArguments: `array` is no array or has no axes, or lists differ in length or hold no numbers.
+    """
+    if isinstance(array, (str, int, float)):
         raise InvalidArguments(
             f"array is of type {type(array).__name__}, which has no data type: give an array, "
             "as np.asarray(values, np.float32) is"
         )
+    if isinstance(array, (list, tuple)):
+        array = _array_of_lists(array, None if data_type is None else as_data_type(data_type))
     logical = np.asarray(array) if isinstance(array, np.generic) else view_as_array(array)
     if not logical.ndim:
         raise InvalidArguments("array is a scalar, which has no axes to place: give it one with reshape(1)")
     return logical
+
+
+def _array_of_lists(values: list[Any] | tuple[Any, ...], data_type: DataType | None) -> npt.NDArray[Any]:
+    """Return nested lists of numbers as an array of `data_type`, or of the type that NumPy infers."""
+    with suppress(ValueError, TypeError, OverflowError):
+        numbers = np.asarray(values)
+        if numbers.dtype.kind not in "OUSmMV":
+            return numbers if data_type is None else numbers.astype(data_type.dtype)
+    raise InvalidArguments(f"array is {shown(values)}: give lists of numbers, all of one length along each axis")
 
 
 def _pack_destination(
@@ -151,8 +171,26 @@ def _strided_desc(dims: Dims, strides: Dims, data_type: DataType) -> MemoryDesc:
 # From memory to memory
 
 
+def _as_memory(src: object) -> Memory:
+    """Return `src` if it is memory; an array, or nested lists of numbers, as memory with its strides.
+
+    The array is wrapped without a copy, unless no descriptor has its strides or its elements have 4 bits.
+    """
+    if isinstance(src, Memory):
+        return src
+    if isinstance(src, (str, int, float)):
+        raise InvalidArguments(f"src is a {type(src).__name__}: give a Memory or an array")
+    array = _as_array(src)
+    data_type = as_data_type(array.dtype)
+    width = array.itemsize
+    is_aligned = address_of(array) % min(width, 8) == 0 and all(stride % width == 0 for stride in array.strides)
+    return (
+        Memory(array) if is_aligned and not data_type.is_sub_byte else pack(array, MemoryDesc(array.shape, data_type))
+    )
+
+
 def reorder(
-    src: Memory,
+    src: Memory | npt.ArrayLike,
     dst: Format,
     *,
     attributes: Attributes | None = None,
@@ -165,9 +203,10 @@ def reorder(
 ) -> Memory:
     """Copy the elements of `src` into memory described by `dst`: into `out`, or into new memory if `out` is None.
 
-    If `dst` is text (`parse_notation`), the data type does not change; `any` means the format of `src`. The
-    compiled reorder is cached. Either side may be sparse: `nnz` of a sparse `dst` must equal the number of elements
-    that the source stores; `nnz` of a `dst` with bitmask encoding (`MemoryDesc.packed`) may be larger.
+    `src` is memory, or an array with any strides. If `dst` is text (`parse_notation`), the data type does not change;
+    `any` means the format of `src`. The compiled reorder is cached. Either side may be sparse: `nnz` of a sparse `dst`
+    must equal the number of elements that the source stores; `nnz` of a `dst` with bitmask encoding
+    (`MemoryDesc.packed`) may be larger.
 
     Scales and zero points are the values that `attributes` requires. If `attributes` is None, they define the
     attributes: a number applies to the whole tensor, an array is broadcast over the dims as in NumPy, or has one entry
@@ -177,9 +216,10 @@ def reorder(
     the type of `dst`.
 
     Raises:
-        InvalidArguments: the dims differ; `dst` has no layout or its elements overlap; `out` has another descriptor, is
-            read-only, or shares bytes with `src`; attributes or their values do not fit the descriptors; the attributes
-            have a sum and `out` is None; or a sparse side is refused (see `sparse_entries.convert_sparse`).
+        InvalidArguments: `src` is neither memory nor an array, or an array without axes; the dims differ; `dst` has no
+            layout or its elements overlap; `out` has another descriptor, is read-only, or shares bytes with `src`;
+            attributes or their values do not fit the descriptors; the attributes have a sum and `out` is None; or a
+            sparse side is refused (see `sparse_entries.convert_sparse`).
         FormatTagError, PatternError, NotationError: `dst` is text that cannot be parsed or does not fit the dims.
         Unimplemented: `dst` has bitmask encoding and no tag, attributes are passed for sparse memory, or the
             destination has extras that no reorder computes.
@@ -190,11 +230,13 @@ def reorder(
     >>> rows = Memory(MemoryDesc((2, 3), "f32", "ab"), np.arange(6, dtype=np.float32))
     >>> reorder(rows, "ba").buffer.view(np.float32).tolist()
     [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]
+    >>> reorder(np.zeros((1, 17, 2, 2), np.float32), "nChw8c").desc.padded_dims
+    (1, 24, 2, 2)
     >>> reorder(rows, MemoryDesc((2, 3), "s8", "ab"), src_scales=[[10], [-10]]).unpack()
     array([[  0,  10,  20],
            [-30, -40, -50]], dtype=int8)
     """
-    require_memory(src, "src")
+    src = _as_memory(src)
     desc = _resolve_destination(src.desc, dst)
     is_dense = src.desc.kind != "sparse" != desc.kind
     if is_dense and (attributes is src_scales is dst_scales is src_zero_points is dst_zero_points is seed is None):

@@ -30,7 +30,7 @@ Memory: offsets 0 to 15; rows begin with offset: a,b
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args, overload
+from typing import Any, Protocol, get_args, overload, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,10 @@ from inlay.descriptor.compound_desc import CompoundDesc
 from inlay.descriptor.compound_format import CompoundFormat
 from inlay.errors import InvalidArguments, shown
 from inlay.layout import Layout
+from inlay.notation import parse_notation
+from inlay.notation.pattern import Pattern, read_axes
+from inlay.notation.recognition import Notation, SwizzledNotation
+from inlay.notation.shape_stride import ShapeStride
 from inlay.render.compound import CompoundPicture, picture_compound
 from inlay.render.legend import checked_names, names_of
 from inlay.render.picture import Picture, PictureFormat
@@ -49,11 +53,20 @@ from inlay.render.text import NARROWEST, WIDEST
 __all__ = ["CompoundPicture", "Picture", "show"]
 
 
+@runtime_checkable
+class DescribedMemory(Protocol):
+    """A `Memory`, by the attribute that a picture needs: drawing a tag must not import the compiler of reorders."""
+
+    @property
+    def desc(self) -> MemoryDesc:
+        """Descriptor of the bytes."""
+
+
 @overload
 def show(desc: CompoundFormat | CompoundDesc, *, format: PictureFormat = ...) -> CompoundPicture: ...
 @overload
 def show(
-    desc: MemoryDesc | Layout | npt.NDArray[Any],
+    desc: MemoryDesc | Layout | DescribedMemory | npt.NDArray[Any] | Notation | str,
     *,
     offsets: bool = ...,
     format: PictureFormat = ...,
@@ -62,7 +75,7 @@ def show(
     names: str | Sequence[str] | None = ...,
 ) -> Picture: ...
 def show(
-    desc: MemoryDesc | Layout | npt.NDArray[Any] | CompoundFormat | CompoundDesc,
+    desc: MemoryDesc | Layout | DescribedMemory | npt.NDArray[Any] | Notation | str | CompoundFormat | CompoundDesc,
     *,
     offsets: bool = False,
     format: PictureFormat = "text",
@@ -76,8 +89,10 @@ def show(
     the color of its block. Padding is hatched; memory that belongs to no element is dotted. Large tensors are shown in
     part, and say so. A descriptor without a layout or without elements is shown in words.
 
-    An array is shown as it lies, with any strides. A `Layout` has elements and no data type; its lowest element is the
-    first of the strip. Where strides overlap, an offset of the strip shows the first coordinate that lies there.
+    An array is shown as it is stored, with any strides, and a `Memory` as its descriptor. A text of `parse_notation`
+    (tag, pattern, vendor's name) is shown with small dims: 2, and one element more than a block along a blocked axis.
+    A `Layout` has elements and no data type; its lowest element is the first of the strip. Where strides overlap, an
+    offset of the strip shows the first coordinate stored there.
 
     Of a compound format, the bytes of one block are shown, with the stream of every bit; only `format` applies.
 
@@ -85,9 +100,10 @@ def show(
     `color` is used where the terminal has it. `names` calls the axes something else, such as "oihw".
 
     Raises:
-        InvalidArguments: `desc` is no descriptor, layout or array that has one, `format` is none of text, svg and html,
-            `width` is not in 20..400, `offsets` or `color` is no truth value, or `names` are not one different
-            identifier for each axis.
+        FormatTagError, PatternError, NotationError: `desc` is text that names no layout.
+        InvalidArguments: `desc` is no descriptor, layout, memory, text or array that has one, `format` is none of text,
+            svg and html, `width` is not in 20..400, `offsets` or `color` is no truth value, or `names` are not one
+            different identifier for each axis.
 
     >>> from inlay import MemoryDesc
     >>> show(MemoryDesc((2, 3), "f32", "any"), width=80, color=False)
@@ -125,10 +141,29 @@ def _described(desc: object) -> MemoryDesc:
         return desc
     if isinstance(desc, np.ndarray):
         return describe_array(desc)
+    if isinstance(desc, DescribedMemory) and isinstance(desc.desc, MemoryDesc):
+        return desc.desc
+    if isinstance(desc, str):
+        return _example_of(parse_notation(desc))
+    if isinstance(desc, Notation):
+        return _example_of(desc)
     if isinstance(desc, Layout):
         start = 0 if desc.has_runtime else -desc.span[0]
         return MemoryDesc.from_layout(desc, "u8", offset0=start)
     raise InvalidArguments(
-        f"desc is of type {type(desc).__name__}: give a MemoryDesc, such as `memory.desc` or "
-        "MemoryDesc((2, 3), 'f32', 'ab'), a Layout, or an array"
+        f"desc is of type {type(desc).__name__}: give a MemoryDesc, such as MemoryDesc((2, 3), 'f32', 'ab'), a Memory, "
+        "a Layout, an array, or a format tag"
     )
+
+
+def _example_of(notation: Notation) -> MemoryDesc:
+    """Return the descriptor of a small tensor in this layout, whose blocked axes are padded where they may be."""
+    inner = notation.notation if isinstance(notation, SwizzledNotation) else notation
+    if isinstance(inner, ShapeStride):
+        return MemoryDesc(inner.dims, "f32", notation)
+    blocks = inner.layout((1,) * inner.ndims).dims
+    fixed = (
+        [axis.is_fixed for axis in read_axes(inner.spelling)] if isinstance(inner, Pattern) else [False] * len(blocks)
+    )
+    dims = [n if is_fixed else max(2, n + 1) for n, is_fixed in zip(blocks, fixed, strict=True)]
+    return MemoryDesc(dims, "f32", notation)
