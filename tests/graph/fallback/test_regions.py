@@ -3,7 +3,7 @@
 import pickle
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -224,6 +224,15 @@ def test_results_of_narrow_floats_without_fixed_dims() -> None:
     assert session.run({"x": -x, "k": k})["y"].astype(float).tolist() == [2]
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt, also where the process was started in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_a_loop_without_end() -> None:
     text = (
         "g (float[4] x) => (float[4] y) { n = Constant <value = int64 {9223372036854775807}> () y = Loop <body = "
