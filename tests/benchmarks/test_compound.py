@@ -18,4 +18,4 @@ def test_every_format_is_measured() -> None:
     [("ggml:Q4_0", 1.0, 6.0, True), ("ggml:Q4_0", 1.0, 4.0, False), ("ggml:Q4_0", 2.0, 20.0, False), ("x", 2, 1, True)],
 )
 def test_aims(name: str, seconds: float, peer: float, met: bool) -> None:
-    assert is_met(Unpacking(name, seconds, 0.4, 0.7, {"gguf": peer})) is met
+    assert is_met(Unpacking(name, seconds, 0.7, 0.4, {"gguf": peer})) is met
