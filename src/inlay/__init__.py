@@ -44,7 +44,21 @@ if TYPE_CHECKING:
     from inlay import primitives as primitives
     from inlay.graph.onnx.reading import load
     from inlay.graph.plan import plan
-    from inlay.memory import Memory, Reorder, as_strided, check_padding, map_padded, pack, reorder, zero_padding
+    from inlay.memory import (
+        UNDEFINED,
+        ZERO,
+        Filled,
+        Memory,
+        Reorder,
+        as_strided,
+        check_padding,
+        fill_padding,
+        map_padded,
+        pack,
+        poison_padding,
+        reorder,
+        zero_padding,
+    )
     from inlay.memory.padding import preserves_padding
     from inlay.memory.sparse import to_coo, to_csr, to_dense
     from inlay.render import show
@@ -59,12 +73,15 @@ __all__ = [
     "MOVED_TYPES",
     "RUNTIME",
     "TAGS",
+    "UNDEFINED",
+    "ZERO",
     "Attributes",
     "Axis",
     "DataType",
     "Digit",
     "Extras",
     "FileError",
+    "Filled",
     "FormatTag",
     "FormatTagError",
     "InlayError",
@@ -85,11 +102,13 @@ __all__ = [
     "ZeroPoints",
     "as_strided",
     "check_padding",
+    "fill_padding",
     "get_num_threads",
     "load",
     "map_padded",
     "pack",
     "plan",
+    "poison_padding",
     "preserves_padding",
     "reorder",
     "set_num_threads",
@@ -102,17 +121,22 @@ __all__ = [
 
 _LATE_NAMES = {
     "Attributes": "inlay.reordering.attributes",
+    "Filled": "inlay.memory",
     "Memory": "inlay.memory",
     "Reorder": "inlay.memory",
     "Scales": "inlay.reordering.attributes",
+    "ZERO": "inlay.memory",
+    "UNDEFINED": "inlay.memory",
     "ZeroPoints": "inlay.reordering.attributes",
     "as_strided": "inlay.memory",
     "check_padding": "inlay.memory",
+    "fill_padding": "inlay.memory",
     "get_num_threads": "inlay.reordering.threads",
     "load": "inlay.graph.onnx.reading",
     "map_padded": "inlay.memory",
     "pack": "inlay.memory",
     "plan": "inlay.graph.plan",
+    "poison_padding": "inlay.memory",
     "preserves_padding": "inlay.memory.padding",
     "reorder": "inlay.memory",
     "set_num_threads": "inlay.reordering.threads",

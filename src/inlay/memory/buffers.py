@@ -87,12 +87,12 @@ def allocate(nbytes: int) -> Bytes:
     except (MemoryError, OSError):
         problem = f"{nbytes} bytes cannot be allocated: reorder in parts (`submemory`), or give a memory-mapped buffer"
         raise OutOfMemory(problem) from None
-    if _is_poison_requested():
+    if is_poison_requested():
         buffer[:] = POISON
     return buffer
 
 
-def _is_poison_requested() -> bool:
+def is_poison_requested() -> bool:
     """Return True if INLAY_POISON is 1."""
     setting = os.environ.get("INLAY_POISON", "")
     if setting not in ("", "0", "1"):
