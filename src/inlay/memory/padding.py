@@ -52,7 +52,7 @@ from inlay.errors import InvalidArguments, shown
 from inlay.layout import Dims
 from inlay.layout.axis import LETTERS, RangeDigit, split_range
 from inlay.memory.buffers import Bytes, decode_elements, encode_elements
-from inlay.memory.padding_contents import ZERO, Filled, element_bytes
+from inlay.memory.padding_contents import ZERO, Filled, element_bytes, require_contents
 from inlay.memory.padding_runs import fill_runs, has_only, runs_of
 
 # Boxes of coordinates as views of a buffer
@@ -404,7 +404,9 @@ def preserves_padding(f: Elementwise, data_type: DataTypeLike = "f32", value: ob
     True
     """
     kind = as_data_type(data_type)
-    before = element_of(Filled(value), kind)
+    contents = Filled(value)
+    require_contents(contents)
+    before = element_of(contents, kind)
     return is_same_value(before, image_of(f, before, kind), kind)
 
 

@@ -16,6 +16,7 @@ from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from inlay.data_type import DataType, number_kind
 from inlay.descriptor import MemoryDesc
@@ -102,9 +103,19 @@ def require_contents(padding: object) -> PaddingContents:
     """
     if isinstance(padding, UndefinedPadding):
         return padding
-    if isinstance(padding, Filled) and number_kind(np.asarray(padding.value).dtype) is not None:
+    if isinstance(padding, Filled) and _number_of(padding.value).size:
         return padding
     raise InvalidArguments(f"padding is {shown(padding)}: give ZERO, UNDEFINED or Filled with a number")
+
+
+def _number_of(value: object) -> npt.NDArray[Any]:
+    """Return one number as an array without axes; an empty array if `value` is no number."""
+    try:
+        number = np.asarray(value)
+    except (TypeError, ValueError, OverflowError):
+        return np.empty(0)
+    is_number = number.ndim == 0 and (number.dtype.kind == "c" or number_kind(number.dtype) is not None)
+    return number if is_number else np.empty(0)
 
 
 def element_bytes(value: object, data_type: DataType) -> Bytes:
@@ -113,11 +124,8 @@ def element_bytes(value: object, data_type: DataType) -> Bytes:
     Raises:
         InvalidArguments: `value` is no number, or an integer type cannot hold it.
     """
-    try:
-        number = np.asarray(value)
-    except (TypeError, ValueError, OverflowError):
-        number = np.empty(0)
-    if number.size != 1 or (number.dtype.kind != "c" and number_kind(number.dtype) is None):
+    number = _number_of(value)
+    if not number.size:
         raise InvalidArguments(f"value is {shown(value)}: give one number")
     with np.errstate(all="ignore"):
         element = number.reshape(1).astype(data_type.dtype)
