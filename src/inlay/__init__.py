@@ -50,7 +50,21 @@ if TYPE_CHECKING:
     from inlay.graph.onnx.reading import load
     from inlay.graph.plan import plan
     from inlay.inference import Diagnosis, InferredLayout, SwizzleParameters, Verification, infer, verify
-    from inlay.memory import Memory, Reorder, as_strided, check_padding, map_padded, pack, reorder, zero_padding
+    from inlay.memory import (
+        UNDEFINED,
+        ZERO,
+        Filled,
+        Memory,
+        Reorder,
+        as_strided,
+        check_padding,
+        fill_padding,
+        map_padded,
+        pack,
+        poison_padding,
+        reorder,
+        zero_padding,
+    )
     from inlay.memory.compound import CompoundMemory, assemble, pack_compound
     from inlay.memory.padding import preserves_padding
     from inlay.memory.rearrangement import ascontiguous, rearrange, repeat, transpose
@@ -68,6 +82,8 @@ __all__ = [
     "MOVED_TYPES",
     "RUNTIME",
     "TAGS",
+    "UNDEFINED",
+    "ZERO",
     "Attributes",
     "Axis",
     "CompoundDesc",
@@ -77,6 +93,7 @@ __all__ = [
     "Digit",
     "Extras",
     "FileError",
+    "Filled",
     "FormatTag",
     "FormatTagError",
     "InferredLayout",
@@ -107,6 +124,7 @@ __all__ = [
     "compound",
     "describe_compensated",
     "emit",
+    "fill_padding",
     "get_num_threads",
     "infer",
     "load",
@@ -115,6 +133,7 @@ __all__ = [
     "pack",
     "pack_compound",
     "plan",
+    "poison_padding",
     "preserves_padding",
     "rearrange",
     "reorder",
@@ -135,12 +154,15 @@ _LATE_NAMES = {
     "InferredLayout": "inlay.inference",
     "CompoundDesc": "inlay.descriptor.compound_desc",
     "CompoundMemory": "inlay.memory.compound",
+    "Filled": "inlay.memory",
     "Memory": "inlay.memory",
     "NamedLayout": "inlay.notation.dictionary",
     "Reorder": "inlay.memory",
     "Scales": "inlay.reordering.attributes",
     "SwizzleParameters": "inlay.inference",
     "Verification": "inlay.inference",
+    "ZERO": "inlay.memory",
+    "UNDEFINED": "inlay.memory",
     "ZeroPoints": "inlay.reordering.attributes",
     "as_strided": "inlay.memory",
     "assemble": "inlay.memory.compound",
@@ -149,6 +171,7 @@ _LATE_NAMES = {
     "compound": "inlay.descriptor.compound_table",
     "describe_compensated": "inlay.descriptor.compound_desc",
     "emit": "inlay.emission",
+    "fill_padding": "inlay.memory",
     "get_num_threads": "inlay.reordering.threads",
     "infer": "inlay.inference",
     "load": "inlay.graph.onnx.reading",
@@ -157,6 +180,7 @@ _LATE_NAMES = {
     "pack": "inlay.memory",
     "pack_compound": "inlay.memory.compound",
     "plan": "inlay.graph.plan",
+    "poison_padding": "inlay.memory",
     "preserves_padding": "inlay.memory.padding",
     "rearrange": "inlay.memory.rearrangement",
     "reorder": "inlay.memory",

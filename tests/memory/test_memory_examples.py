@@ -8,7 +8,7 @@ import pytest
 from tests.support.paths import ROOT
 
 
-@pytest.mark.parametrize("name", ["memory_as_array"])
+@pytest.mark.parametrize("name", ["memory_as_array", "padding_contract"])
 def test_an_example_runs_and_its_results_are_equal(name: str) -> None:
     call = [sys.executable, str(ROOT / "examples" / f"{name}.py")]
     done = subprocess.run(call, capture_output=True, text=True, check=False)

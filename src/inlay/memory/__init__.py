@@ -24,12 +24,14 @@ Data flows through the modules in this order:
     result_pool     buffers of freed results, which new results reuse
     reorder_cache   compiled reorders between two addresses, cached by descriptors and attributes
     sparse_entries  the elements that sparse memory stores; conversions between sparse and dense memory
+    padding_contents    statements on what padding holds: zero, a value, undefined
     strided_views   arrays that are views of a memory: its elements with strides, or its digits as stored
     indexing        basic indexing: integers and slices
     memory_file     files of one memory
     logical_array   `LogicalArray`, base class of `Memory`: the properties and views of an array
     memory          `Memory`; NumPy views described by a layout
     pack_reorder    `pack`, `reorder`, `Reorder`
+    padding_runs    padding lanes as runs of bytes, read and written at the speed of a copy
     padding         padding lanes of a buffer: find nonzero ones, write zeros
     memory_padding  the same for a `Memory`; elementwise functions that leave padding zero
     sparse          CSR and COO memory from and to dense arrays, SciPy and torch
@@ -62,7 +64,23 @@ Terms:
 """
 
 from inlay.memory.memory import Memory, as_strided
-from inlay.memory.memory_padding import check_padding, map_padded, zero_padding
+from inlay.memory.memory_padding import check_padding, fill_padding, map_padded, poison_padding, zero_padding
 from inlay.memory.pack_reorder import Reorder, pack, reorder
+from inlay.memory.padding_contents import UNDEFINED, ZERO, Filled, PaddingContents
 
-__all__ = ["Memory", "Reorder", "as_strided", "check_padding", "map_padded", "pack", "reorder", "zero_padding"]
+__all__ = [
+    "UNDEFINED",
+    "ZERO",
+    "Filled",
+    "Memory",
+    "PaddingContents",
+    "Reorder",
+    "as_strided",
+    "check_padding",
+    "fill_padding",
+    "map_padded",
+    "pack",
+    "poison_padding",
+    "reorder",
+    "zero_padding",
+]

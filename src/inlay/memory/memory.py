@@ -35,11 +35,22 @@ from inlay.memory.buffers import (
     allocate_buffers,
     decode_scalar,
     encode_scalar,
+    is_poison_requested,
     view_as_array,
     view_as_bytes,
     wrap_buffers,
 )
 from inlay.memory.logical_array import LogicalArray
+from inlay.memory.padding_contents import (
+    UNDEFINED,
+    ZERO,
+    PaddingContents,
+    PaddingRecord,
+    count_lanes,
+    from_text,
+    require_contents,
+    to_text,
+)
 from inlay.memory.reorder_cache import byte_extent, logical_array
 from inlay.memory.result_pool import allocate_result
 from inlay.memory.sparse_entries import unpack_sparse
@@ -57,8 +68,10 @@ class Memory(LogicalArray):
            [4., 5., 6.]], dtype=float32)
     """
 
-    __slots__ = ("_buffer", "_desc", "_index_buffers", "address", "begin", "end")
+    __slots__ = ("_buffer", "_desc", "_index_buffers", "_padding", "address", "begin", "end")
 
+    _padding: PaddingContents | PaddingRecord
+    """Contents of the padding; a record once views share it."""
     _buffer: Bytes
     _desc: MemoryDesc
     _index_buffers: tuple[Bytes, ...]
@@ -70,7 +83,13 @@ class Memory(LogicalArray):
     end: int
     """Address after the highest byte of any element or padding."""
 
-    def __init__(self, desc: MemoryDesc | Layout | npt.NDArray[Any], buffer: object = None) -> None:
+    def __init__(
+        self,
+        desc: MemoryDesc | Layout | npt.NDArray[Any],
+        buffer: object = None,
+        *,
+        padding: PaddingContents | None = None,
+    ) -> None:
         """Wrap `buffer`, or allocate zero bytes (poison with INLAY_POISON=1, see `buffers`) if it is None.
 
         In place of the descriptor, `desc` may be an array, which is wrapped with its own strides: reversed, broadcast
@@ -81,6 +100,9 @@ class Memory(LogicalArray):
         descriptor's type or raw bytes (uint8). It is not copied, and may be longer than needed. A new buffer has
         `desc.size` bytes, or all bytes that the layout can address if these are more. It starts at a multiple of 64
         bytes, or of 2 MiB if it is that large.
+
+        `padding` states what the padding holds; it is not checked (`check_padding` does it). By default, the padding of
+        new bytes is zero, and that of a wrapped buffer undefined.
 
         Memory of an opaque format has the number of bytes that its engine specifies; only this engine can read and
         write it.
@@ -95,11 +117,12 @@ class Memory(LogicalArray):
                 is a Layout without an array, or is a host scalar without a value or with one that its type cannot hold;
                 `desc` addresses bytes before the start of the buffer; `buffer` is too small, not contiguous, of another
                 type, not aligned to its elements, or cannot be read as memory; or sparse memory gets the wrong number
-                of buffers.
+                of buffers; or `padding` is none.
             Unimplemented: a dim or stride of `desc` is RUNTIME, or `desc` is packed and has no tag.
             OutOfMemory: the operating system cannot provide the bytes.
         """
         desc, buffer = _resolve_arguments(desc, buffer)
+        _set_padding(self, UNDEFINED if padding is None else require_contents(padding))
         if getattr(desc, "kind", None) == "sparse":
             self._fill(desc, *(allocate_buffers(desc) if buffer is None else wrap_buffers(desc, buffer)))
             return
@@ -110,6 +133,8 @@ class Memory(LogicalArray):
         low, high, data_type = byte_extent(desc)
         if buffer is None:
             values = allocate(max(desc.size, high))
+            if padding is None and not is_poison_requested():
+                _set_padding(self, ZERO)
         else:
             values = view_as_bytes(buffer, data_type)
             _require_fit(desc, values, high, data_type)
@@ -199,6 +224,30 @@ class Memory(LogicalArray):
         return self._desc.data_type
 
     @property
+    def padding(self) -> PaddingContents:
+        """What the padding holds: `ZERO`, `Filled(value)` or `UNDEFINED`; `ZERO` if there is none.
+
+        It is a statement that follows operations of Inlay, and is shared with views of the same bytes. Code that
+        writes to `buffer` may make it wrong, which `check_padding` finds.
+        """
+        if not count_lanes(self._desc):
+            return ZERO
+        padding = self._padding
+        return padding.contents if isinstance(padding, PaddingRecord) else padding
+
+    def note_padding(self, contents: PaddingContents) -> None:
+        """Record what the padding of this memory holds now, after code of the caller wrote it.
+
+        Raises:
+            InvalidArguments: `contents` are none.
+        """
+        checked = require_contents(contents)
+        if isinstance(self._padding, PaddingRecord):
+            self._padding.note(checked, count_lanes(self._desc))
+        else:
+            _set_padding(self, checked)
+
+    @property
     def is_writable(self) -> bool:
         """True if every buffer may be written."""
         if not self._index_buffers:
@@ -231,11 +280,14 @@ class Memory(LogicalArray):
         copies = [allocate(end) for _, end in self._stored_ends()]
         for copied, (buffer, end) in zip(copies, self._stored_ends(), strict=True):
             copied[:] = buffer[:end]
-        return Memory(self._desc, copies if self._index_buffers else copies[0])
+        return Memory(self._desc, copies if self._index_buffers else copies[0], padding=self.padding)
 
     def _view(self, desc: MemoryDesc) -> "Memory":
         """Return memory of the same bytes with a descriptor of some of its elements."""
         view = Memory.__new__(Memory)
+        if not isinstance(self._padding, PaddingRecord):
+            _set_padding(self, PaddingRecord(self._padding, count_lanes(self._desc)))
+        _set_padding(view, self._padding)
         low, high, _ = byte_extent(desc)
         view._set(desc, self._buffer, (), self.address, self.address + low, self.address + high)
         return view
@@ -247,17 +299,20 @@ class Memory(LogicalArray):
         return (max(byte_extent(self._desc)[1], self._desc.size),)
 
     def _file_fields(self) -> dict[str, Any]:
-        """Return further fields of the JSON object in a file: none."""
-        return {}
+        """Return further fields of the JSON object in a file: the contents of the padding, if there is any."""
+        if not count_lanes(self._desc) or self._desc.data_type is None:
+            return {}
+        return {"padding": to_text(self.padding, self._desc.data_type)}
 
     @classmethod
     def _from_file(cls, desc: MemoryDesc, buffers: list[Bytes], fields: dict[str, Any]) -> "Memory":
         """Return the memory of the parts of a file."""
-        if len(buffers) != desc.num_handles:
+        if len(buffers) != desc.num_handles or desc.data_type is None:
             raise InvalidArguments(f"{desc!r} has {desc.num_handles} buffers, not {len(buffers)}")
-        if desc.kind == "host_scalar" and desc.data_type is not None and buffers[0].size >= desc.size:
+        if desc.kind == "host_scalar" and buffers[0].size >= desc.size:
             return Memory(desc, decode_scalar(buffers[0][: desc.size], desc.data_type))
-        return Memory(desc, buffers if desc.kind == "sparse" else buffers[0])
+        padding = from_text(fields.get("padding", "undefined"), desc.data_type)
+        return Memory(desc, buffers if desc.kind == "sparse" else buffers[0], padding=padding)
 
     @property
     def extents(self) -> list[tuple[int, int]]:
@@ -270,7 +325,7 @@ class Memory(LogicalArray):
         """Pickle and copy the descriptor and the bytes; addresses are valid in one process only."""
         if self._desc.kind == "host_scalar":
             return type(self), (self._desc, self.value)
-        return type(self), (self._desc, self.buffers if self._index_buffers else self._buffer)
+        return _restored, (self._desc, self.buffers if self._index_buffers else self._buffer, self.padding)
 
     def __repr__(self) -> str:
         """Return the descriptor and the number of bytes as text."""
@@ -279,6 +334,8 @@ class Memory(LogicalArray):
 
 # Setters of the slots. `Memory.__setattr__` refuses assignment, so only these write them.
 _set_desc = vars(Memory)["_desc"].__set__
+
+_set_padding = vars(Memory)["_padding"].__set__
 
 _set_buffer = vars(Memory)["_buffer"].__set__
 
@@ -289,6 +346,12 @@ _set_address = vars(Memory)["address"].__set__
 _set_begin = vars(Memory)["begin"].__set__
 
 _set_end = vars(Memory)["end"].__set__
+
+
+def _restored(desc: MemoryDesc, buffers: Any, padding: PaddingContents) -> Memory:
+    """Recreate pickled memory; pickles contain the name of this function."""
+    return Memory(desc, buffers, padding=padding)
+
 
 Format: TypeAlias = Notation | str | MemoryDesc
 """Destination format: a format tag or alias, or a whole descriptor."""
@@ -321,6 +384,7 @@ def new_result(desc: MemoryDesc) -> Memory:
     buffer = allocate_result(desc, high)
     address = address_of(buffer)
     memory._set(desc, buffer, (), address, address + low, address + high)
+    _set_padding(memory, UNDEFINED if is_poison_requested() else ZERO)
     return memory
 
 

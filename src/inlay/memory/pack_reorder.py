@@ -22,6 +22,7 @@ from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.layout import Dims
 from inlay.memory.buffers import address_of, allocate, decode_elements, encode_elements, view_as_array
 from inlay.memory.memory import Format, Memory, new_result, require_memory
+from inlay.memory.padding_contents import ZERO
 from inlay.memory.reorder_cache import AnyReorder, byte_extent, cached_desc, find_reorder
 from inlay.memory.sparse_entries import (
     Entries,
@@ -85,6 +86,13 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
         logical = numbers.astype(src_type.dtype)
     src, logical = _describe_source(logical, src_type)
     find_reorder(src, dst).run(address_of(logical), memory.address)
+    return _with_zero_padding(memory)
+
+
+def _with_zero_padding(memory: Memory) -> Memory:
+    """Return `memory` with the statement that its padding is zero, which every reorder writes."""
+    if memory._padding is not ZERO:
+        memory.note_padding(ZERO)
     return memory
 
 
@@ -253,7 +261,7 @@ def reorder(
             raise Unimplemented("attributes are for dense memory: convert with inlay.to_dense first, or after")
         result = _prepare_destination(src, desc, out)
         convert_sparse(src.desc, src.buffers, desc, result.buffers)
-        return result
+        return _with_zero_padding(result)
     if attributes.sum is not None and out is None:
         raise InvalidArguments("a sum adds to the elements of a destination: give it as out")
     values, seed_value = operands(attributes, desc.dims, arguments), require_seed(attributes, seed)
@@ -262,7 +270,7 @@ def reorder(
     compiled = find_reorder(src.desc, desc, attributes)
     result = _prepare_destination(src, desc, out)
     compiled.run(src.address, result.address, values, seed_value)
-    return result
+    return _with_zero_padding(result)
 
 
 def _resolve_destination(src: MemoryDesc, dst: Format) -> MemoryDesc:
@@ -289,7 +297,7 @@ def _reorder_dense(src: Memory, desc: MemoryDesc, out: Memory | None) -> Memory:
     compiled = find_reorder(src.desc, desc)
     result = _prepare_destination(src, desc, out)
     compiled.run(src.address, result.address)
-    return result
+    return _with_zero_padding(result)
 
 
 def _prepare_destination(src: Memory, desc: MemoryDesc, out: Memory | None) -> Memory:
@@ -408,12 +416,14 @@ class Reorder:
             src_scales is dst_scales is src_zero_points is dst_zero_points is seed is None
         ):
             self._reorder.run(src.address, dst.address)
+            _with_zero_padding(dst)
             return
         arguments = dict(
             zip(QUANTIZATION_TYPES, (src_scales, dst_scales, src_zero_points, dst_zero_points), strict=True)
         )
         values = operands(self._attributes, dst._desc.dims, arguments)
         self._reorder.run(src.address, dst.address, values, require_seed(self._attributes, seed))
+        _with_zero_padding(dst)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy the descriptors and attributes; the copy compiles its own code, or gets it from the cache."""

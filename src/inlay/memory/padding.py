@@ -51,7 +51,9 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, shown
 from inlay.layout import Dims
 from inlay.layout.axis import LETTERS, RangeDigit, split_range
-from inlay.memory.buffers import Bytes, decode_elements
+from inlay.memory.buffers import Bytes, decode_elements, encode_elements
+from inlay.memory.padding_contents import ZERO, Filled, element_bytes, require_contents
+from inlay.memory.padding_runs import fill_runs, has_only, runs_of
 
 # Boxes of coordinates as views of a buffer
 
@@ -178,7 +180,7 @@ def box_view(box: Box, buffer: Bytes, data_type: DataType) -> tuple[Codes, int]:
 
 @dataclass(frozen=True, slots=True)
 class DirtyLane:
-    """A lane of padding that is not zero."""
+    """A lane of padding that does not hold the value that it should hold, which is zero in most checks."""
 
     coordinate: Dims
     """Logical coordinate; at least one entry is not below its dim."""
@@ -199,13 +201,15 @@ class PaddingReport:
     lanes: int
     """Number of lanes of padding."""
     dirty: int
-    """Number of lanes of padding that are not zero."""
+    """Number of lanes of padding that do not hold `contents`."""
     first: tuple[DirtyLane, ...]
-    """The first nonzero lanes, in row-major order of their coordinates."""
+    """The first of these lanes, in row-major order of their coordinates."""
+    contents: Filled = ZERO
+    """Value that every lane should hold."""
 
     @property
     def is_clean(self) -> bool:
-        """True if every lane of padding is zero."""
+        """True if every lane of padding holds `contents`."""
         return not self.dirty
 
     def __str__(self) -> str:
@@ -213,13 +217,15 @@ class PaddingReport:
         if not self.lanes:
             return f"clean: {self.desc!r} has no padding"
         if self.is_clean:
-            return f"clean: all {self.lanes} padding lanes of {self.desc!r} are zero"
+            state = "are zero" if self.contents == ZERO else f"hold {self.contents}"
+            return f"clean: all {self.lanes} padding lanes of {self.desc!r} {state}"
         _, data_type = self.desc.require_layout("the report")
         rows = [_row(self.desc, data_type, lane) for lane in self.first]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         table = ["  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip() for row in rows]
         more = [f"... and {self.dirty - len(rows)} more"] if self.dirty > len(rows) else []
-        title = f"{self.dirty} of {self.lanes} padding lanes of {self.desc!r} are not zero:"
+        state = "are not zero" if self.contents == ZERO else f"do not hold {self.contents}"
+        title = f"{self.dirty} of {self.lanes} padding lanes of {self.desc!r} {state}:"
         return "\n    ".join([title, *table, *more])
 
 
@@ -242,29 +248,50 @@ MOST_NAMED = 8
 """Default for the number of nonzero lanes that a report lists."""
 
 
-def find_dirty(desc: MemoryDesc, buffer: Bytes, most: int = MOST_NAMED) -> PaddingReport:
-    """Report the nonzero lanes in the padding of the tensor that `desc` describes in `buffer`.
+def find_dirty(desc: MemoryDesc, buffer: Bytes, most: int = MOST_NAMED, contents: Filled = ZERO) -> PaddingReport:
+    """Report the lanes in the padding of the tensor that `desc` describes in `buffer` that do not hold `contents`.
 
     `buffer` is an array of bytes with one axis. Only padding is read. The report lists at most `most` lanes.
 
     Raises:
-        InvalidArguments: `desc` has no layout, or addresses bytes beyond `buffer`.
+        InvalidArguments: `desc` has no layout, or addresses bytes beyond `buffer`; or its type cannot hold `contents`.
         Unimplemented: a dim or stride is RUNTIME.
     """
     layout, data_type = desc.require_layout("check_padding")
+    element = element_of(contents, data_type)
     count = 0
     first: list[DirtyLane] = []
     padded = layout.size - prod(desc.dims)
     for box in _viewable_padding(desc, data_type) if padded else ():
         view, shift = box_view(box, buffer, data_type)
-        mask = view.dtype.type(value_bits(data_type) << shift)
-        if not np.bitwise_or.reduce(view, axis=None) & mask:
+        if not data_type.is_sub_byte and has_only(runs_of(view, buffer), element, buffer):
             continue
-        dirty = ((view & mask) != 0).reshape(*box.shape, -1).any(axis=-1)
+        differing = _differing(view, shift, element, data_type).reshape(*box.shape, -1)
+        dirty = np.logical_or.reduce(differing, axis=-1)
         count += int(np.count_nonzero(dirty))
         first += [_dirty_lane(box, index, view, shift, data_type) for index in _first_true(dirty, most)]
         first = sorted(first, key=lambda lane: lane.coordinate)[:most]
-    return PaddingReport(desc, padded, count, tuple(first))
+    return PaddingReport(desc, padded, count, tuple(first), contents)
+
+
+def element_of(contents: Filled, data_type: DataType) -> Bytes:
+    """Return the bytes of a lane with these contents; for zero, the code 0, which e8m0 has although it has no zero.
+
+    Raises:
+        InvalidArguments: the type cannot hold the value.
+    """
+    if contents == ZERO:
+        return np.zeros(data_type.itemsize, np.uint8)
+    return element_bytes(contents.value, data_type)
+
+
+def _differing(view: Codes, shift: int, element: Bytes, data_type: DataType) -> npt.NDArray[np.bool_]:
+    """Return True for each code that is not that of `element`; -0.0 does not differ from the code 0."""
+    bits = (1 << min(data_type.bits, 64)) - 1 if element.any() else value_bits(data_type)
+    mask = view.dtype.type(bits << shift)
+    wanted = element.view(view.dtype) << view.dtype.type(shift)
+    differing: npt.NDArray[np.bool_] = (view & mask) != (wanted if wanted.size > 1 else wanted[0])
+    return differing
 
 
 def _viewable_padding(desc: MemoryDesc, data_type: DataType) -> list[Box]:
@@ -298,21 +325,21 @@ def _dirty_lane(box: Box, index: int, view: Codes, shift: int, data_type: DataTy
     return DirtyLane(coordinate, offset, offset * data_type.bits // 8, held)
 
 
-def zero_lanes(desc: MemoryDesc, buffer: Bytes) -> None:
-    """Write zeros into the padding of the tensor that `desc` describes in `buffer`, and into nothing else.
+def fill_lanes(desc: MemoryDesc, buffer: Bytes, element: Bytes, purpose: str = "zero_padding") -> None:
+    """Write one element into all padding of the tensor that `desc` describes in `buffer`, and into nothing else.
 
-    Post-conditions:
-        find_dirty(desc, buffer).is_clean, and every lane of padding has the code 0.
-        Every other bit of `buffer` is unchanged.
+    `element` has the bytes of an element; a 4-bit element is one byte. Errors name `purpose`.
+
+    Post-conditions: every lane of padding has the code of `element`; every other bit of `buffer` is unchanged.
 
     Raises:
         InvalidArguments: `desc` has no layout, or its elements overlap, so that padding may share bytes with data;
             `buffer` is read-only, or `desc` addresses bytes beyond it.
         Unimplemented: a dim or stride is RUNTIME.
     """
-    layout, data_type = desc.require_layout("zero_padding")
+    layout, data_type = desc.require_layout(purpose)
     if not buffer.flags.writeable:
-        raise InvalidArguments("zero_padding writes to a memory that is read-only: give it a writable buffer")
+        raise InvalidArguments(f"{purpose} writes to a memory that is read-only: give it a writable buffer")
     if layout.size == prod(desc.dims):
         return
     if layout.overlaps:
@@ -322,10 +349,23 @@ def zero_lanes(desc: MemoryDesc, buffer: Bytes) -> None:
         )
     for box in _viewable_padding(desc, data_type):
         view, shift = box_view(box, buffer, data_type)
-        if data_type.is_sub_byte:
-            view &= np.uint8(0xF0 >> shift)
-        else:
-            view[...] = 0
+        if not data_type.is_sub_byte:
+            fill_runs(runs_of(view, buffer), element)
+            continue
+        view &= np.uint8(0xF0 >> shift)
+        view |= np.uint8((int(element[0]) & 15) << shift)
+
+
+def zero_lanes(desc: MemoryDesc, buffer: Bytes) -> None:
+    """Write zeros into the padding of the tensor that `desc` describes in `buffer`, and into nothing else.
+
+    Post-condition: find_dirty(desc, buffer).is_clean, and every lane of padding has the code 0.
+
+    Raises:
+        InvalidArguments, Unimplemented: as `fill_lanes`.
+    """
+    _, data_type = desc.require_layout("zero_padding")
+    fill_lanes(desc, buffer, np.zeros(data_type.itemsize, np.uint8))
 
 
 def value_bits(data_type: DataType) -> int:
@@ -348,11 +388,11 @@ Elementwise: TypeAlias = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 """A function from an array of any shape to an array of the same shape and type, entry by entry."""
 
 
-def preserves_padding(f: Elementwise, data_type: DataTypeLike = "f32") -> bool:
-    """Return True if f(0) == 0 in this type (-0.0 counts as 0), so that `f` may be applied to padding.
+def preserves_padding(f: Elementwise, data_type: DataTypeLike = "f32", value: object = 0) -> bool:
+    """Return True if f(value) == value in this type (-0.0 counts as 0), so that `f` may be applied to padding.
 
-    `f` is a ufunc or any function of arrays. It is called twice: with two zeros, and with a zero and a one. A function
-    that is not elementwise (softmax, subtraction of the mean) returns different values for the first zero.
+    `value` is what the padding holds. `f` is a ufunc or any function of arrays, and must be elementwise (see
+    `image_of`).
 
     Raises:
         InvalidArguments: `data_type` is no data type, or `f` returns an array of another shape or type, or is not
@@ -364,17 +404,40 @@ def preserves_padding(f: Elementwise, data_type: DataTypeLike = "f32") -> bool:
     True
     """
     kind = as_data_type(data_type)
-    # Padding holds the code 0, which is 2**-127 in e8m0, a type without zero.
-    zeros = np.zeros(2 * kind.itemsize, np.uint8).view(kind.dtype)
-    zero_and_one = np.concatenate([zeros[:1], np.ones(1, kind.dtype)])
+    contents = Filled(value)
+    require_contents(contents)
+    before = element_of(contents, kind)
+    return is_same_value(before, image_of(f, before, kind), kind)
+
+
+def is_same_value(one: Bytes, other: Bytes, data_type: DataType) -> bool:
+    """Return True if two elements have the same bytes, or both are zeros of any sign."""
+    if not one.any():
+        mask = value_bits(data_type).to_bytes(min(data_type.itemsize, 8), "little")
+        return not (other & np.frombuffer(mask * max(1, data_type.itemsize // 8), np.uint8)).any()
+    return bool((one == other).all())
+
+
+def image_of(f: Elementwise, element: Bytes, data_type: DataType) -> Bytes:
+    """Return the bytes of f(x), where x is the element with these bytes.
+
+    `f` is called twice: with x beside another x, and with x beside a one. A function that is not elementwise (softmax,
+    subtraction of the mean) returns different values for the first x.
+
+    Raises:
+        InvalidArguments: `f` returns an array of another shape or type, or is not elementwise.
+    """
+    both = np.concatenate([decode_elements(np.array(element), data_type)] * 2)
+    beside_one = np.concatenate([both[:1], np.ones(1, data_type.dtype)])
     with np.errstate(all="ignore"):
-        beside_zero, beside_one = apply_elementwise(f, zeros.copy()), apply_elementwise(f, zero_and_one)
-    if beside_zero[0] != beside_one[0] and not (_is_nan(beside_zero[0]) and _is_nan(beside_one[0])):
+        first, second = apply_elementwise(f, both.copy()), apply_elementwise(f, beside_one)
+    if first[0] != second[0] and not (_is_nan(first[0]) and _is_nan(second[0])):
         raise InvalidArguments(
-            f"f is not elementwise: it gives {beside_zero[0]} for 0 beside another 0, and {beside_one[0]} beside 1; "
-            "unpack the memory, apply f, and pack the result"
+            f"f is not elementwise: it gives {first[0]} for {both[0]:g} beside another {both[0]:g}, and {second[0]} "
+            "beside 1; unpack the memory, apply f, and pack the result"
         )
-    return bool((beside_zero == zeros).all())
+    codes = encode_elements(first[:1], data_type) if data_type.is_sub_byte else np.ascontiguousarray(first[:1])
+    return codes.view(np.uint8).reshape(-1)
 
 
 def _is_nan(value: Any) -> bool:

@@ -25,6 +25,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, shown
 from inlay.layout import Dims
 from inlay.memory import Memory, pack, reorder
+from inlay.memory.memory_padding import require_zero_padding
 from inlay.memory.sparse_entries import validate_sparse
 from inlay.primitives.algorithms import ALL_ELTWISE, BINARY
 from inlay.primitives.attributes import (
@@ -329,11 +330,15 @@ def check_call(
 ) -> CallArguments:
     """Check the arguments of a call, allocate the results that it leaves out, and return all memories.
 
+    Kernels rely on zeros in the padding that they read. So padding that is not stated to be zero is checked, and
+    zeros are written into it where it holds something else.
+
     `in_place` has the pairs (read argument, written argument) that may be the same memory.
 
     Raises:
         InvalidArguments: an argument is missing, unknown, not a Memory, or of a descriptor that is not equivalent; a
-            written one is read-only, or overlaps another one.
+            written one is read-only, or overlaps another one; or one that is read is read-only and its padding is not
+            zero.
         OutOfMemory: new memory cannot be allocated.
     """
     arguments: dict[str, Memory] = {}
@@ -360,6 +365,8 @@ def check_call(
     _require_apart(primitive_name, signature, arguments, in_place)
     if signature.sparse:
         _require_buffers_apart(primitive_name, signature, arguments)
+    for name in signature.reads:
+        require_zero_padding(arguments[name], f"{primitive_name}: {name}")
     return CallArguments(arguments, tuple(allocated), is_repeatable and not allocated)
 
 

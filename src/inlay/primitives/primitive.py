@@ -5,12 +5,13 @@ leaves out, and builds an `Operation`, for which an engine creates an `Implement
 that is common to all kinds: the choice of the engine, the final descriptors (`src_desc` ...), and the call.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.memory import Memory
+from inlay.memory import ZERO, Memory
+from inlay.memory.padding_contents import count_lanes
 from inlay.primitives.attributes import PLAIN, PrimitiveAttributes
 from inlay.primitives.calls import (
     CallArguments,
@@ -245,9 +246,15 @@ class Primitive:
         Results that are left out get new memory. A call with the same memory objects as the previous call skips the
         checks; for this the primitive holds references to the memories of its last call, if it had all of them.
 
+        Padding that is read must be zero. Where its memory does not state that (`Memory.padding`), it is checked, and
+        zeros are written into it if needed.
+
+        Post-condition: the padding of results is zero.
+
         Raises:
             InvalidArguments: an argument is missing, unknown, not a Memory, or of a descriptor that is not equivalent
-                (the text names the reorder to add); a result is read-only, or overlaps another argument.
+                (the text names the reorder to add); a result is read-only, or overlaps another argument; or an
+                argument is read-only, and its padding is not zero.
             OutOfMemory: a result cannot be allocated.
         """
         last = self._last
@@ -256,14 +263,16 @@ class Primitive:
                 if memories.get(name) is not memory:
                     break
             else:
-                last.run()
-                return last.result
+                if not last.padded or all(memory.padding == ZERO for memory in last.padded):
+                    last.run()
+                    return last.result
         return self._compute(memories)
 
     def bind(self, **memories: object) -> Callable[[], None]:
         """Return a function without parameters or checks that computes with these memories at each call.
 
         All arguments must be present. The function keeps the memories alive, and reads their content when it is called.
+        Padding is checked here and not in its calls.
 
         Raises:
             InvalidArguments: as for a call, or a result is left out.
@@ -282,9 +291,12 @@ class Primitive:
         call = self._check_arguments(memories)
         run = self._bind_checked(call.memories)
         run()
+        for name in self._signature.writes:
+            call.memories[name].note_padding(ZERO)
         written = {name: call.memories[name] for name in self._signature.results}
         result: Any = written if len(written) != 1 else next(iter(written.values()))
-        self._last = _LastCall(memories, run, result) if call.is_repeatable else None
+        padded = [call.memories[name] for name in self._signature.reads if count_lanes(call.memories[name].desc)]
+        self._last = _LastCall(memories, run, result, padded) if call.is_repeatable else None
         return result
 
     def _bind_checked(self, memories: Mapping[str, Memory]) -> Callable[[], None]:
@@ -326,15 +338,18 @@ def _compute_nothing() -> None:
 
 
 class _LastCall:
-    """The arguments of the last call, its bound function, and its result."""
+    """The arguments of the last call, its bound function, its result, and the memories with padding that it reads."""
 
-    __slots__ = ("count", "items", "result", "run")
+    __slots__ = ("count", "items", "padded", "result", "run")
 
-    def __init__(self, memories: Mapping[str, object], run: Callable[[], None], result: Any) -> None:
+    def __init__(
+        self, memories: Mapping[str, object], run: Callable[[], None], result: Any, padded: Sequence[Memory]
+    ) -> None:
         self.items = tuple(memories.items())
         self.count = len(self.items)
         self.run = run
         self.result = result
+        self.padded = padded
 
 
 def require_forward_kind(primitive_name: str, prop_kind: str) -> PropKind:
