@@ -40,6 +40,10 @@ EXAMPLES: dict[str, list[tuple[str, Case]]] = {
         ("reshape", Reshape(MemoryDesc((1,), "f32"), ())),
         ("reshape", Reshape(MemoryDesc((4, 6), "f32").submemory((1, 1), (2, 3)), ())),
     ],
+    "one dim of -1 follows from the others": [
+        ("reshape", Reshape(MemoryDesc((4, 6), "f32"), (-1,))),
+        ("reshape", Reshape(MemoryDesc((4, 6), "f32", "any"), (3, -1))),
+    ],
     "offsets do not wrap": [("submemory", Submemory(FAR, (1, 0, 3), (3, 0, 0)))],
     "sizes do not wrap": [("create by strides", ByStrides((2**31, 2**31), F32, None))],
     "the zero descriptor has no strides and no blocks": [
