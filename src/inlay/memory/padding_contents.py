@@ -122,16 +122,19 @@ def element_bytes(value: object, data_type: DataType) -> Bytes:
     """Return the bytes of one element that holds `value`, rounded to the type; a 4-bit element is one byte.
 
     Raises:
-        InvalidArguments: `value` is no number, or an integer type cannot hold it.
+        InvalidArguments: `value` is no number, an integer type cannot hold it, or it is complex and the type real.
     """
     number = _number_of(value)
     if not number.size:
         raise InvalidArguments(f"value is {shown(value)}: give one number")
+    if number.dtype.kind == "c" != data_type.dtype.kind:
+        raise InvalidArguments(f"value is {shown(value)}: {data_type} holds real numbers")
     with np.errstate(all="ignore"):
         element = number.reshape(1).astype(data_type.dtype)
     if data_type.kind in ("signed", "unsigned") and not data_type.lowest <= number.item() <= data_type.highest:
         raise InvalidArguments(f"value is {shown(value)}: {data_type} holds {data_type.lowest} to {data_type.highest}")
-    return encode_elements(element, data_type).view(np.uint8).reshape(-1)
+    codes = encode_elements(element, data_type) if data_type.is_sub_byte else element
+    return codes.view(np.uint8).reshape(-1)
 
 
 def to_text(contents: PaddingContents, data_type: DataType) -> str:
