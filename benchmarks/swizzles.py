@@ -32,13 +32,17 @@ class SwizzledCase:
 
     swizzled: MemoryDesc
     linear: MemoryDesc
-    is_aimed: bool  # the rows are in the same order on both sides
+    change: str  # of the layout; empty for rows in the same order on both sides
+
+    @property
+    def is_aimed(self) -> bool:
+        """True if nothing but the swizzle changes."""
+        return not self.change
 
     @property
     def name(self) -> str:
         """The swizzle, the type and what else changes."""
-        more = "rows in order" if self.is_aimed else f"tiles from {self.linear.format_tag}"
-        return f"{self.swizzled.swizzle} {self.swizzled.data_type}, {more}"
+        return f"{self.swizzled.swizzle} {self.swizzled.data_type}, {self.change or 'rows in order'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +75,12 @@ def swizzled_cases(nbytes: int = NBYTES) -> list[SwizzledCase]:
         swizzled = [
             MemoryDesc(dims, _TYPES[itemsize], f"Swizzle{text} o ({dims[0]},{width}):({width},1)") for text in texts
         ]
-        cases += [SwizzledCase(desc, linear, is_aimed=True) for desc in swizzled]
+        cases += [SwizzledCase(desc, linear, "") for desc in swizzled]
     columns = nbytes // ROWS // 2
     tiles = f"Swizzle<3,3,3> o ({ROWS},(64,{columns // 64})):(64,(1,{64 * ROWS}))"
     for tag in ("ab", "ba"):
-        sides = (MemoryDesc((ROWS, columns), "bf16", form) for form in (tiles, tag))
-        cases.append(SwizzledCase(*sides, is_aimed=False))
+        dims = ROWS, columns
+        cases.append(SwizzledCase(MemoryDesc(dims, "bf16", tiles), MemoryDesc(dims, "bf16", tag), f"tiles and {tag}"))
     return cases
 
 
