@@ -22,9 +22,9 @@ from inlay.reordering.compiled import compile_problem
 from inlay.reordering.memory_levels import memory_model
 from inlay.reordering.problem import build_reorder_problem
 
-PIECE = 1 << 20
+PIECE = 4 << 20
 """Size of a piece of the swizzled buffer in bytes, about; tensors of at least four pieces are moved in pieces."""
-_MOST = 8 << 20  # size in bytes above which a piece is no longer useful
+_MOST = 16 << 20  # size in bytes above which a piece is no longer useful
 
 
 @dataclass(frozen=True, slots=True)
