@@ -192,6 +192,17 @@ def compound(count: Count = DEFAULT_ROUNDS) -> None:
 
 
 @app.command()
+def swizzles(count: Count = DEFAULT_ROUNDS) -> None:
+    """Measure reorders to and from swizzled memory beside copies; exit with 1 where an aim is missed."""
+    from benchmarks.swizzles import is_met, measure_swizzles, swizzles_table
+
+    to, results = _headed([]), measure_swizzles(count)
+    to.print(swizzles_table(results))
+    if not all(map(is_met, results)):
+        raise typer.Exit(1)
+
+
+@app.command()
 def emitted(
     target: Annotated[str | None, _option("--target", "NAME", "A target that runs here; this machine if none.")] = None,
     only: Only = "",

@@ -2,7 +2,7 @@
 
 `find_reorder` returns the reorder for two descriptors and attributes: compiled code where the compiler supports them,
 else the reference implementation, which moves one coordinate at a time (groups of scales that cut through blocks need
-it). Swizzled memory is permuted besides (`swizzled_reorder`). All are cached by descriptors and attributes.
+it). `swizzled_reorder` moves swizzled memory. All are cached by descriptors and attributes.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.layout import Dims, Layout
 from inlay.memory.buffers import address_of
 from inlay.memory.result_pool import allocate_result
-from inlay.memory.swizzled_reorder import SwizzledReorder, linear_desc
+from inlay.memory.swizzled_reorder import AnySwizzledReorder, build_swizzled_reorder, linear_desc
 from inlay.notation import Notation
 from inlay.reordering import CompiledReorder, compile_reorder
 from inlay.reordering.attributes import PLAIN, Attributes, Operands, require_attributes, view_codes
@@ -143,7 +143,7 @@ def _require_reorder(src: MemoryDesc, dst: MemoryDesc) -> tuple[int, int]:
     return nbytes
 
 
-AnyReorder: TypeAlias = CompiledReorder | ReferenceReorder | SwizzledReorder
+AnyReorder: TypeAlias = CompiledReorder | ReferenceReorder | AnySwizzledReorder
 """A reorder between two addresses, with `run`, `explain` and `assembly`."""
 
 
@@ -169,7 +169,7 @@ def find_reorder(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAI
     if src.swizzle is not None or dst.swizzle is not None:
         sides = (linear_desc(src), linear_desc(dst))
         linear = find_reorder(*sides) if attributes == PLAIN else find_reorder(*sides, attributes)
-        return SwizzledReorder(src, dst, linear, attributes)
+        return build_swizzled_reorder(src, dst, linear, attributes)
     if attributes == PLAIN:
         if dst.extras or src.extras.scale_adjust != 1:
             _require_reorder(src, dst)

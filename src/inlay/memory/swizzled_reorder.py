@@ -1,32 +1,31 @@
-"""Reorders of swizzled memory: a permutation of elements to or from a buffer in linear order, and a compiled reorder.
+"""Reorders of swizzled memory: one copy through the swizzle, or two passes, a copy and a compiled reorder.
 
-A swizzle permutes the elements of each period of 2^n elements alike, and keeps the lowest `base` bits of an offset. So
-a swizzled buffer is moved in units of 2^base elements, by one index of the units of a period:
+A swizzle is a permutation of offsets beside a layout. Without it, memory is in linear order: an ordinary `Layout`,
+which the reorder compiler reads or writes. There are three ways:
 
-    Swizzle<3,3,3> of bf16      period 512 elements, units of 8 elements, 16 bytes
-    linear[:, units] = swizzled[:, swizzle.apply(units)]
+    SwizzledCopy      both sides have the same elements at the same linear offsets: one pass
+    PiecewiseReorder  large tensors without padding: both passes for each piece of a second-level cache
+    SwizzledReorder   everything else: a copy to or from a whole buffer in linear order
 
-The linear buffer then has an ordinary `Layout`, which the reorder compiler reads or writes. Bytes in gaps of a swizzled
-destination are read first and written back unchanged.
+Bytes in gaps of a swizzled destination keep their values: the last one reads them first, the others do not write them.
+
+    >>> src, dst = MemoryDesc((8, 64), "bf16"), MemoryDesc((8, 64), "bf16", "Swizzle<3,3,3> o (8,64):(64,1)")
+    >>> print(one_pass(src, dst).explain())
+    written through Swizzle<3,3,3>: one pass, 1024 bytes in lines of 64
 """
 
-from functools import lru_cache
-from typing import Protocol
-
-import numpy as np
-import numpy.typing as npt
+from typing import Protocol, TypeAlias
 
 from inlay.descriptor import MemoryDesc, kinds
-from inlay.errors import Unimplemented
-from inlay.layout import Swizzle
-from inlay.memory.buffers import Bytes, address_of, allocate, bytes_at
-from inlay.reordering.attributes import Attributes, Operands
+from inlay.layout import Layout
+from inlay.memory.buffers import Bytes, address_of
+from inlay.memory.result_pool import result_pool_of_process
+from inlay.memory.swizzled_bytes import SwizzleCopy, is_dense, swizzle_of_bytes
+from inlay.memory.swizzled_pieces import PiecewiseReorder, plan_pieces
+from inlay.reordering.attributes import PLAIN, Attributes, Operands
 
-_UNITS = (32, 16, 8, 4, 2, 1)
-"""Sizes in bytes of the units for which NumPy's `take` has loops of its own, largest first."""
-
-_LARGEST_INDEX = 1 << 16
-"""Greatest number of units of a period whose index is stored; longer periods are moved in parts of this length."""
+_MOST_RESTS = 1 << 16
+"""Length in elements of the longest chunk whose beginning `SwizzleCopy` moves with NumPy."""
 
 
 def linear_desc(desc: MemoryDesc) -> MemoryDesc:
@@ -42,44 +41,6 @@ def linear_desc(desc: MemoryDesc) -> MemoryDesc:
     return MemoryDesc.from_layout(desc.layout.layout, desc.data_type, dims=desc.dims)
 
 
-def swizzle_bytes(source: Bytes, target: Bytes, swizzle: Swizzle, bits: int) -> None:
-    """Copy elements of `bits` bits from `source` to `target`, so that the element at x gets to swizzle.apply(x).
-
-    Both have the same length, a whole number of `swizzle.chunk` elements. A swizzle is its own inverse, so the same
-    call copies swizzled memory to linear memory.
-
-    >>> result = np.empty(8, np.uint8)
-    >>> swizzle_bytes(np.arange(8, dtype=np.uint8), result, Swizzle(1, 0, 2), 8)
-    >>> result.tolist()
-    [0, 1, 2, 3, 5, 4, 7, 6]
-    """
-    run = max(bits * (1 << swizzle.base) // 8, 1)
-    unit = next(size for size in _UNITS if run % size == 0)
-    elements = max(8 * unit // bits, 1)
-    read, written = (_as_units(buffer, unit) for buffer in (source, target))
-    period = swizzle.period // elements
-    length = min(period, _LARGEST_INDEX, len(read))
-    whole = len(read) // period * period if length == period else 0
-    if whole:
-        index = _unit_index(swizzle, elements, 0, period)
-        np.take(read[:whole].reshape(-1, period), index, axis=1, out=written[:whole].reshape(-1, period), mode="clip")
-    for start in range(whole, len(read), _LARGEST_INDEX):
-        stop = min(start + _LARGEST_INDEX, len(read))
-        np.take(read, _unit_index(swizzle, elements, start, stop), out=written[start:stop], mode="clip")
-
-
-def _as_units(buffer: Bytes, unit: int) -> npt.NDArray[np.generic]:
-    """Return bytes as an array of units of this many bytes, of a type that NumPy copies without a conversion."""
-    return buffer.view({1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16", 32: "V32"}[unit])
-
-
-@lru_cache(maxsize=16)
-def _unit_index(swizzle: Swizzle, elements: int, start: int, stop: int) -> npt.NDArray[np.int64]:
-    """Return the swizzled numbers of the units from `start` to `stop`, each of this many elements."""
-    index: npt.NDArray[np.int64] = swizzle.apply(np.arange(start, stop) * elements) // elements
-    return index
-
-
 class LinearReorder(Protocol):
     """A reorder between two addresses of memory without a swizzle."""
 
@@ -93,11 +54,67 @@ class LinearReorder(Protocol):
         """Return the machine code as text."""
 
 
+class SwizzledCopy:
+    """A reorder that is one copy through the swizzle of one side."""
+
+    def __init__(self, copy: SwizzleCopy, starts: tuple[int, int], text: str) -> None:
+        """Join the copy, the byte offsets of both sides, and its description."""
+        self._copy, self._starts, self._text = copy, starts, text
+
+    @property
+    def problem(self) -> None:
+        """None: the copy is not a problem of the reorder compiler, so nothing is tuned."""
+        return None
+
+    def run(self, src_address: int, dst_address: int, values: Operands | None = None, seed: int = 0) -> None:
+        """Copy the elements of the buffer at `src_address` to the buffer at `dst_address`."""
+        self._copy.run(src_address + self._starts[0], dst_address + self._starts[1])
+
+    def explain(self, target: str | None = None) -> str:
+        """Return the swizzle and the size of the copy."""
+        return f"{self._text}: one pass, {self._copy.nbytes} bytes in lines of 64"
+
+    def assembly(self, target: str | None = None) -> str:
+        """Return the machine code of the copy."""
+        return self._copy.assembly(target)
+
+
+def one_pass(src: MemoryDesc, dst: MemoryDesc) -> SwizzledCopy | None:
+    """Return the reorder without attributes that is one copy; None if there is none.
+
+    It needs one swizzled side, and on both sides the same dense layout of one data type, without padding.
+    """
+    layouts, bits = [_layout_of(linear_desc(side)) for side in (src, dst)], _bits_of(src)
+    swizzle = src.swizzle or dst.swizzle
+    if (src.swizzle is None) == (dst.swizzle is None) or swizzle is None or src.data_type != dst.data_type:
+        return None
+    size, offsets = layouts[0].size, [src.offset0 * bits, dst.offset0 * bits]
+    is_copied = src.padded_dims == src.dims == dst.padded_dims and not (src.extras or dst.extras)
+    if not is_copied or not layouts[0].equivalent(layouts[1]) or not is_dense(layouts[0]):
+        return None
+    if any(at % 8 for at in (size * bits, *offsets)) or (swizzle.chunk > _MOST_RESTS and size % swizzle.chunk):
+        return None
+    packs = dst.swizzle is not None
+    copy = SwizzleCopy(*swizzle_of_bytes(swizzle, bits), size * bits // 8, packs=packs)
+    return SwizzledCopy(copy, (offsets[0] // 8, offsets[1] // 8), f"{'written' if packs else 'read'} through {swizzle}")
+
+
+def _layout_of(desc: MemoryDesc) -> Layout:
+    """Return the layout of a descriptor without a swizzle."""
+    return desc.require_layout("reorder")[0]
+
+
+def _bits_of(desc: MemoryDesc) -> int:
+    """Return the number of bits of an element."""
+    assert desc.data_type is not None
+    return desc.data_type.bits
+
+
 class SwizzledReorder:
-    """A reorder between two addresses of which at least one has swizzled memory."""
+    """A reorder between two addresses of which at least one has swizzled memory, through whole linear buffers."""
 
     def __init__(self, src: MemoryDesc, dst: MemoryDesc, linear: LinearReorder, attributes: Attributes) -> None:
-        """Join the permutations of both sides and `linear`, the reorder between `linear_desc` of both."""
+        """Join the copies of both sides and `linear`, the reorder between `linear_desc` of both."""
         self._src = _SwizzledSide(src)
         self._dst = _SwizzledSide(dst)
         self._linear = linear
@@ -105,7 +122,7 @@ class SwizzledReorder:
 
     @property
     def problem(self) -> None:
-        """None: the permutation is not a problem of the reorder compiler, so nothing is tuned."""
+        """None: the copies are not problems of the reorder compiler, so nothing is tuned."""
         return None
 
     def run(self, src_address: int, dst_address: int, values: Operands | None = None, seed: int = 0) -> None:
@@ -113,10 +130,9 @@ class SwizzledReorder:
 
         `values` are the scales and zero points of the attributes; `seed` is that of stochastic rounding.
         """
-        src = self._src.linear_copy(src_address) if self._src.swizzle else None
-        dst = None
-        if self._dst.swizzle:
-            dst = self._dst.linear_copy(dst_address) if self._keeps_bytes else allocate(self._dst.nbytes)
+        src, dst = self._src.linear_copy(src_address), None
+        if self._dst.copy:
+            dst = self._dst.linear_copy(dst_address) if self._keeps_bytes else allocate_scratch(self._dst.copy.nbytes)
         addresses = (src_address if src is None else address_of(src), dst_address if dst is None else address_of(dst))
         if values is None:
             self._linear.run(*addresses)
@@ -126,37 +142,46 @@ class SwizzledReorder:
             self._dst.write(dst, dst_address)
 
     def explain(self, target: str | None = None) -> str:
-        """Return the permutations, and the report on the compiled schedule for this machine or for `target`."""
+        """Return the copies, and the report on the compiled schedule for this machine or for `target`."""
         sides = [(f"read through {self._src.swizzle}", self._src), (f"write through {self._dst.swizzle}", self._dst)]
-        lines = [f"{text}: {side.nbytes} bytes are permuted" for text, side in sides if side.swizzle]
+        lines = [f"{text}: {side.copy.nbytes} bytes are permuted" for text, side in sides if side.copy]
         return "\n".join([*lines, self._linear.explain(target)])
 
     def assembly(self, target: str | None = None) -> str:
-        """Return the machine code of the reorder in linear order; NumPy permutes the elements."""
+        """Return the machine code of the reorder in linear order, without the copies through swizzles."""
         return self._linear.assembly(target)
 
 
+def allocate_scratch(nbytes: int) -> Bytes:
+    """Return a buffer whose bytes are all written before they are read.
+
+    Raises:
+        OutOfMemory: the operating system cannot provide the bytes.
+    """
+    return result_pool_of_process().allocate(nbytes, is_overwritten=True)
+
+
 class _SwizzledSide:
-    """The buffer of one side of a reorder: its swizzle, None if it has none, and its place."""
+    """One side of a reorder: its swizzle and the copy through it, None if it has none, and its place."""
 
     def __init__(self, desc: MemoryDesc) -> None:
         self.swizzle = desc.swizzle
-        self.nbytes = desc.size
-        assert desc.data_type is not None
-        self._bits = desc.data_type.bits
-        self._start = desc.offset0 * self._bits // 8
+        bits = _bits_of(desc)
+        self.copy = None if self.swizzle is None else SwizzleCopy(*swizzle_of_bytes(self.swizzle, bits), desc.size)
+        self._start = desc.offset0 * bits // 8
 
-    def linear_copy(self, address: int) -> Bytes:
-        """Return the elements of the buffer at `address` in linear order, in new memory."""
-        assert self.swizzle is not None
-        linear = allocate(self.nbytes)
-        swizzle_bytes(bytes_at(address + self._start, self.nbytes), linear, self.swizzle, self._bits)
+    def linear_copy(self, address: int) -> Bytes | None:
+        """Return the elements of the buffer at `address` in linear order, in new memory; None without a swizzle."""
+        if self.copy is None:
+            return None
+        linear = allocate_scratch(self.copy.nbytes)
+        self.copy.run(address + self._start, address_of(linear))
         return linear
 
     def write(self, linear: Bytes, address: int) -> None:
         """Write elements in linear order to the buffer at `address`."""
-        assert self.swizzle is not None
-        swizzle_bytes(linear, bytes_at(address + self._start, self.nbytes), self.swizzle, self._bits)
+        assert self.copy is not None
+        self.copy.run(address_of(linear), address + self._start)
 
 
 def _is_full(desc: MemoryDesc) -> bool:
@@ -164,7 +189,24 @@ def _is_full(desc: MemoryDesc) -> bool:
     if not isinstance(desc.layout, kinds.SwizzledLayout):
         return True
     layout, swizzle = desc.layout.layout, desc.layout.swizzle
-    try:
-        return layout.span == (0, swizzle.round_up(layout.size)) and layout.is_dense
-    except Unimplemented:
-        return False
+    return layout.size == swizzle.round_up(layout.size) and is_dense(layout)
+
+
+AnySwizzledReorder: TypeAlias = SwizzledCopy | PiecewiseReorder | SwizzledReorder
+"""A reorder of swizzled memory in one of the three ways."""
+
+
+def build_swizzled_reorder(
+    src: MemoryDesc, dst: MemoryDesc, linear: LinearReorder, attributes: Attributes
+) -> AnySwizzledReorder:
+    """Return the reorder between two sides of which at least one is swizzled; `linear` is the one between both layouts.
+
+    Raises:
+        Unimplemented: LLVM does not support the processor.
+        OutOfMemory: no more code can be loaded.
+    """
+    if attributes == PLAIN:
+        found = one_pass(src, dst) or plan_pieces(src, dst, linear_desc(src), linear_desc(dst))
+        if found is not None:
+            return found
+    return SwizzledReorder(src, dst, linear, attributes)
