@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from inlay.emission import emit
     from inlay.graph.onnx.reading import load
     from inlay.graph.plan import plan
-    from inlay.inference import Diagnosis, InferredLayout, SwizzleParameters, Verification, infer, verify
+    from inlay.inference import Diagnosis, InferredLayout, Verification, infer, verify
     from inlay.memory import Memory, Reorder, as_strided, check_padding, map_padded, pack, reorder, zero_padding
     from inlay.memory.compound import CompoundMemory, assemble, pack_compound
     from inlay.memory.padding import preserves_padding
@@ -96,7 +96,6 @@ __all__ = [
     "Reorder",
     "Scales",
     "Swizzle",
-    "SwizzleParameters",
     "Unimplemented",
     "Verification",
     "ZeroPoints",
@@ -139,7 +138,6 @@ _LATE_NAMES = {
     "NamedLayout": "inlay.notation.dictionary",
     "Reorder": "inlay.memory",
     "Scales": "inlay.reordering.attributes",
-    "SwizzleParameters": "inlay.inference",
     "Verification": "inlay.inference",
     "ZeroPoints": "inlay.reordering.attributes",
     "as_strided": "inlay.memory",

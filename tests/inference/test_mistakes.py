@@ -90,6 +90,7 @@ def test_the_example_runs() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == (
         "aBcd8b: dims 2x17x5x4 of f32, padded to 2x24x5x4, header of 16 elements\n"
+        "    also openvino:b_fs_yx_fsv8, onnxruntime:NCHW8c, tvm:NCHW8c and 1 more\n"
         "aBcd8b: all 680 elements of dims 2x17x5x4 are in their places\n"
         "element 0 at (0, 0, 0, 0) is in place 16, expected 0; the first wrong byte is 0\n"
         "    aBcd8b instead of nhwc, padded_dims (2, 24, 5, 4) instead of (2, 17, 5, 4), offset0 16 instead of 0 "

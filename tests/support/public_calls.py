@@ -236,8 +236,7 @@ CALLS: Mapping[str, Given] = MappingProxyType(
         "Axis.offset": lambda: {"x": 3},
         "Extras.buffer_sizes": lambda: {"padded_dims": (16, 16)},
         "Diagnosis": lambda: {"rule": "lost", "problem": "text"},
-        "InferredLayout": lambda: {"desc": _desc(), "swizzle": None, "tag": "abcd", "length": 1152, "notes": ()},
-        "SwizzleParameters": lambda: {"bits": 2, "base": 0, "shift": 3},
+        "InferredLayout": lambda: {"desc": _desc(), "tag": "abcd", "length": 1152, "notes": ()},
         "Verification": lambda: {
             "desc": _desc(),
             "coordinate": None,

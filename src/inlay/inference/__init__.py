@@ -9,13 +9,14 @@
 >>> print(infer(pack, (4, 5), "f32"))
 Ba4b: dims 4x5 of f32, padded to 4x8
     places without an element that complete axis b are read as padding, not as gaps
+    also rknn:matmul_C
 >>> print(verify(MemoryDesc((4, 5), "f32", "aB4b"), pack))
 element 4 at (0, 4) is in place 16, expected 4; the first wrong byte is 18
     Ba4b instead of aB4b makes it right
 
 Data flows through the modules in this order:
 
-    results              what is returned: `InferredLayout`, `SwizzleParameters`, `Diagnosis`
+    results              what is returned: `InferredLayout`, `Diagnosis`
     observation          `Observation`: the place of each element in a packed buffer
     tables               observations from tables and from pairs of buffers
     packers              observations from functions in Python and C, called with indices
@@ -39,7 +40,7 @@ Terms:
 """
 
 from inlay.inference.layout_inference import infer
-from inlay.inference.results import Diagnosis, InferredLayout, SwizzleParameters
+from inlay.inference.results import Diagnosis, InferredLayout
 from inlay.inference.verification import Verification, verify
 
-__all__ = ["Diagnosis", "InferredLayout", "SwizzleParameters", "Verification", "infer", "verify"]
+__all__ = ["Diagnosis", "InferredLayout", "Verification", "infer", "verify"]

@@ -166,7 +166,7 @@ def run_packer(call: PackerCall, dims: Dims, data_type: DataType, length: int | 
     written: list[list[Codes]] = [[], []]
     initial: list[list[Codes]] = [[], []]
     for series, numbers in enumerate((labels, labels[::-1])):
-        poison = _poison(digits, count, series)
+        poison = _poison(digits, series)
         for _ in range(digits.places_for(count)):
             codes = digits.encode(numbers % digits.base)
             numbers = numbers // digits.base
@@ -183,10 +183,12 @@ def run_packer(call: PackerCall, dims: Dims, data_type: DataType, length: int | 
     return PackerRun(digits, both, None if length is None else (tuple(initial[0]), tuple(initial[1])))
 
 
-def _poison(digits: IndexDigits, count: int, series: int) -> int:
-    """Return the initial digit of the buffer: for no element, both series write it to the same place."""
-    first = digits.base - 1
-    return first - 1 if series and (2 * first - count - 1) % digits.base == 0 else first
+def _poison(digits: IndexDigits, series: int) -> int:
+    """Return the initial digit of the buffer, which differs between the series, so no constant equals both.
+
+    No element has it in all calls of both series: only the last label is all the highest digits, with 1 in the other.
+    """
+    return digits.base - 1 - series
 
 
 def observe_packer(run: PackerRun, dims: Dims, data_type: DataType) -> Observation:
