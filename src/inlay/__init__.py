@@ -49,7 +49,15 @@ if TYPE_CHECKING:
     from inlay.emission import emit
     from inlay.graph.onnx.reading import load
     from inlay.graph.plan import plan
-    from inlay.inference import Diagnosis, InferredLayout, Verification, infer, verify
+    from inlay.inference import (
+        CompoundVerification,
+        Diagnosis,
+        InferredCompound,
+        InferredLayout,
+        Verification,
+        infer,
+        verify,
+    )
     from inlay.memory import Memory, Reorder, as_strided, check_padding, map_padded, pack, reorder, zero_padding
     from inlay.memory.compound import CompoundMemory, assemble, pack_compound
     from inlay.memory.padding import preserves_padding
@@ -72,6 +80,7 @@ __all__ = [
     "Axis",
     "CompoundDesc",
     "CompoundMemory",
+    "CompoundVerification",
     "DataType",
     "Diagnosis",
     "Digit",
@@ -79,6 +88,7 @@ __all__ = [
     "FileError",
     "FormatTag",
     "FormatTagError",
+    "InferredCompound",
     "InferredLayout",
     "InlayError",
     "InlayWarning",
@@ -131,9 +141,11 @@ __all__ = [
 _LATE_NAMES = {
     "Attributes": "inlay.reordering.attributes",
     "Diagnosis": "inlay.inference",
+    "InferredCompound": "inlay.inference",
     "InferredLayout": "inlay.inference",
     "CompoundDesc": "inlay.descriptor.compound_desc",
     "CompoundMemory": "inlay.memory.compound",
+    "CompoundVerification": "inlay.inference",
     "Memory": "inlay.memory",
     "NamedLayout": "inlay.notation.dictionary",
     "Reorder": "inlay.memory",

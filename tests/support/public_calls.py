@@ -237,6 +237,21 @@ CALLS: Mapping[str, Given] = MappingProxyType(
         "Extras.buffer_sizes": lambda: {"padded_dims": (16, 16)},
         "Diagnosis": lambda: {"rule": "lost", "problem": "text"},
         "InferredLayout": lambda: {"desc": _desc(), "tag": "abcd", "length": 1152, "notes": ()},
+        "InferredCompound": lambda: {
+            "desc": inlay.CompoundDesc(inlay.compound("ggml:Q4_0"), (2, 32)),
+            "streams": (("quants", "quants"), ("scale", "scale")),
+            "length": 36,
+            "notes": (),
+        },
+        "CompoundVerification": lambda: {
+            "desc": inlay.CompoundDesc(inlay.compound("ggml:Q4_0"), (2, 32)),
+            "stream": None,
+            "coordinate": None,
+            "expected": None,
+            "found": None,
+            "bit": None,
+            "problem": "text",
+        },
         "Verification": lambda: {
             "desc": _desc(),
             "coordinate": None,

@@ -24,7 +24,11 @@ Data flows through the modules in this order:
     swizzles             the same where bits of the offset are XORed
     spelling             digits to a descriptor and its format tag
     diagnosis            an observation to its layout, or to the reason why there is none
+    stream_bits          places of the bits of streams that a packer takes
+    compound_inference   the same to a compound format: a row of the table or a new one
     layout_inference     `infer`
+    compound_verification
+                         packers and buffers of compound formats
     verification         `verify`
     index_files          tables and buffers in .npy, .json, .csv and raw files
 
@@ -37,10 +41,21 @@ Terms:
     pitch       outer strides that are larger than the elements inside need (CUDA: `cudaMallocPitch`)
     swizzle     an XOR of bits of the offset into other bits (CUTLASS, `cute::Swizzle`)
     label       the number that stands for an element in a call of a packer
+    stream      an array of quants, scales or minima, of which a compound format holds several in one buffer
 """
 
+from inlay.inference.compound_inference import InferredCompound
+from inlay.inference.compound_verification import CompoundVerification
 from inlay.inference.layout_inference import infer
 from inlay.inference.results import Diagnosis, InferredLayout
 from inlay.inference.verification import Verification, verify
 
-__all__ = ["Diagnosis", "InferredLayout", "Verification", "infer", "verify"]
+__all__ = [
+    "CompoundVerification",
+    "Diagnosis",
+    "InferredCompound",
+    "InferredLayout",
+    "Verification",
+    "infer",
+    "verify",
+]

@@ -37,7 +37,8 @@ _E8M0_ONE = 127
 _GUARD = 4096
 """Bytes before and after the buffer of a C function."""
 _GUARD_BYTE = 0xCB
-_PACKER_ERRORS = (ArithmeticError, AttributeError, BufferError, LookupError, RuntimeError, TypeError, ValueError)
+PACKER_ERRORS = (ArithmeticError, AttributeError, BufferError, LookupError, RuntimeError, TypeError, ValueError)
+"""Errors that a packer raises for arguments it does not take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +247,7 @@ def python_call(packer: Callable[..., Any], data_type: DataType, is_in_place: bo
         buffer = _to_buffer(codes, data_type)
         try:
             result = packer(array, buffer) if is_in_place else packer(array)
-        except _PACKER_ERRORS as error:
+        except PACKER_ERRORS as error:
             text = f"packer raised {type(error).__name__} for an array of shape {array.shape}: {shown(str(error))}"
             raise InvalidArguments(f"{text}; with length=, it is called as packer(array, buffer)") from error
         if is_in_place:
@@ -300,7 +301,7 @@ def c_call(function: Any, signature: Sequence[object], data_type: DataType) -> P
         addresses = {"src": ctypes.c_void_p(src.ctypes.data), "dst": ctypes.c_void_p(dst.ctypes.data)}
         try:
             function(*(addresses[entry] if isinstance(entry, str) else entry for entry in entries))
-        except (ctypes.ArgumentError, *_PACKER_ERRORS) as error:
+        except (ctypes.ArgumentError, *PACKER_ERRORS) as error:
             raise InvalidArguments(f"the C function cannot be called so: {error}") from error
         _require_guards(guarded, len(body))
         return codes_of(dst, data_type, "packed buffer")[: len(codes)].copy()

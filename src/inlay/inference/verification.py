@@ -1,16 +1,19 @@
 """`verify`: compares the places that a table, a packer or a packed buffer shows with those of a descriptor."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from inlay.arguments import as_integer
 from inlay.data_type import DataType, DataTypeLike, as_data_type
 from inlay.descriptor import MemoryDesc
+from inlay.descriptor.compound_desc import CompoundDesc
 from inlay.descriptor.fields import addressed_layout
 from inlay.errors import InvalidArguments, shown
+from inlay.inference.compound_verification import CompoundVerification, verify_compound
 from inlay.inference.diagnosis import explain_observation
 from inlay.inference.layout_inference import Source, as_call, as_dims, observe
 from inlay.inference.observation import Observation, coordinate_text
@@ -55,6 +58,7 @@ class Verification:
         return f"{self.problem}\n    {change} makes it right" if change else self.problem
 
 
+@overload
 def verify(
     desc: MemoryDesc | str,
     source: Source,
@@ -66,7 +70,31 @@ def verify(
     marker: int = -1,
     length: int | None = None,
     signature: Sequence[object] | None = None,
-) -> Verification:
+) -> Verification: ...
+
+
+@overload
+def verify(
+    desc: CompoundDesc,
+    source: Source,
+    logical: Mapping[str, npt.NDArray[Any]] | npt.NDArray[Any] | None = None,
+    *,
+    length: int | None = None,
+) -> CompoundVerification: ...
+
+
+def verify(
+    desc: MemoryDesc | CompoundDesc | str,
+    source: Source,
+    logical: Any = None,
+    *,
+    dims: Iterable[int] | None = None,
+    data_type: DataTypeLike | None = None,
+    table: TableKind | None = None,
+    marker: int = -1,
+    length: int | None = None,
+    signature: Sequence[object] | None = None,
+) -> Verification | CompoundVerification:
     """Compare a packer, a table or a packed buffer with a descriptor; return the agreement or the first difference.
 
     With `logical`, `source` is the packed buffer of this array, and bytes are compared, those of gaps excepted.
@@ -76,6 +104,9 @@ def verify(
 
     `desc` may be the text of any notation, such as "nChw8c", "tensorrt:CHW32" or "Swizzle<3,3,3> o (8,64):(64,1)", with
     `dims` and `data_type`; they are those of `logical` by default, or else f32.
+
+    With a `CompoundDesc`, `source` is a packer of streams or a packed buffer, and `logical` the arrays of the streams
+    in a dict, or the values; only `length`, in bytes, matters besides. A packer gets a dict of arrays, or `logical`.
 
     Post-condition: `bool(result)` is False exactly if a byte of an element or of padding is wrong, or a packer writes
         another byte of its buffer; `result.byte` is then the lowest one that differed in a call. For tables, it is the
@@ -96,6 +127,10 @@ def verify(
     >>> print(verify("cutlass:RowMajor", x.copy(), x))
     r c -> r c: all 6 elements of dims 2x3 are in their places
     """
+    if isinstance(desc, CompoundDesc):
+        if length is not None:
+            length = as_integer("length", length, 1, 1 << 32)
+        return verify_compound(desc, source, logical, length)
     expected = _ExpectedPlaces.of(_as_desc(desc, dims, data_type, logical))
     if logical is not None:
         return _verify_buffer(expected, source, logical)
