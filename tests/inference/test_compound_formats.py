@@ -1,5 +1,7 @@
 """Compound formats from packers that share no code with Inlay, and the first wrong bit of spoiled ones."""
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,10 @@ from hypothesis import strategies as st
 
 import inlay
 from inlay import CompoundDesc, Diagnosis, InferredCompound, assemble, compound, infer, verify
+from inlay.data_type import DATA_TYPES
 from inlay.descriptor.compound_table import compound_formats
 from inlay.inference.stream_bits import ProbedStream
+from tests.support.paths import ROOT
 from tests.support.stream_packers import PACKERS, Arrays, Specs, nvfp4, q4_0, repeated_blocks
 
 TYPES = {"f16": np.float16, "f8_e4m3": np.uint8}
@@ -24,7 +28,7 @@ def random_arrays(streams: Specs, seed: int) -> dict[str, npt.NDArray[Any]]:
         if kind in TYPES:
             nbytes = np.dtype(TYPES[kind]).itemsize
             raw = random.integers(0, 256, (*dims[:-1], dims[-1] * nbytes), np.uint8)
-            result[name] = raw.view(inlay.MemoryDesc((1,), kind).dtype)
+            result[name] = raw.view(DATA_TYPES[kind].dtype)
         else:
             bits, is_signed = int(kind[1:]), kind[0] == "s"
             low = -(1 << bits - 1) if is_signed else 0
@@ -121,7 +125,7 @@ def test_planes_are_sections(gap: int, sections: list[Any]) -> None:
 
     def planes(arrays: Arrays) -> bytes:
         q = arrays["q"]
-        return (q[:, 0::2] | q[:, 1::2] << 4).tobytes() + bytes(gap) + arrays["s"].tobytes()
+        return bytes((q[:, 0::2] | q[:, 1::2] << 4).tobytes() + bytes(gap) + arrays["s"].tobytes())
 
     streams: Specs = {"q": ("u4", (4, 48)), "s": ("f16", (4, 3))}
     found = infer(planes, (4, 48), streams=streams)
@@ -215,7 +219,7 @@ def test_swizzled_scales_in_plain_order_are_named_by_coordinate() -> None:
 
     def plain(streams: Arrays) -> bytes:
         q = streams["quants"]
-        return (q[:, 0::2] | q[:, 1::2] << 4).tobytes() + streams["scales"].tobytes()
+        return bytes((q[:, 0::2] | q[:, 1::2] << 4).tobytes() + streams["scales"].tobytes())
 
     result = verify(desc, plain)
     assert (result.stream, result.coordinate) == ("scales", (32, 0))
@@ -227,3 +231,16 @@ def test_bits_of_numbers_are_their_own_inverse(kind: str, seed: int) -> None:
     stream = ProbedStream.of("q", (kind, (3, 5)), 2)
     bits = np.random.default_rng(seed).integers(0, 2, stream.nbits, np.uint8)
     assert np.array_equal(stream.bits_of(stream.numbers(bits)), bits)
+
+
+def test_the_example_runs() -> None:
+    call = [sys.executable, str(ROOT / "examples" / "infer_blocks.py")]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (
+        "ggml:Q4_0 2x64: blocks of 32 elements in 18 bytes\n"
+        "    q of quants: 2x64 of 4 bits, as u8, zero 8\n"
+        "    d of scale: 2x2 of 16 bits, as f16\n"
+        "    also ggml:IQ4_NL: the same bits with another meaning\n"
+        "neighbors in one byte: quants at (0, 16) is wrong in byte 2\n"
+    )

@@ -25,6 +25,10 @@ def places_of(desc: MemoryDesc, dims: tuple[int, ...]) -> npt.NDArray[np.int64]:
     return np.array([desc.offset(tuple(int(i) for i in x)) for x in np.ndindex(*dims)], np.int64)
 
 
+def end_of(desc: MemoryDesc) -> int:
+    return int(places_of(desc, desc.padded_dims).max()) + 1
+
+
 def write(desc: MemoryDesc, array: Array, buffer: Array) -> None:
     """Zero the padding, then write elements; gaps stay."""
     buffer.view(f"u{buffer.itemsize}")[places_of(desc, desc.padded_dims)] = 0
@@ -47,7 +51,7 @@ def packable(draw: st.DrawFn) -> MemoryDesc:
 @settings(max_examples=80, deadline=None)
 @given(packable())
 def test_any_descriptor_is_inferred_and_verified_from_its_packer(desc: MemoryDesc) -> None:
-    length = desc.offset0 + desc.size // 2 + 3
+    length = end_of(desc) + 3
 
     def pack(array: Array, buffer: Array) -> None:
         write(desc, array, buffer)
@@ -56,13 +60,15 @@ def test_any_descriptor_is_inferred_and_verified_from_its_packer(desc: MemoryDes
     found = infer(pack, desc.dims, "u16", length=length)
     assert isinstance(found, InferredLayout), (desc, found)
     assert np.array_equal(places_of(found.desc, desc.dims), places_of(desc, desc.dims))
-    assert verify(found.desc, pack, length=length)
+    beside = any("written too" in note for note in found.notes)
+    assert beside or verify(found.desc, pack, length=length)
+    assert not beside or found.desc.padded_dims != desc.padded_dims
 
 
 @settings(max_examples=60, deadline=None)
 @given(packable(), st.data())
 def test_a_write_into_a_gap_is_a_fault(desc: MemoryDesc, data: st.DataObject) -> None:
-    length = desc.offset0 + desc.size // 2 + 3
+    length = end_of(desc) + 3
     gaps = np.setdiff1d(np.arange(length), places_of(desc, desc.padded_dims))
     place = data.draw(st.sampled_from(gaps.tolist()))
     value = data.draw(st.sampled_from([0, 1, 0xFFFE, 0xFFFF]))
@@ -83,7 +89,7 @@ def test_a_write_into_a_gap_is_a_fault(desc: MemoryDesc, data: st.DataObject) ->
 @given(packable(), st.data())
 def test_a_wrong_element_of_a_swizzled_or_plain_buffer_is_named(desc: MemoryDesc, data: st.DataObject) -> None:
     array = np.arange(1, prod(desc.dims) + 1, dtype=np.uint16).reshape(desc.dims)
-    buffer = np.zeros(desc.offset0 + desc.size // 2, np.uint16)
+    buffer = np.zeros(end_of(desc), np.uint16)
     write(desc, array, buffer)
     assert verify(desc, buffer, array)
     at = tuple(data.draw(st.integers(0, n - 1)) for n in desc.dims)
@@ -113,7 +119,7 @@ def test_a_text_of_any_notation_is_verified(text: str, dims: tuple[int, ...]) ->
     write(desc, array, buffer)
     assert verify(text, buffer, array)
     assert verify(text, lambda x, out: write(desc, x, out), dims=dims, length=len(buffer))
-    assert not verify(text, array.copy(), array) if text[:3] != "abc" else True
+    assert not verify(text, np.flip(array).copy(), array)
 
 
 def test_names_of_the_dictionary_are_results_where_they_fit() -> None:
@@ -150,8 +156,7 @@ def test_computed_values_are_foreign() -> None:
 
     found = infer(checksum, (4, 6), "s32")
     assert isinstance(found, Diagnosis)
-    # The sum is the same in both series, which hold the same numbers: three times it is a constant, and padding.
-    assert found.rule in ("foreign", "values")
+    assert found.rule == "foreign"
 
 
 def test_squares_are_foreign() -> None:

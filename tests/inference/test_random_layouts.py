@@ -113,7 +113,7 @@ def test_tables_show_the_same_as_packers(seed: int) -> None:
     inverse = np.full(drawn.length, -1)
     inverse[places.reshape(-1)] = np.arange(prod(drawn.dims))
     for table, kind in ((places, "logical"), (inverse, "physical")):
-        found = infer(table, drawn.dims, drawn.data_type, table=kind)  # type: ignore[arg-type]
+        found = infer(table, drawn.dims, drawn.data_type, table=kind)  # type: ignore[call-overload]
         assert isinstance(found, InferredLayout)
         assert np.array_equal(found.desc.offset(all_coordinates(drawn.dims)), places.reshape(-1))
 

@@ -127,7 +127,8 @@ def _padding_notes(observation: Observation, padded: Dims, unexplained: int) -> 
         return ["the table does not show padding: it is that of whole blocks"] if longer else []
     notes = []
     if unexplained and observation.is_exact:
-        notes.append(f"{unexplained} places beside the padding are written too, such as gaps or the rest of the buffer")
+        many = f"{unexplained} places beside the padding are" if unexplained > 1 else "1 place beside the padding is"
+        notes.append(f"{many} written too, such as gaps or the rest of the buffer")
     if longer and not observation.is_exact:
         notes.append(f"places without an element that complete {_axes_text(longer)} are read as padding, not as gaps")
     return notes

@@ -9,7 +9,8 @@ data type holds exactly, one call for each digit: one call for s32, two for 1,00
     the initial bytes in all calls                                   nothing: the packer does not write there
     anything else                                                    a value that was computed, or depends on values
 
-The second series excludes chance: padding that holds 7 is not taken for element 6.
+The second series excludes chance: padding that holds 7 is not taken for element 6. One more call, with zeros, tells
+padding from sums, which are the same in both series.
 """
 
 import ctypes
@@ -121,6 +122,8 @@ class PackerRun:
     """Codes of the buffer after each call, by series and digit, least significant digit first."""
     initial: tuple[tuple[Codes, ...], tuple[Codes, ...]] | None
     """Codes of the buffer before each call; None if the packer returns a new buffer."""
+    blank: Codes
+    """Codes of the buffer after a call with an array of zeros."""
 
     def untouched(self) -> npt.NDArray[np.bool_]:
         """Return for each place True if no call changed it."""
@@ -147,7 +150,7 @@ class PackerRun:
     def constants(self) -> npt.NDArray[np.bool_]:
         """Return for each place True if all calls left the same value there."""
         first = self.written[0][0]
-        result = np.ones(len(first), bool)
+        result: npt.NDArray[np.bool_] = self.blank == first
         for series in self.written:
             for codes in series:
                 result &= codes == first
@@ -174,14 +177,16 @@ def run_packer(call: PackerCall, dims: Dims, data_type: DataType, length: int | 
             before = digits.encode(np.full(length or 0, poison))
             initial[series].append(before)
             written[series].append(call(decode_elements(codes, data_type).reshape(dims), before.copy()))
-    lengths = {len(codes) for series in written for codes in series}
+    zeros = decode_elements(digits.encode(np.zeros(count, np.int64)), data_type).reshape(dims)
+    blank = call(zeros, digits.encode(np.full(length or 0, digits.base - 1)))
+    lengths = {len(blank), *(len(codes) for series in written for codes in series)}
     if len(lengths) > 1:
         raise InvalidArguments(
             f"packer returns buffers of {min(lengths)} and of {max(lengths)} elements for arrays of the same dims: the "
             "length has to be the same"
         )
     both = tuple(written[0]), tuple(written[1])
-    return PackerRun(digits, both, None if length is None else (tuple(initial[0]), tuple(initial[1])))
+    return PackerRun(digits, both, None if length is None else (tuple(initial[0]), tuple(initial[1])), blank)
 
 
 def _poison(digits: IndexDigits, series: int) -> int:

@@ -245,8 +245,8 @@ def _stack(packed: list[Bits]) -> Bits:
     sizes = {len(bits) // 8 for bits in packed}
     if len(sizes) > 1 or not min(sizes):
         raise InvalidArguments(
-            f"packed buffers have {min(sizes)} to {max(sizes)} bytes: for arrays of the same dims the size has to be the "
-            "same, and at least one"
+            f"packed buffers have {min(sizes)} to {max(sizes)} bytes: for arrays of the same dims the size has to be "
+            "the same, and at least one"
         )
     return np.stack(packed)
 
