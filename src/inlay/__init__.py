@@ -49,7 +49,15 @@ if TYPE_CHECKING:
     from inlay.emission import emit
     from inlay.graph.onnx.reading import load
     from inlay.graph.plan import plan
-    from inlay.inference import Diagnosis, InferredLayout, SwizzleParameters, Verification, infer, verify
+    from inlay.inference import (
+        CompoundVerification,
+        Diagnosis,
+        InferredCompound,
+        InferredLayout,
+        Verification,
+        infer,
+        verify,
+    )
     from inlay.memory import (
         UNDEFINED,
         ZERO,
@@ -88,6 +96,7 @@ __all__ = [
     "Axis",
     "CompoundDesc",
     "CompoundMemory",
+    "CompoundVerification",
     "DataType",
     "Diagnosis",
     "Digit",
@@ -96,6 +105,7 @@ __all__ = [
     "Filled",
     "FormatTag",
     "FormatTagError",
+    "InferredCompound",
     "InferredLayout",
     "InlayError",
     "InlayWarning",
@@ -113,7 +123,6 @@ __all__ = [
     "Reorder",
     "Scales",
     "Swizzle",
-    "SwizzleParameters",
     "Unimplemented",
     "Verification",
     "ZeroPoints",
@@ -151,15 +160,16 @@ __all__ = [
 _LATE_NAMES = {
     "Attributes": "inlay.reordering.attributes",
     "Diagnosis": "inlay.inference",
+    "InferredCompound": "inlay.inference",
     "InferredLayout": "inlay.inference",
     "CompoundDesc": "inlay.descriptor.compound_desc",
     "CompoundMemory": "inlay.memory.compound",
     "Filled": "inlay.memory",
+    "CompoundVerification": "inlay.inference",
     "Memory": "inlay.memory",
     "NamedLayout": "inlay.notation.dictionary",
     "Reorder": "inlay.memory",
     "Scales": "inlay.reordering.attributes",
-    "SwizzleParameters": "inlay.inference",
     "Verification": "inlay.inference",
     "ZERO": "inlay.memory",
     "UNDEFINED": "inlay.memory",

@@ -9,6 +9,7 @@ import ml_dtypes  # noqa: F401  calls of the file name it
 import numpy as np
 import pytest
 
+import inlay
 from inlay.cli import main
 from inlay.descriptor import MemoryDesc
 from inlay.inference import Diagnosis, infer, verify
@@ -19,7 +20,7 @@ from tests.support.paths import ROOT
 
 @pytest.mark.parametrize(("call", "error"), read_mistakes("inference"))
 def test_a_wrong_argument_gives_the_whole_text(call: str, error: str) -> None:
-    names = {"infer": infer, "verify": verify, "np": np, "MemoryDesc": MemoryDesc, "ctypes": ctypes}
+    names = {"infer": infer, "verify": verify, "np": np, "MemoryDesc": MemoryDesc, "ctypes": ctypes, "inlay": inlay}
     assert_mistake(call, error, {**names, "memset": ctypes.memset, "read_indices": read_indices, "Path": Path})
 
 
@@ -84,12 +85,33 @@ def test_the_commands_compare_a_packed_buffer(
     assert out == "ba: all 12 elements of dims 3x4 are in their places\nba: dims 3x4 of f32\n"
 
 
+def test_the_command_compares_a_buffer_with_its_streams(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    quants, scale = np.arange(64, dtype=np.uint8).reshape(2, 32) % 16, np.ones((2, 1), np.float16)
+    np.savez("streams.npz", quants=quants, scale=scale)
+    packed = np.concatenate([scale.view(np.uint8), quants[:, :16] | quants[:, 16:] << 4], axis=1)
+    packed.tofile("packed.bin")
+    call = ["verify", "ggml:Q4_0", "2x32", "packed.bin", "--logical", "streams.npz"]
+    assert main(call) == 0
+    assert capsys.readouterr().out == "ggml:Q4_0 2x32: all 66 numbers of 2 streams are in their places\n"
+    packed[1, 5] ^= 0x20
+    packed.tofile("packed.bin")
+    assert main(call) == 2
+    assert capsys.readouterr().err == "error: quants at (1, 19) is 1, expected 3: bit 5 of byte 23 is wrong\n"
+    Path("streams.npz").write_bytes(b"no archive")
+    assert main(call) == 2
+    assert "streams.npz holds no arrays of streams" in capsys.readouterr().err
+
+
 def test_the_example_runs() -> None:
     call = [sys.executable, str(ROOT / "examples" / "infer_packer.py")]
     done = subprocess.run(call, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == (
         "aBcd8b: dims 2x17x5x4 of f32, padded to 2x24x5x4, header of 16 elements\n"
+        "    also openvino:b_fs_yx_fsv8, onnxruntime:NCHW8c, tvm:NCHW8c and 1 more\n"
         "aBcd8b: all 680 elements of dims 2x17x5x4 are in their places\n"
         "element 0 at (0, 0, 0, 0) is in place 16, expected 0; the first wrong byte is 0\n"
         "    aBcd8b instead of nhwc, padded_dims (2, 24, 5, 4) instead of (2, 17, 5, 4), offset0 16 instead of 0 "

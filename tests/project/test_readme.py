@@ -42,6 +42,8 @@ def make_files() -> None:
     """Write the files that the pages name."""
     np.save("image.npy", np.arange(680, dtype=np.float32).reshape(2, 17, 5, 4))
     np.save("table.npy", np.arange(12).reshape(3, 4).T)
+    np.savez("streams.npz", quants=np.full((2, 32), 9, np.uint8), scale=np.ones((2, 1), np.float16))
+    Path("packed.bin").write_bytes(2 * (np.float16(1).tobytes() + 16 * b"\x99"))
     np.save("blob.npy", np.arange(1280, dtype=np.float32))
     weights = {
         "conv1.weight": np.ones((33, 3, 7, 7), np.float32),

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inlay import Axis, Digit, Layout, MemoryDesc
+from inlay import Axis, Digit, Layout, MemoryDesc, Swizzle
 from inlay.data_type import DATA_TYPES, DataType
 
 KINDS = ("tag", "pattern", "header", "pitch", "swizzle")
@@ -61,7 +61,11 @@ class RandomLayout:
             own = sorted((d for d in self.digits if d[0] == i), key=lambda d: -d[1])
             axes.append(Axis(own[0][3], tuple(Digit(extent, stride) for _, _, extent, stride in own[1:])))
         return MemoryDesc.from_layout(
-            Layout(self.padded, tuple(axes)), self.data_type, dims=self.dims, offset0=self.header
+            Layout(self.padded, tuple(axes)),
+            self.data_type,
+            dims=self.dims,
+            offset0=self.header,
+            swizzle=None if self.swizzle is None else Swizzle(*self.swizzle),
         )
 
     def pack(self, array: npt.NDArray[Any], buffer: npt.NDArray[Any]) -> None:
@@ -159,8 +163,11 @@ def _draw_swizzled(rng: random.Random) -> RandomLayout:
     base = rng.randint(0, total - width - shift)
     dims = tuple(1 << n for n in bits)
     header = rng.choice((0, 0, stride, 24))
+    data_type = rng.choice(TYPES)
+    if data_type.bits < 8 and not base:  # a byte holds two elements, which stay together
+        data_type = DATA_TYPES["u8"]
     return RandomLayout(
-        "swizzle", rng.choice(TYPES), dims, dims, tuple(digits[::-1]), header, header + stride, (width, base, shift)
+        "swizzle", data_type, dims, dims, tuple(digits[::-1]), header, header + stride, (width, base, shift)
     )
 
 

@@ -8,6 +8,8 @@ import typer
 from inlay.cli.application import DimsArgument, TagArgument, TypeOption, app, parse_dims
 from inlay.cli.output import echo
 from inlay.descriptor import MemoryDesc
+from inlay.descriptor.compound_desc import CompoundDesc
+from inlay.descriptor.compound_table import compound
 from inlay.errors import InvalidArguments
 
 if TYPE_CHECKING:
@@ -23,7 +25,8 @@ TableOption = Annotated[
 ]
 MarkerOption = Annotated[int, typer.Option("--marker", metavar="N", help="Entry of places without an element.")]
 LogicalOption = Annotated[
-    Path | None, typer.Option("--logical", metavar="FILE", help="FILE is the packed buffer of this array.")
+    Path | None,
+    typer.Option("--logical", metavar="FILE", help="FILE is the packed buffer of this array; .npz: of these streams."),
 ]
 IndexTypeOption = Annotated[
     str | None, typer.Option("--index-type", metavar="TYPE", help="Type of the entries of a raw table, such as s32.")
@@ -65,14 +68,35 @@ def verify(
 ) -> None:
     """Check a table of indices, or a packed buffer with its logical array, against a layout; exit with 2 if it differs.
 
+    With an .npz file of quants, scales and minima as --logical, TAG is a compound format such as ggml:Q4_0.
+
     Example: inlay verify nChw8c 2x17x5x4 packed.bin --logical image.npy
     """
     from inlay.inference import verify as verify_layout
 
     sizes = parse_dims(dims)
+    if logical is not None and logical.suffix == ".npz":
+        _verify_streams(CompoundDesc(compound(tag), sizes), source, logical)
+        return
     desc = MemoryDesc(sizes, data_type, tag)
     packed, array = _read_source(source, logical, data_type, index_type, sizes)
     result = verify_layout(desc, packed, array, table=_table_kind(table), marker=marker)
+    if not result:
+        raise InvalidArguments(str(result))
+    echo(str(result))
+
+
+def _verify_streams(desc: CompoundDesc, source: Path, logical: Path) -> None:
+    """Check a raw buffer against the streams of a compound format.
+
+    Raises:
+        FileError: a file cannot be read.
+        InvalidArguments: the buffer differs, or the streams are not those of the format.
+    """
+    from inlay.inference import verify as verify_layout
+    from inlay.inference.index_files import read_indices, read_streams
+
+    result = verify_layout(desc, read_indices(source, "u8"), read_streams(logical))
     if not result:
         raise InvalidArguments(str(result))
     echo(str(result))

@@ -24,11 +24,11 @@ from inlay.inference.digits import (
     sum_of_axes,
 )
 from inlay.inference.observation import Observation, coordinate_text
-from inlay.inference.results import Diagnosis, InferredLayout, Offsets, SwizzleParameters
+from inlay.inference.results import Diagnosis, InferredLayout, Offsets
 from inlay.inference.spelling import spell_layout
 from inlay.inference.swizzles import find_swizzle
 from inlay.inference.tables import find_overlap
-from inlay.layout import Axis, Digit, Dims
+from inlay.layout import Axis, Digit, Dims, Swizzle
 from inlay.layout.axis import LETTERS, normal_axis
 
 _MOST_EXTENTS = 24
@@ -38,6 +38,10 @@ _MOST_OPTIONS = 5
 """Number of extents of each digit that are compared over all digits."""
 _MOST_LINES = 64
 """Number of lines of elements along an axis that are factored."""
+_CORNER = 4096
+"""Number of coordinates that exclude an exchange before all coordinates are compared."""
+_SAMPLED_BLOCKS = 512
+"""Number of blocks that exclude an extent before all blocks are compared."""
 _MOST_FITS = 128
 """Number of combinations of digits that are compared."""
 
@@ -61,23 +65,42 @@ def explain_observation(observation: Observation) -> InferredLayout | Diagnosis:
         diagnosis = diagnosis if exchange is None else exchange
     if diagnosis is not None and diagnosis.rule == "exchanged":
         return diagnosis
-    swizzled = find_swizzle(observation.offsets)
+    swizzled = _describe_swizzled(observation)
     if swizzled is not None:
-        return describe_layout(observation, swizzled[1], swizzled[0])
+        return swizzled
     for found in (_diagnose_xor(observation), diagnosis):
         if found is not None:
             return found
     return _diagnose_fault(observation, factored)
 
 
+def _describe_swizzled(observation: Observation) -> InferredLayout | Diagnosis | None:
+    """Return the description of a swizzled layout, or None if no swizzle explains the places.
+
+    A swizzle of offsets from the start of a buffer with a header is a diagnosis: descriptors count from the header.
+    """
+    start = int(observation.places[0])
+    swizzled = find_swizzle(observation.offsets - start)
+    if swizzled is not None:
+        swizzle, factored = swizzled
+        return describe_layout(observation, replace(factored, offset0=start), swizzle)
+    swizzled = find_swizzle(observation.offsets) if start else None
+    if swizzled is None:
+        return None
+    swizzle, factored = swizzled
+    problem = (
+        f"the places are those of a layout from place {factored.offset0} on, swizzled by {swizzle} that counts from "
+        "place 0: descriptors count from the first element"
+    )
+    return Diagnosis("xor", problem)
+
+
 def describe_layout(
-    observation: Observation, factored: FactoredOffsets, swizzle: SwizzleParameters | None
+    observation: Observation, factored: FactoredOffsets, swizzle: Swizzle | None
 ) -> InferredLayout | Diagnosis:
     """Return the description of the layout with these digits, padding and notes included."""
-    digits = find_padding(
-        factored, observation.free, observation.is_exact, swizzle.apply if swizzle is not None else np.copy
-    )
-    spelled = spell_layout(layout_of(digits), observation.dims, observation.data_type, factored.offset0)
+    digits = find_padding(factored, observation.free, observation.is_exact, swizzle)
+    spelled = spell_layout(layout_of(digits), observation.dims, observation.data_type, factored.offset0, swizzle)
     if isinstance(spelled, InvalidArguments):
         return Diagnosis("digits", f"the offsets are those of digits, but no descriptor has them: {spelled}")
     desc, tag = spelled
@@ -88,7 +111,7 @@ def describe_layout(
             f"the position of {_axes_text(units)} in the order is free: {'its' if len(units) == 1 else 'their'}"
             " dim is 1"
         )
-    return InferredLayout(desc, swizzle, tag, observation.length, tuple(notes))
+    return InferredLayout(desc, tag, observation.length, tuple(notes))
 
 
 def _axes_text(axes: list[int]) -> str:
@@ -104,7 +127,8 @@ def _padding_notes(observation: Observation, padded: Dims, unexplained: int) -> 
         return ["the table does not show padding: it is that of whole blocks"] if longer else []
     notes = []
     if unexplained and observation.is_exact:
-        notes.append(f"{unexplained} places beside the padding are written too, such as gaps or the rest of the buffer")
+        many = f"{unexplained} places beside the padding are" if unexplained > 1 else "1 place beside the padding is"
+        notes.append(f"{many} written too, such as gaps or the rest of the buffer")
     if longer and not observation.is_exact:
         notes.append(f"places without an element that complete {_axes_text(longer)} are read as padding, not as gaps")
     return notes
@@ -166,14 +190,31 @@ def _find_exchange(observation: Observation, fault: FactorFault) -> Diagnosis | 
         partner = np.flatnonzero(places == expected)
         if not partner.size or partner[0] == element:
             continue
+        pair = element, int(partner[0])
+        if isinstance(factor_offsets(_exchanged_corner(observation, pair)), FactorFault):
+            continue
         swapped = places.copy()
-        swapped[[element, partner[0]]] = swapped[[partner[0], element]]
+        swapped[[*pair]] = swapped[[*pair[::-1]]]
         factored = factor_offsets(swapped.reshape(observation.dims))
         if isinstance(factored, FactoredOffsets):
             described = describe_layout(replace(observation, places=swapped), factored, None)
             nearest = described if isinstance(described, InferredLayout) else None
             return _exchanged(observation, element, int(partner[0]), nearest)
     return None
+
+
+def _exchanged_corner(observation: Observation, pair: tuple[int, int]) -> Offsets:
+    """Return the offsets of the first coordinates along each axis, where two elements are exchanged.
+
+    The first coordinates of a layout have digits too, so this corner excludes most pairs.
+    """
+    edge = max(2, round(_CORNER ** (1 / len(observation.dims))))
+    corner = observation.offsets[(slice(edge),) * len(observation.dims)].copy()
+    for element, other in (pair, pair[::-1]):
+        at = np.unravel_index(element, observation.dims)
+        if all(x < edge for x in at):
+            corner[at] = observation.places[other]
+    return corner
 
 
 def _doubtful_elements(observation: Observation, fault: FactorFault) -> Iterator[tuple[int, int]]:
@@ -307,6 +348,8 @@ def _majority_digits(values: Offsets) -> Iterator[tuple[Digit, ...]]:
     extents = {len(values), *breaks[:_MOST_EXTENTS].tolist(), *np.diff(breaks)[:_MOST_EXTENTS].tolist()}
     options = []
     for extent in (e for e in extents if e > 1):
+        if not _sample_agrees(values, extent, stride):
+            continue
         residual = values - stride * (counts % extent)
         leads = _block_medians(residual, extent)
         agreed = int(np.count_nonzero(leads[counts // extent] == residual))
@@ -315,6 +358,16 @@ def _majority_digits(values: Offsets) -> Iterator[tuple[Digit, ...]]:
     for _, extent, leads in sorted(options, key=lambda option: option[:2], reverse=True)[:_MOST_OPTIONS]:
         for outer in _majority_digits(leads):
             yield (Digit(extent, stride), *outer)
+
+
+def _sample_agrees(values: Offsets, extent: int, stride: int) -> bool:
+    """Return False if fewer than half of the values in sampled blocks are in steps of `stride`."""
+    whole = values[: len(values) // extent * extent].reshape(-1, extent)
+    if len(whole) < 2 * _SAMPLED_BLOCKS:
+        return True
+    residual = whole[:: len(whole) // _SAMPLED_BLOCKS] - stride * np.arange(extent)
+    median = np.sort(residual, axis=1)[:, extent // 2, None]
+    return int(np.count_nonzero(residual == median)) * 2 >= residual.size
 
 
 def _block_medians(values: Offsets, extent: int) -> Offsets:

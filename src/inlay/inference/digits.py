@@ -10,7 +10,7 @@ This is the normal form of the layout, which is unique. Padding is found by coun
 places can be padding.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay.inference.results import Offsets
-from inlay.layout import Axis, Digit, Dims, Layout
+from inlay.layout import Axis, Digit, Dims, Layout, Swizzle
 
 _MOST_PADDED = 1 << 24
 """Largest number of padded elements that a search for padding considers."""
@@ -151,19 +151,19 @@ def find_padding(
     factored: FactoredOffsets,
     free: npt.NDArray[np.bool_] | None,
     is_exact: bool,
-    swizzled: Callable[[Offsets], Offsets],
+    swizzle: Swizzle | None = None,
 ) -> PaddedDigits:
     """Return the padded dims that explain most of the `free` places; whole blocks if these places are not known.
 
     A place is explained if it is the place of a coordinate within the padded dims and not within the dims. Axes are
     extended as far as their next places are free. If `is_exact`, places that remain are digits that are above all
-    coordinates of the data; each gets the first axis that fits. `swizzled` maps offsets to places.
+    coordinates of the data; each gets the first axis that fits. `swizzle` permutes the offsets from `factored.offset0`.
     """
     dims = factored.dims
     blocks = tuple(-(-n // axis.block) * axis.block for n, axis in zip(dims, factored.axes, strict=True))
     if free is None:
         return PaddedDigits(blocks, factored.axes, 0)
-    box = _FreeBox(factored, free, is_exact, swizzled)
+    box = _FreeBox(factored, free, is_exact, swizzle)
     far = tuple(box.reach(i) for i in range(len(dims)))
     found = []
     for padded in dict.fromkeys((far, blocks, dims)):
@@ -186,11 +186,19 @@ class _FreeBox:
     factored: FactoredOffsets
     free: npt.NDArray[np.bool_]
     is_exact: bool
-    swizzled: Callable[[Offsets], Offsets]
+    swizzle: Swizzle | None
+
+    def permute(self, offsets: Offsets) -> Offsets:
+        """Return the place of each offset from the start of the buffer, and the offset of each place: an involution."""
+        if self.swizzle is None:
+            return offsets
+        start = self.factored.offset0
+        after = offsets >= start
+        return np.where(after, self.swizzle.apply(np.where(after, offsets - start, 0)) + start, offsets)
 
     def is_free(self, offset: int) -> bool:
         """Return True if the place of an offset can be padding."""
-        place = int(self.swizzled(np.array([offset], np.int64))[0])
+        place = int(self.permute(np.array([offset], np.int64))[0])
         return 0 <= place < len(self.free) and bool(self.free[place])
 
     def reach(self, i: int) -> int:
@@ -207,7 +215,7 @@ class _FreeBox:
         if prod(padded) > min(_MOST_PADDED, len(self.free)):
             return None
         values = [axis_values(axis, n) for axis, n in zip(axes, padded, strict=True)]
-        places = self.swizzled(sum_of_axes(self.factored.offset0, values))
+        places = self.permute(sum_of_axes(self.factored.offset0, values))
         if places.min() < 0 or places.max() >= len(self.free):
             return None
         inside = np.zeros(len(self.free), bool)
@@ -221,7 +229,7 @@ class _FreeBox:
         rest = np.flatnonzero(self.free & ~inside)
         if not self.is_exact:
             rest = rest[(rest > data.min()) & (rest < data.max())]
-        return np.sort(self.swizzled(rest))
+        return np.sort(self.permute(rest))
 
 
 def _add_hidden_digits(box: _FreeBox, digits: PaddedDigits, unexplained: Offsets) -> PaddedDigits:

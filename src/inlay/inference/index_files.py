@@ -1,8 +1,10 @@
-"""Tables of indices and packed buffers in files: .npy, .json, .csv, and raw binary files of one data type."""
+"""Tables of indices and packed buffers in files: .npy, .json, .csv, and raw ones of one data type; streams in .npz."""
 
 import json
+import zlib
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +42,26 @@ def read_indices(path: Path, data_type: DataTypeLike | None = None) -> npt.NDArr
         if isinstance(error, FileError):
             raise
         raise FileError(f"{_name(path)} holds no table of integers: {shown(str(error))}") from error
+    except OSError as error:
+        if isinstance(error, FileError):
+            raise
+        raise file_error("read", path, error) from error
+
+
+def read_streams(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of an .npz file by name.
+
+    Raises:
+        FileError: the file cannot be read, or is none of NumPy's archives of numbers.
+    """
+    require_file(path)
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: _require_numbers(path, np.asarray(archive[name])) for name in archive.files}
+    except (ValueError, EOFError, KeyError, AttributeError, TypeError, BadZipFile, zlib.error) as error:
+        if isinstance(error, FileError):
+            raise
+        raise FileError(f"{_name(path)} holds no arrays of streams: {shown(str(error))}") from error
     except OSError as error:
         if isinstance(error, FileError):
             raise

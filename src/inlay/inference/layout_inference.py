@@ -1,8 +1,8 @@
-"""`infer`: the memory layout behind a table, a packer, or a pair of buffers."""
+"""`infer`: the memory layout or compound format behind a table, a packer, or a pair of buffers."""
 
 import ctypes
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ from inlay.arguments import as_integer
 from inlay.data_type import DataType, DataTypeLike, as_data_type
 from inlay.descriptor.validation import as_integers
 from inlay.errors import InvalidArguments, shown
+from inlay.inference.compound_inference import InferredCompound, infer_compound
 from inlay.inference.diagnosis import explain_observation
 from inlay.inference.observation import Observation
 from inlay.inference.packers import PackerCall, c_call, observe_packer, python_call, run_packer
@@ -21,10 +22,14 @@ from inlay.layout import Dims
 Source: TypeAlias = "npt.NDArray[Any] | Sequence[int] | bytes | Callable[..., Any]"
 """A table of indices, a packed buffer, or a packer."""
 
+StreamSpecs: TypeAlias = Mapping[str, tuple[str, Sequence[int]]]
+"""Type and dims of the array of each stream, by name."""
+
 _MOST_ELEMENTS = 1 << 28
 _FUNCTION_POINTER: type = ctypes._CFuncPtr  # type: ignore[attr-defined]
 
 
+@overload
 def infer(
     source: Source,
     dims: Iterable[int],
@@ -35,7 +40,33 @@ def infer(
     logical: npt.NDArray[Any] | None = None,
     length: int | None = None,
     signature: Sequence[object] | None = None,
-) -> InferredLayout | Diagnosis:
+    streams: None = None,
+) -> InferredLayout | Diagnosis: ...
+
+
+@overload
+def infer(
+    source: Callable[..., Any] | Sequence[object],
+    dims: Iterable[int],
+    *,
+    logical: Sequence[Mapping[str, npt.NDArray[Any]]] | None = None,
+    length: int | None = None,
+    streams: StreamSpecs,
+) -> InferredCompound | Diagnosis: ...
+
+
+def infer(
+    source: Any,
+    dims: Iterable[int],
+    data_type: DataTypeLike = "f32",
+    *,
+    table: TableKind | None = None,
+    marker: int = -1,
+    logical: Any = None,
+    length: int | None = None,
+    signature: Sequence[object] | None = None,
+    streams: StreamSpecs | None = None,
+) -> InferredLayout | InferredCompound | Diagnosis:
     """Return the memory layout that a table, a packer or a pair of buffers shows, or the diagnosis why there is none.
 
     `source` is one of:
@@ -52,11 +83,19 @@ def infer(
     Packers of 4-bit types get one element in a byte (of `ml_dtypes`) and return or fill bytes of two, the even element
     in the low half; C functions read two in a byte.
 
-    Post-condition: for an `InferredLayout`, result.offset(x) is the observed place of every coordinate x.
+    With `streams`, the result is the compound format of quants, scales and minima in one buffer. `streams` are the
+    types and dims of the arrays, with a number for each element first: {"quants": ("u4", (2, 64)), "scale": ("f16",
+    (2, 2))}; integers of fewer than 8 bits are arrays of u8 or s8. `source` is a packer, called with a dict of arrays
+    of any bits, which returns the buffer, or with `length` (bytes) fills its second argument; or a list of buffers, and
+    `logical` a list of dicts. `data_type`, `table`, `marker` and `signature` do not matter.
+
+    Post-condition: for an `InferredLayout`, result.desc.offset(x) is the observed place of every coordinate x; for an
+        `InferredCompound`, result.desc.locate(stream, x) are the observed bits.
 
     Raises:
         InvalidArguments: `source` is none of these, an index is out of range, the packer fails or writes outside of
-            its buffer, values of `logical` are equal, or an argument is of a wrong type.
+            its buffer, values of `logical` are equal, `streams` are no types and dims, or an argument is of a wrong
+            type.
         Unimplemented: elements of packers and pairs have 128 bits.
 
     >>> print(infer([0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11], (3, 4), "u8"))
@@ -70,8 +109,19 @@ def infer(
     >>> print(infer([0, 1, 2, 3, 4, 6, 5, 7], (2, 4), table="logical"))
     elements 5 at (1, 1) and 6 at (1, 2) are exchanged
         nearest layout: ab: dims 2x4 of f32
+    >>> def pack_q8(arrays):
+    ...     scale = arrays["d"][..., None].view(np.uint8)
+    ...     return np.concatenate([scale, arrays["q"].reshape(2, 2, 32).view(np.uint8)], axis=2)
+    >>> print(infer(pack_q8, (2, 64), streams={"q": ("s8", (2, 64)), "d": ("f16", (2, 2))}))
+    ggml:Q8_0 2x64: blocks of 32 elements in 34 bytes
+        q of quants: 2x64 of 8 bits, as s8
+        d of scale: 2x2 of 16 bits, as f16
     """
     sizes = as_dims(dims)
+    if streams is not None:
+        if length is not None:
+            length = as_integer("length", length, 1, 1 << 32)
+        return infer_compound(source, sizes, streams, logical, length)
     element = as_data_type(data_type)
     return explain_observation(observe(source, sizes, element, table, marker, logical, length, signature))
 

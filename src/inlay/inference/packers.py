@@ -9,7 +9,8 @@ data type holds exactly, one call for each digit: one call for s32, two for 1,00
     the initial bytes in all calls                                   nothing: the packer does not write there
     anything else                                                    a value that was computed, or depends on values
 
-The second series excludes chance: padding that holds 7 is not taken for element 6.
+The second series excludes chance: padding that holds 7 is not taken for element 6. One more call, with zeros, tells
+padding from sums, which are the same in both series.
 """
 
 import ctypes
@@ -37,7 +38,8 @@ _E8M0_ONE = 127
 _GUARD = 4096
 """Bytes before and after the buffer of a C function."""
 _GUARD_BYTE = 0xCB
-_PACKER_ERRORS = (ArithmeticError, AttributeError, BufferError, LookupError, RuntimeError, TypeError, ValueError)
+PACKER_ERRORS = (ArithmeticError, AttributeError, BufferError, LookupError, RuntimeError, TypeError, ValueError)
+"""Errors that a packer raises for arguments it does not take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,8 @@ class PackerRun:
     """Codes of the buffer after each call, by series and digit, least significant digit first."""
     initial: tuple[tuple[Codes, ...], tuple[Codes, ...]] | None
     """Codes of the buffer before each call; None if the packer returns a new buffer."""
+    blank: Codes
+    """Codes of the buffer after a call with an array of zeros."""
 
     def untouched(self) -> npt.NDArray[np.bool_]:
         """Return for each place True if no call changed it."""
@@ -146,7 +150,7 @@ class PackerRun:
     def constants(self) -> npt.NDArray[np.bool_]:
         """Return for each place True if all calls left the same value there."""
         first = self.written[0][0]
-        result = np.ones(len(first), bool)
+        result: npt.NDArray[np.bool_] = self.blank == first
         for series in self.written:
             for codes in series:
                 result &= codes == first
@@ -166,27 +170,31 @@ def run_packer(call: PackerCall, dims: Dims, data_type: DataType, length: int | 
     written: list[list[Codes]] = [[], []]
     initial: list[list[Codes]] = [[], []]
     for series, numbers in enumerate((labels, labels[::-1])):
-        poison = _poison(digits, count, series)
+        poison = _poison(digits, series)
         for _ in range(digits.places_for(count)):
             codes = digits.encode(numbers % digits.base)
             numbers = numbers // digits.base
             before = digits.encode(np.full(length or 0, poison))
             initial[series].append(before)
             written[series].append(call(decode_elements(codes, data_type).reshape(dims), before.copy()))
-    lengths = {len(codes) for series in written for codes in series}
+    zeros = decode_elements(digits.encode(np.zeros(count, np.int64)), data_type).reshape(dims)
+    blank = call(zeros, digits.encode(np.full(length or 0, digits.base - 1)))
+    lengths = {len(blank), *(len(codes) for series in written for codes in series)}
     if len(lengths) > 1:
         raise InvalidArguments(
             f"packer returns buffers of {min(lengths)} and of {max(lengths)} elements for arrays of the same dims: the "
             "length has to be the same"
         )
     both = tuple(written[0]), tuple(written[1])
-    return PackerRun(digits, both, None if length is None else (tuple(initial[0]), tuple(initial[1])))
+    return PackerRun(digits, both, None if length is None else (tuple(initial[0]), tuple(initial[1])), blank)
 
 
-def _poison(digits: IndexDigits, count: int, series: int) -> int:
-    """Return the initial digit of the buffer: for no element, both series write it to the same place."""
-    first = digits.base - 1
-    return first - 1 if series and (2 * first - count - 1) % digits.base == 0 else first
+def _poison(digits: IndexDigits, series: int) -> int:
+    """Return the initial digit of the buffer, which differs between the series, so no constant equals both.
+
+    No element has it in all calls of both series: only the last label is all the highest digits, with 1 in the other.
+    """
+    return digits.base - 1 - series
 
 
 def observe_packer(run: PackerRun, dims: Dims, data_type: DataType) -> Observation:
@@ -244,7 +252,7 @@ def python_call(packer: Callable[..., Any], data_type: DataType, is_in_place: bo
         buffer = _to_buffer(codes, data_type)
         try:
             result = packer(array, buffer) if is_in_place else packer(array)
-        except _PACKER_ERRORS as error:
+        except PACKER_ERRORS as error:
             text = f"packer raised {type(error).__name__} for an array of shape {array.shape}: {shown(str(error))}"
             raise InvalidArguments(f"{text}; with length=, it is called as packer(array, buffer)") from error
         if is_in_place:
@@ -298,7 +306,7 @@ def c_call(function: Any, signature: Sequence[object], data_type: DataType) -> P
         addresses = {"src": ctypes.c_void_p(src.ctypes.data), "dst": ctypes.c_void_p(dst.ctypes.data)}
         try:
             function(*(addresses[entry] if isinstance(entry, str) else entry for entry in entries))
-        except (ctypes.ArgumentError, *_PACKER_ERRORS) as error:
+        except (ctypes.ArgumentError, *PACKER_ERRORS) as error:
             raise InvalidArguments(f"the C function cannot be called so: {error}") from error
         _require_guards(guarded, len(body))
         return codes_of(dst, data_type, "packed buffer")[: len(codes)].copy()

@@ -1,19 +1,26 @@
-"""Results of inference: `InferredLayout`, `SwizzleParameters` and `Diagnosis`.
+"""Results of inference: `InferredLayout` and `Diagnosis`.
 
 >>> from inlay.descriptor import MemoryDesc
->>> print(InferredLayout(MemoryDesc((2, 3), "u8", "ba"), None, "ba", 6, ()))
+>>> print(InferredLayout(MemoryDesc((2, 3), "u8", "ba"), "ba", 6, ()))
 ba: dims 2x3 of u8
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from inlay.descriptor import MemoryDesc
+from inlay.descriptor.fields import addressed_layout
 from inlay.errors import InlayError
+from inlay.layout import Layout, Swizzle
+from inlay.notation import parse_notation
+from inlay.notation.dictionary import ONEDNN, list_equivalent
 from inlay.notation.format_tag import FormatTag
+from inlay.notation.pattern import pattern_of
+
+_MOST_NAMES = 3
 
 Offsets: TypeAlias = npt.NDArray[np.int64]
 """Element offsets in a packed buffer."""
@@ -32,54 +39,11 @@ values that are no element. `outside`: the packer writes outside of its buffer.
 
 
 @dataclass(frozen=True, slots=True)
-class SwizzleParameters:
-    """CuTe's `Swizzle<bits, base, shift>`: an XOR of bits of the element offset into other bits of it.
-
-    Bits `base + shift` to `base + shift + bits - 1` are XORed into bits `base` to `base + bits - 1`; with a negative
-    `shift`, the lower of the two groups is the source: bits `base` are XORed into bits `base - shift`.
-
-    Source: CUTLASS, `include/cute/swizzle.hpp`.
-
-    >>> SwizzleParameters(2, 0, 3).apply(np.array([0, 8, 9, 24])).tolist()
-    [0, 9, 8, 27]
-    """
-
-    bits: int
-    """Number of bits in each group; 1 or more."""
-    base: int
-    """Lowest bit of the lower group."""
-    shift: int
-    """Distance from the lower group to the upper group, in bits; its magnitude is at least `bits`."""
-    origin: int = 0
-    """Offset that the bits are counted from, in elements: 0, or `offset0` of the descriptor."""
-
-    def apply(self, offsets: Offsets) -> Offsets:
-        """Return the swizzled offsets; the function is its own inverse.
-
-        Post-condition: apply(apply(offsets)) == offsets.
-        """
-        mask = (1 << self.bits) - 1
-        relative = offsets - self.origin
-        if self.shift > 0:
-            moved = ((relative >> (self.base + self.shift)) & mask) << self.base
-        else:
-            moved = ((relative >> self.base) & mask) << (self.base - self.shift)
-        return (relative ^ moved) + self.origin
-
-    def __str__(self) -> str:
-        """Return CuTe's notation, with the origin if it is not 0."""
-        text = f"Swizzle<{self.bits},{self.base},{self.shift}>"
-        return f"{text} from offset {self.origin}" if self.origin else text
-
-
-@dataclass(frozen=True, slots=True)
 class InferredLayout:
     """The layout that explains all observed places."""
 
     desc: MemoryDesc
-    """Descriptor with dims, padded dims and header (`offset0`); `desc.offset` gives the places before the swizzle."""
-    swizzle: SwizzleParameters | None
-    """The swizzle of the offsets; None if there is none."""
+    """Descriptor with dims, padded dims, header (`offset0`) and swizzle; `desc.offset` gives the places."""
     tag: str | None
     """Format tag, without regard to header and pitch; None if no tag has these inner blocks."""
     length: int | None
@@ -87,30 +51,21 @@ class InferredLayout:
     notes: tuple[str, ...]
     """Sentences on ambiguities and how they were resolved, and on places outside the layout."""
 
-    def offset(self, coordinates: npt.ArrayLike) -> Any:
-        """Return the element offset of each coordinate, with header and swizzle; arrays as `MemoryDesc.offset`.
-
-        Raises:
-            InvalidArguments, Unimplemented: as `MemoryDesc.offset`.
-
-        >>> InferredLayout(MemoryDesc((2, 8), "u8"), SwizzleParameters(1, 0, 3), "ab", 16, ()).offset((1, 0))
-        9
-        """
-        offsets = self.desc.offset(coordinates)
-        if self.swizzle is None:
-            return offsets
-        swizzled = self.swizzle.apply(np.asarray(offsets, np.int64))
-        return swizzled if isinstance(offsets, np.ndarray) else int(swizzled)
+    @property
+    def swizzle(self) -> Swizzle | None:
+        """The swizzle of the offsets from the header on; None if there is none."""
+        return self.desc.swizzle
 
     @property
     def format(self) -> str:
         """The layout in its shortest notation: a tag, else a pattern, else the digits."""
         if self.tag is not None:
             return self.tag
+        layout = self._linear
         try:
-            return self.desc.pattern
+            return pattern_of(layout)
         except InlayError:
-            digits = (" ".join(f"({d.extent},{d.stride})" for d in axis) for axis in self.desc.digits)
+            digits = (" ".join(f"({d.extent},{d.stride})" for d in axis) for axis in layout.digits)
             return "digits " + ", ".join(digits)
 
     @property
@@ -121,11 +76,38 @@ class InferredLayout:
         dense = FormatTag.parse(self.tag).layout(self.desc.padded_dims)
         steps = tuple(axis.stride for axis in dense.axes)
         long_axes = [n // axis.block > 1 for n, axis in zip(dense.dims, dense.axes, strict=True)]
-        pairs = zip(steps, self.desc.strides, long_axes, strict=True)
-        return self.desc.strides if any(a != b for a, b, is_long in pairs if is_long) else None
+        strides = tuple(axis.stride for axis in self._linear.axes)
+        pairs = zip(steps, strides, long_axes, strict=True)
+        return strides if any(a != b for a, b, is_long in pairs if is_long) else None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the layout in the dictionary, of vendors who make it for this data type; empty if it has none.
+
+        Names express neither swizzle nor pitch, and pad to whole blocks; a header before the tensor is ignored.
+
+        >>> InferredLayout(MemoryDesc((2, 17, 5, 4), "s8", "aBcd32b"), "aBcd32b", None, ()).names[2:4]
+        ('tensorrt:CHW32', 'cudnn:NCHW_VECT_C_x32')
+        """
+        if self.desc.swizzle is not None or self.pitch is not None:
+            return ()
+        text = self.format
+        try:
+            if parse_notation(text).layout(self.desc.dims).dims != self.desc.padded_dims:
+                return ()
+            rows = list_equivalent(text).rows
+        except InlayError:
+            return ()
+        name = str(self.desc.data_type)
+        return tuple(row.name for row in rows if not row.data_types or name in row.data_types)
+
+    @property
+    def _linear(self) -> Layout:
+        """The layout before the swizzle."""
+        return addressed_layout(self.desc, "an inferred layout")[0]
 
     def __str__(self) -> str:
-        """Return the layout on one line, and each note on a line of its own."""
+        """Return the layout on one line, then notes and vendors' names of a blocked layout on further lines."""
         dims, padded = ("x".join(map(str, sizes)) for sizes in (self.desc.dims, self.desc.padded_dims))
         parts = [f"{self.format}: dims {dims} of {self.desc.data_type}"]
         if padded != dims:
@@ -136,7 +118,15 @@ class InferredLayout:
             parts.append(f"strides {self.pitch}")
         if self.swizzle is not None:
             parts.append(str(self.swizzle))
-        return "\n    ".join([", ".join(parts), *self.notes])
+        return "\n    ".join([", ".join(parts), *self.notes, *self._other_names()])
+
+    def _other_names(self) -> list[str]:
+        """Return the line of the vendors' names, or nothing; layouts without blocks have too many."""
+        if self.tag is not None and not FormatTag.parse(self.tag).inner_blocks:
+            return []
+        names = [name for name in self.names if not name.startswith(f"{ONEDNN}:")]
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        return [f"also {', '.join(names[:_MOST_NAMES])}{more}"] if names else []
 
 
 @dataclass(frozen=True, slots=True)

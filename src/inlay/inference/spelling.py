@@ -11,7 +11,7 @@ from itertools import islice, product
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
-from inlay.layout import Axis, Digit, Dims, Layout
+from inlay.layout import Axis, Digit, Dims, Layout, Swizzle
 from inlay.notation.format_tag import ENUMERATED, FormatTag
 
 _MOST_SPELLINGS = 512
@@ -19,9 +19,9 @@ _MOST_SPELLINGS = 512
 
 
 def spell_layout(
-    layout: Layout, dims: Dims, data_type: DataType, offset0: int
+    layout: Layout, dims: Dims, data_type: DataType, offset0: int, swizzle: Swizzle | None = None
 ) -> tuple[MemoryDesc, str | None] | InvalidArguments:
-    """Return the descriptor of a layout and its tag, without regard to header and pitch; the error if there is none.
+    """Return the descriptor of a layout and its tag, without regard to header, pitch and swizzle; or the error.
 
     Post-condition: the layout of the descriptor is equivalent to `layout`.
 
@@ -30,7 +30,7 @@ def spell_layout(
     (MemoryDesc((17,), 'f32', 'A8a'), 'A8a')
     """
     try:
-        plain = MemoryDesc.from_layout(layout, data_type, dims=dims, offset0=offset0)
+        plain = MemoryDesc.from_layout(layout, data_type, dims=dims, offset0=offset0, swizzle=swizzle)
     except InvalidArguments as error:
         return error
     best: tuple[tuple[object, ...], MemoryDesc, str] | None = None
@@ -43,7 +43,11 @@ def spell_layout(
         key = (has_pitch, text not in ENUMERATED, len(tag.inner_blocks), len(text), text)
         if best is None or key < best[0]:
             try:
-                best = key, MemoryDesc.from_layout(spelled, data_type, dims=dims, offset0=offset0), text
+                best = (
+                    key,
+                    MemoryDesc.from_layout(spelled, data_type, dims=dims, offset0=offset0, swizzle=swizzle),
+                    text,
+                )
             except InvalidArguments:
                 continue
     return (plain, None) if best is None else best[1:]

@@ -1,5 +1,6 @@
 """Swizzles from offsets: finds the XOR of offset bits after which the offsets are those of a layout.
 
+Offsets are counted from the first element, as swizzled descriptors do, so that a header does not change the swizzle.
 Every `Swizzle<B, M, S>` within the bits of the offsets is tried. A swizzle is its own inverse, so applied to the places
 it gives the offsets of the layout. A few squares of coordinates, two axes each, exclude most candidates at once: in a
 layout `f(a, b) - f(a, 0) - f(0, b) + f(0, 0)` is 0.
@@ -10,7 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from inlay.inference.digits import FactoredOffsets, FactorFault, factor_axis, factor_offsets
-from inlay.inference.results import Offsets, SwizzleParameters
+from inlay.inference.results import Offsets
+from inlay.layout import Swizzle
 
 _SAMPLES = 192
 """Number of coordinates that exclude a candidate before all coordinates are compared."""
@@ -18,10 +20,11 @@ _LINE = 2048
 """Number of coordinates along an axis that exclude a candidate before all coordinates are compared."""
 
 
-def find_swizzle(offsets: Offsets) -> tuple[SwizzleParameters, FactoredOffsets] | None:
+def find_swizzle(offsets: Offsets) -> tuple[Swizzle, FactoredOffsets] | None:
     """Return the simplest swizzle whose inverse makes `offsets` those of a layout, and the layout; None if none does.
 
-    The simplest has the fewest digits in the layout, then the fewest bits, then the lowest base and shift.
+    `offsets` are counted from the origin of the swizzle, and the layout begins there. The simplest has the fewest
+    digits in the layout, then the fewest bits, then the lowest base and shift.
 
     >>> rows = np.arange(8)[:, None]
     >>> str(find_swizzle(rows * 8 + (np.arange(8) ^ rows))[0])
@@ -46,18 +49,16 @@ def find_swizzle(offsets: Offsets) -> tuple[SwizzleParameters, FactoredOffsets] 
     return swizzle, factored
 
 
-def _candidates(offsets: Offsets) -> Iterator[SwizzleParameters]:
-    """Yield every swizzle within the bits of the offsets, counted from the start and from the first element."""
-    start = int(offsets.flat[0])
+def _candidates(offsets: Offsets) -> Iterator[Swizzle]:
+    """Yield every swizzle within the bits of the offsets; none if an offset is negative."""
+    if int(offsets.min()) < 0:
+        return
     top = max(int(offsets.max()), 1).bit_length()
-    for origin in dict.fromkeys((0, start)):
-        if int(offsets.min()) < origin:
-            continue
-        for bits in range(1, top // 2 + 1):
-            for shift in range(bits, top - bits + 1):
-                for base in range(top - bits - shift + 1):
-                    yield SwizzleParameters(bits, base, shift, origin)
-                    yield SwizzleParameters(bits, base, -shift, origin)
+    for bits in range(1, top // 2 + 1):
+        for shift in range(bits, top - bits + 1):
+            for base in range(top - bits - shift + 1):
+                yield Swizzle(bits, base, shift)
+                yield Swizzle(bits, base, -shift)
 
 
 def _sample_corners(offsets: Offsets) -> tuple[Offsets, Offsets]:
@@ -74,7 +75,7 @@ def _sample_corners(offsets: Offsets) -> tuple[Offsets, Offsets]:
     return projections.sum(axis=0), projections
 
 
-def _passes_samples(swizzle: SwizzleParameters, offsets: Offsets, corners: tuple[Offsets, Offsets]) -> bool:
+def _passes_samples(swizzle: Swizzle, offsets: Offsets, corners: tuple[Offsets, Offsets]) -> bool:
     """Return True if the samples do not exclude a candidate."""
     flat = offsets.reshape(-1)
     whole, projections = corners

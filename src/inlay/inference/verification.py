@@ -1,23 +1,27 @@
 """`verify`: compares the places that a table, a packer or a packed buffer shows with those of a descriptor."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from inlay.data_type import DataType
+from inlay.arguments import as_integer
+from inlay.data_type import DataType, DataTypeLike, as_data_type
 from inlay.descriptor import MemoryDesc
+from inlay.descriptor.compound_desc import CompoundDesc
+from inlay.descriptor.fields import addressed_layout
 from inlay.errors import InvalidArguments, shown
+from inlay.inference.compound_verification import CompoundVerification, verify_compound
 from inlay.inference.diagnosis import explain_observation
 from inlay.inference.layout_inference import Source, as_call, as_dims, observe
 from inlay.inference.observation import Observation, coordinate_text
 from inlay.inference.packers import Codes, PackerRun, observe_packer, run_packer
-from inlay.inference.results import Diagnosis, InferredLayout, Offsets, SwizzleParameters
+from inlay.inference.results import Diagnosis, InferredLayout, Offsets
 from inlay.inference.spelling import spell_layout
 from inlay.inference.tables import TableKind, codes_of, observe_pair
-from inlay.layout import Dims, Layout
+from inlay.layout import Dims
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,29 +58,64 @@ class Verification:
         return f"{self.problem}\n    {change} makes it right" if change else self.problem
 
 
+@overload
 def verify(
-    desc: MemoryDesc,
+    desc: MemoryDesc | str,
     source: Source,
     logical: npt.NDArray[Any] | None = None,
     *,
-    swizzle: SwizzleParameters | None = None,
+    dims: Iterable[int] | None = None,
+    data_type: DataTypeLike | None = None,
     table: TableKind | None = None,
     marker: int = -1,
     length: int | None = None,
     signature: Sequence[object] | None = None,
-) -> Verification:
+) -> Verification: ...
+
+
+@overload
+def verify(
+    desc: CompoundDesc,
+    source: Source,
+    logical: Mapping[str, npt.NDArray[Any]] | npt.NDArray[Any] | None = None,
+    *,
+    length: int | None = None,
+) -> CompoundVerification: ...
+
+
+def verify(
+    desc: MemoryDesc | CompoundDesc | str,
+    source: Source,
+    logical: Any = None,
+    *,
+    dims: Iterable[int] | None = None,
+    data_type: DataTypeLike | None = None,
+    table: TableKind | None = None,
+    marker: int = -1,
+    length: int | None = None,
+    signature: Sequence[object] | None = None,
+) -> Verification | CompoundVerification:
     """Compare a packer, a table or a packed buffer with a descriptor; return the agreement or the first difference.
 
     With `logical`, `source` is the packed buffer of this array, and bytes are compared, those of gaps excepted.
     Otherwise `source` is a packer or a table, and `table`, `marker`, `length` and `signature` are those of `infer`.
-    Elements must be in their places, and places of padding must hold 0. The offsets of `desc` are swizzled by
-    `swizzle`, if it is not None.
+    Elements must be in their places, and places of padding must hold 0. A packer that fills a buffer must not write
+    elsewhere.
 
-    Post-condition: `bool(result)` is False exactly if a byte of an element or of padding is wrong; `result.byte` is
-        then the lowest one that differed in a call. For tables, it is the first byte of the lowest wrong place.
+    `desc` may be the text of any notation, such as "nChw8c", "tensorrt:CHW32" or "Swizzle<3,3,3> o (8,64):(64,1)", with
+    `dims` and `data_type`; they are those of `logical` by default, or else f32.
+
+    With a `CompoundDesc`, `source` is a packer of streams or a packed buffer, and `logical` the arrays of the streams
+    in a dict, or the values; only `length`, in bytes, matters besides. A packer gets a dict of arrays, or `logical`.
+
+    Post-condition: `bool(result)` is False exactly if a byte of an element or of padding is wrong, or a packer writes
+        another byte of its buffer; `result.byte` is then the lowest one that differed in a call. For tables, it is the
+        first byte of the lowest wrong place.
 
     Raises:
-        InvalidArguments: `desc` has no layout or elements that overlap or lie below the buffer; or as `infer`.
+        InvalidArguments: `desc` has no layout or elements that overlap or lie below the buffer; it is text without
+            dims, or a descriptor with dims or a type besides; or as `infer`.
+        FormatTagError, PatternError, NotationError: `desc` is text of no notation.
         Unimplemented: `desc` has RUNTIME dims or strides; or as `infer`.
 
     >>> from inlay.descriptor import MemoryDesc
@@ -85,18 +124,45 @@ def verify(
     element 1 at (0, 1) is in place 2, expected 1; the first wrong byte is 6
         ba instead of ab makes it right
     >>> x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    >>> print(verify(desc, x.copy(), x))
-    ab: all 6 elements of dims 2x3 are in their places
+    >>> print(verify("cutlass:RowMajor", x.copy(), x))
+    r c -> r c: all 6 elements of dims 2x3 are in their places
     """
-    expected = _ExpectedPlaces.of(desc, swizzle)
+    if isinstance(desc, CompoundDesc):
+        if length is not None:
+            length = as_integer("length", length, 1, 1 << 32)
+        return verify_compound(desc, source, logical, length)
+    expected = _ExpectedPlaces.of(_as_desc(desc, dims, data_type, logical))
     if logical is not None:
         return _verify_buffer(expected, source, logical)
-    call = as_call(source, expected.data_type, length, signature)
+    sizes, element = expected.desc.dims, expected.data_type
+    call = as_call(source, element, length, signature)
     if call is None:
-        observation = observe(source, desc.dims, expected.data_type, table, marker, None, length, signature)
-        return _verify_places(expected, observation)
-    run = run_packer(call, desc.dims, expected.data_type, length)
-    return _verify_run(expected, run)
+        return _verify_places(expected, observe(source, sizes, element, table, marker, None, length, signature))
+    return _verify_run(expected, run_packer(call, sizes, element, length))
+
+
+def _as_desc(
+    desc: object, dims: Iterable[int] | None, data_type: DataTypeLike | None, logical: npt.NDArray[Any] | None
+) -> MemoryDesc:
+    """Return the descriptor of a text with dims, or the one that is given.
+
+    Raises:
+        InvalidArguments, FormatTagError, PatternError, NotationError, Unimplemented: as `verify`.
+    """
+    if isinstance(desc, MemoryDesc):
+        if dims is not None or data_type is not None:
+            given = f"dims {shown(dims)}" if dims is not None else f"data type {shown(data_type)}"
+            raise InvalidArguments(f"{desc!r} is given with {given}: leave it out, a descriptor has its own")
+        return desc
+    if not isinstance(desc, str):
+        raise InvalidArguments(f"desc is {shown(desc)}: give the MemoryDesc to compare with, or its format with dims=")
+    if dims is None:
+        if not isinstance(logical, np.ndarray):
+            raise InvalidArguments(f"format {shown(desc)} has no dims: give dims=, or logical=")
+        dims = logical.shape
+    if data_type is None:
+        data_type = "f32" if logical is None else as_data_type(logical.dtype)
+    return MemoryDesc(dims, data_type, desc)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,23 +177,17 @@ class _ExpectedPlaces:
     """Least length of the buffer, in elements."""
 
     @classmethod
-    def of(cls, desc: MemoryDesc, swizzle: SwizzleParameters | None) -> "_ExpectedPlaces":
+    def of(cls, desc: MemoryDesc) -> "_ExpectedPlaces":
         """Return the places of a descriptor.
 
         Raises:
             InvalidArguments, Unimplemented: as `verify`.
         """
-        if not isinstance(desc, MemoryDesc):
-            raise InvalidArguments(f"desc is {shown(desc)}: give the MemoryDesc to compare with")
-        if swizzle is not None and not isinstance(swizzle, SwizzleParameters):
-            raise InvalidArguments(f"swizzle is {shown(swizzle)}: give SwizzleParameters, or None")
-        layout, data_type = desc.require_layout("verify")
+        layout, data_type = addressed_layout(desc, "verify")
         as_dims(layout.dims)
         as_dims(desc.dims)
         coordinates = np.indices(layout.dims).reshape(layout.ndims, -1).T
         places = np.asarray(desc.offset(coordinates), np.int64)
-        if swizzle is not None:
-            places = swizzle.apply(places)
         if int(places.min()) < 0 or len(np.unique(places)) != len(places):
             raise InvalidArguments(
                 f"{desc!r} has elements that overlap or lie below its buffer: packers cannot fill it"
@@ -147,10 +207,10 @@ class _ExpectedPlaces:
         codes[self.data] = elements
         return codes, used
 
-    def coordinate_of(self, place: int) -> Dims:
-        """Return the coordinate, within the padded dims, whose place this is."""
-        at = int(np.flatnonzero(self.places.reshape(-1) == place)[0])
-        return tuple(int(x) for x in np.unravel_index(at, self.places.shape))
+    def coordinate_of(self, place: int) -> Dims | None:
+        """Return the coordinate, within the padded dims, whose place this is; None if it is in a gap."""
+        at = np.flatnonzero(self.places.reshape(-1) == place)
+        return tuple(int(x) for x in np.unravel_index(int(at[0]), self.places.shape)) if at.size else None
 
     def byte_of(self, place: int) -> int:
         """Return the first byte of a place."""
@@ -167,11 +227,34 @@ def _verify_run(expected: _ExpectedPlaces, run: PackerRun) -> Verification:
             want, used = expected.codes(run.digits.encode(numbers % run.digits.base), len(codes))
             numbers = numbers // run.digits.base
             wrong += _first_wrong_byte(expected, want, used, codes)
+    wrong += _first_gap_write(expected, run)
     observation = observe_packer(run, expected.desc.dims, expected.data_type)
     if not wrong:
         return _agreement(expected)
     byte, place = min(wrong)
     return _difference(expected, observation, byte, place)
+
+
+def _first_gap_write(expected: _ExpectedPlaces, run: PackerRun) -> list[tuple[int, int]]:
+    """Return the lowest byte that a packer writes beside elements and padding, and its place, in a list; or none."""
+    if run.initial is None:
+        return []
+    gaps = np.ones(len(run.written[0][0]), bool)
+    gaps[expected.places[expected.places < len(gaps)]] = False
+    at = np.flatnonzero(gaps & ~run.untouched())
+    if not at.size:
+        return []
+    place = int(at[0])
+    itemsize = expected.data_type.itemsize
+    if expected.data_type.is_sub_byte:
+        return [(expected.byte_of(place), place)]
+    pairs = [
+        (codes[place : place + 1], before[place : place + 1])
+        for written, initial in zip(run.written, run.initial, strict=True)
+        for codes, before in zip(written, initial, strict=True)
+    ]
+    changed = [np.flatnonzero(a.view(np.uint8) != b.view(np.uint8)) for a, b in pairs]
+    return [(place * itemsize + min(int(one[0]) for one in changed if one.size), place)]
 
 
 def _verify_buffer(expected: _ExpectedPlaces, packed: object, logical: npt.NDArray[Any]) -> Verification:
@@ -237,14 +320,16 @@ def _agreement(expected: _ExpectedPlaces) -> Verification:
 def _difference(expected: _ExpectedPlaces, observation: Observation | None, byte: int, place: int) -> Verification:
     """Return the verification with a difference at `place`; the observation is None if values repeat."""
     desc = expected.desc
+    coordinate = expected.coordinate_of(place)
     if observation is None:
-        coordinate = expected.coordinate_of(place)
         problem = f"byte {byte} of the buffer is wrong: it is of {_coordinate_text(desc, coordinate)} in place {place}"
         return Verification(desc, coordinate, place, None, byte, problem, None)
     moved = np.flatnonzero(observation.places != expected.data)
     repair = explain_observation(observation)
+    if not moved.size and coordinate is None:
+        problem = f"place {place} is of no element and no padding, and the packer writes byte {byte} there"
+        return Verification(desc, None, None, None, byte, problem, None)
     if not moved.size:
-        coordinate = expected.coordinate_of(place)
         problem = f"{_coordinate_text(desc, coordinate)} in place {place} holds a wrong value (byte {byte})"
         if observation.length is not None and place >= observation.length:
             problem = f"the buffer ends before {_coordinate_text(desc, coordinate)} in place {place} (byte {byte})"
@@ -257,8 +342,10 @@ def _difference(expected: _ExpectedPlaces, observation: Observation | None, byte
     return Verification(desc, coordinate, want, have if have >= 0 else None, byte, problem, repair)
 
 
-def _coordinate_text(desc: MemoryDesc, coordinate: Dims) -> str:
-    """Return the text of a coordinate of data or padding."""
+def _coordinate_text(desc: MemoryDesc, coordinate: Dims | None) -> str:
+    """Return the text of a coordinate of data or padding, or of the gaps."""
+    if coordinate is None:
+        return "a gap"
     inside = all(x < n for x, n in zip(coordinate, desc.dims, strict=True))
     return f"{'element' if inside else 'padding'} {coordinate}"
 
@@ -266,15 +353,16 @@ def _coordinate_text(desc: MemoryDesc, coordinate: Dims) -> str:
 def _format_text(desc: MemoryDesc) -> str:
     """Return the layout of a descriptor in its shortest notation."""
     tag = desc.spelling or desc.tag
-    if tag is None and isinstance(desc.layout, Layout) and desc.data_type is not None:
-        spelled = spell_layout(desc.layout, desc.dims, desc.data_type, desc.offset0)
+    if tag is None:
+        layout, data_type = addressed_layout(desc, "verify")
+        spelled = spell_layout(layout, desc.dims, data_type, desc.offset0, desc.swizzle)
         tag = None if isinstance(spelled, InvalidArguments) else spelled[1]
-    return InferredLayout(desc, None, tag, None, ()).format
+    return InferredLayout(desc, tag, None, ()).format
 
 
 def _change_text(desc: MemoryDesc, repair: InferredLayout) -> str:
     """Return the change from a descriptor to an inferred layout, empty if there is none."""
-    have, want = _format_text(desc), replace(repair, notes=())
+    have = _format_text(desc)
     changes = []
     if repair.format != have and (desc.tag is None or repair.tag != desc.tag):
         changes.append(f"{repair.format} instead of {have}")
@@ -282,10 +370,10 @@ def _change_text(desc: MemoryDesc, repair: InferredLayout) -> str:
         changes.append(f"padded_dims {repair.desc.padded_dims} instead of {desc.padded_dims}")
     if desc.offset0 != repair.desc.offset0:
         changes.append(f"offset0 {repair.desc.offset0} instead of {desc.offset0}")
-    if want.pitch is not None:
-        changes.append(f"strides {want.pitch}")
-    if want.swizzle is not None:
-        changes.append(str(want.swizzle))
-    if not changes and isinstance(desc.layout, Layout) and not desc.equivalent(repair.desc):
+    if repair.pitch is not None:
+        changes.append(f"strides {repair.pitch}")
+    if repair.swizzle != desc.swizzle:
+        changes.append(str(repair.swizzle) if repair.swizzle is not None else f"no {desc.swizzle}")
+    if not changes and not desc.equivalent(repair.desc):
         changes.append(repr(repair.desc))
     return ", ".join(changes)
