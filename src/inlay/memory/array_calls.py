@@ -100,7 +100,7 @@ def plan_call(
     if form is None or (options.out is not None and out_form is None):
         return _framework_call(kind, resolved, options, can_view)
     src_type, dst_type, is_converted = _types(form, out_form, options)
-    if options.out is None and can_view and not is_converted and not options.copy:
+    if options.out is None and view_strides is not None and not is_converted and not options.copy:
         view = kind.viewer(AxisSteps.of(resolved), resolved.shape, view_strides)
         return lambda x, out: view(x)
     if options.copy is False:

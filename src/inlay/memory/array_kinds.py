@@ -271,7 +271,7 @@ class TorchTensors:
         return tensor.shape, tensor.stride(), tensor.dtype, tensor.is_cpu, tensor.is_neg(), is_tracked
 
     def _is_tracked(self, tensor: Any) -> bool:
-        """Return True if PyTorch may differentiate or batch what happens to a tensor, forward mode and vmap included."""
+        """Return True if PyTorch may differentiate or batch what happens to a tensor."""
         if tensor.requires_grad and self._torch.is_grad_enabled():
             return True
         # Inside a transform of torch.func or a dual level, a tensor of equal form may have a tangent, or no data.
