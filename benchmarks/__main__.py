@@ -218,11 +218,21 @@ def emitted(
 
 
 @app.command()
-def rearrange(quick: Quick = False, json_file: Json = None) -> None:
-    """Measure `inlay.rearrange` beside einops on NumPy and PyTorch, and loops of new results beside `out=`."""
+def rearrange(
+    quick: Quick = False,
+    json_file: Json = None,
+    parts: Annotated[str, _option("--parts", "LIST", "Some of large, random, calls, loops.")] = "",
+) -> None:
+    """Measure `inlay.rearrange` beside einops and copies, and new results beside `out=`; 1 if an aim is missed."""
+    from benchmarks.rearrangement import PARTS
     from benchmarks.rearrangement import run as run_rearrangements
 
-    run_rearrangements(quick, json_file)
+    wanted = parts.split(",") if parts else list(PARTS)
+    for name in wanted:
+        if name not in PARTS:
+            raise typer.BadParameter(f"no part is called {name!r}: --parts takes some of {', '.join(PARTS)}")
+    if not run_rearrangements(quick, wanted, json_file):
+        raise typer.Exit(1)
 
 
 @app.command()

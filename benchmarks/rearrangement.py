@@ -1,12 +1,18 @@
 """`python -m benchmarks rearrange`: `inlay.rearrange` beside einops and a copy.
 
-Four tables: twenty cases beyond the last cache level with `out=`, against a copy of as many bytes and einops on NumPy
-and PyTorch, made contiguous; random cases of any size without `out=`; the cost of a remembered call; and
-loops that make a new result in each turn, against the same call with `out=`.
+Four parts, each printed line by line while it is measured:
+
+    large      twenty cases beyond the last cache level with `out=`, einops made contiguous, and copies of as many bytes
+    random     cases of any size without `out=`, with contiguous results, beside einops on NumPy
+    calls      remembered calls on 120 elements
+    loops      a new result in each turn, which is dropped or held until the next one is made, beside `out=`
+
+The yardstick is the best of three copies: `memcpy` on all processors, Inlay's own, and Inlay's with streaming stores.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -14,14 +20,18 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 import inlay
-from benchmarks.buffers import ThreadedMemcpy, huge_buffer
-from inlay.measure.disturbance import IdleWait
-from inlay.measure.interleaved import Call, Turn, measure_interleaved
+from benchmarks.buffers import Bytes, ThreadedMemcpy, huge_buffer
+from benchmarks.rounds import Rounds, decided
+from inlay.bench.contenders import flat_copies, inlay_call
+from inlay.bench.measurement import INLAY
+from inlay.measure.interleaved import Call
 from inlay.measure.processors import allowed_processors
+from inlay.memory import Memory
+from inlay.memory.reorder_cache import find_reorder
+from inlay.reordering.compiled import CompiledCopies
+from inlay.reordering.threads import get_num_threads
 
 PATTERNS: tuple[tuple[str, tuple[int, ...], dict[str, int]], ...] = (
     ("a b -> b a", (4096, 4096), {}),
@@ -48,12 +58,13 @@ PATTERNS: tuple[tuple[str, tuple[int, ...], dict[str, int]], ...] = (
 """Pattern, shape and lengths of the cases beyond the last cache level, of f32."""
 
 
-def timed(calls: Mapping[str, Call], rounds: int, seconds: float) -> dict[str, float]:
-    """Return the median seconds per call of each, measured in turns."""
-    idle = IdleWait(sleep=0.0, look=1e-3, share=0.15, looks=2, most=12)
-    turn = Turn(seconds, 3e-3, 4, 8e-3, idle)
-    times = measure_interleaved(calls, rounds, turn, first=rounds, once=10.0, patience=10.0)
-    return {name: median(values) for name, values in times.items()}
+Row = dict[str, Any]
+"""Figures of one case: its form, and the median seconds of each call by name."""
+
+
+def medians(calls: Mapping[str, Call], rounds: Rounds, *, warm: bool) -> dict[str, float]:
+    """Return the median seconds per call of each, measured in turns; calls that are far behind leave early."""
+    return {name: median(values) for name, values in rounds.measure(calls, warm, decided).items()}
 
 
 def contiguous(x: Any, pattern: str, lengths: Mapping[str, int]) -> Any:
@@ -64,38 +75,50 @@ def contiguous(x: Any, pattern: str, lengths: Mapping[str, int]) -> Any:
     return np.ascontiguousarray(moved) if isinstance(moved, np.ndarray) else moved.contiguous()
 
 
-def large_cases(rounds: int, count: int) -> list[dict[str, Any]]:
-    """Measure the first `count` of every kind of large case, each against a copy and einops."""
+def large_cases(rounds: int, count: int) -> Iterator[Row]:
+    """Measure `count` of the large cases, each against copies and einops."""
     import einops
     import torch
 
-    memcpy, rows = ThreadedMemcpy(sorted(allowed_processors())), []
-    step = max(1, len(PATTERNS) // count)
-    for pattern, shape, lengths in PATTERNS[::step]:
+    torch.set_num_threads(get_num_threads())
+    memcpy, streaming = ThreadedMemcpy(sorted(allowed_processors())), CompiledCopies()
+    for pattern, shape, lengths in PATTERNS[:: max(1, len(PATTERNS) // count)]:
         nbytes = 4 * prod(shape)
         source, target, copied = (huge_buffer(nbytes) for _ in range(3))
         x = source.view(np.float32).reshape(shape)
         x[...] = np.arange(x.size, dtype=np.float32).reshape(shape)
-        expected = np.ascontiguousarray(einops.rearrange(x, pattern, **lengths))
-        out = target.view(np.float32).reshape(expected.shape)
         tensor = torch.from_numpy(x)
+        expected = einops.rearrange(tensor, pattern, **lengths).contiguous().numpy()
+        out = target.view(np.float32).reshape(expected.shape)
         inlay.rearrange(x, pattern, out=out, **lengths)
         if not np.array_equal(out, expected):
             raise AssertionError(f"{pattern} of {shape}: Inlay and einops differ")
         calls: dict[str, Call] = {
-            "inlay": partial(inlay.rearrange, x, pattern, out=out, **lengths),
-            "copy": partial(memcpy.copy, source, copied),
+            INLAY: partial(inlay.rearrange, x, pattern, out=out, **lengths),
             "einops numpy": partial(contiguous, x, pattern, lengths),
             "einops torch": partial(contiguous, tensor, pattern, lengths),
+            **copies(memcpy, streaming, source, copied),
         }
-        rows.append({"pattern": pattern, "shape": shape, **timed(calls, rounds, 1e-3)})
-    return rows
+        yield {"pattern": pattern, "shape": shape, **medians(calls, Rounds(rounds), warm=False)}
 
 
-def inlay_contiguous(x: Any, pattern: str) -> Any:
-    """Return Inlay's rearrangement as contiguous memory: a copy unless it is contiguous already."""
-    moved = inlay.rearrange(x, pattern)
-    return moved if moved.flags.c_contiguous else inlay.rearrange(x, pattern, copy=True)
+def copies(memcpy: ThreadedMemcpy, streaming: CompiledCopies, source: Bytes, target: Bytes) -> dict[str, Call]:
+    """Return the copies that compete for the yardstick."""
+
+    def prepare(src: Memory, dst: Memory) -> Call:
+        return inlay_call(find_reorder(src.desc, dst.desc), src, dst)  # type: ignore[arg-type]
+
+    src, dst = (int(buffer.ctypes.data) for buffer in (source, target))
+    return {
+        "copy memcpy": partial(memcpy.copy, source, target),
+        "copy own": flat_copies({"own": prepare}, source, target, source.size)["own"],
+        "copy streaming": partial(streaming, src, dst, source.size, streams=True, threads=get_num_threads()),
+    }
+
+
+def best_copy(row: Row) -> float:
+    """Return the seconds of the best copy of a large case."""
+    return min(float(seconds) for name, seconds in row.items() if name.startswith("copy "))
 
 
 def random_case(random: np.random.Generator) -> tuple[str, tuple[int, ...]]:
@@ -109,108 +132,147 @@ def random_case(random: np.random.Generator) -> tuple[str, tuple[int, ...]]:
     return f"{' '.join(names)} -> {' '.join(right)}", shape
 
 
-def random_cases(count: int, rounds: int) -> list[dict[str, Any]]:
-    """Measure random cases without `out`, with contiguous results of both."""
-    random, rows = np.random.default_rng(18), []
+def random_cases(count: int, rounds: int) -> Iterator[Row]:
+    """Measure random cases without `out`, with contiguous results of both.
+
+    Inlay's call has `copy=True` where its view would not be contiguous, which follows from pattern and shape alone.
+    """
+    random = np.random.default_rng(18)
     for _ in range(count):
         pattern, shape = random_case(random)
         x = random.random(shape, np.float32)
+        copy = None if inlay.rearrange(x, pattern).flags.c_contiguous else True
         calls: dict[str, Call] = {
-            "inlay": partial(inlay_contiguous, x, pattern),
+            INLAY: partial(inlay.rearrange, x, pattern, copy=copy),
             "einops numpy": partial(contiguous, x, pattern, {}),
         }
         own, expected = (np.asarray(call()) for call in calls.values())  # compiles before anything is timed
         if not np.array_equal(own, expected):
             raise AssertionError(f"{pattern} of {shape}: Inlay and einops differ")
-        rows.append({"pattern": pattern, "shape": shape, **timed(calls, rounds, 3e-4)})
-    return rows
+        yield {"pattern": pattern, "shape": shape, **medians(calls, Rounds(rounds, 1e-3), warm=True)}
 
 
-def remembered_calls(rounds: int) -> dict[str, float]:
+def remembered_calls(rounds: int) -> Iterator[Row]:
     """Measure calls on 120 elements, whose time is that of the call."""
     import torch
 
     x, out = np.zeros((4, 5, 6), np.float32), np.zeros((4, 6, 5), np.float32)
     tensor, into = torch.from_numpy(x), torch.from_numpy(out)
-    pattern = "a b c -> a c b"
-    calls: dict[str, Call] = {
-        "numpy view": partial(inlay.rearrange, x, pattern),
-        "numpy new": partial(inlay.rearrange, x, pattern, copy=True),
-        "numpy out": partial(inlay.rearrange, x, pattern, out=out),
-        "numpy split": partial(inlay.rearrange, x, "(a d) b c -> a c (b d)", d=2),
-        "torch view": partial(inlay.rearrange, tensor, pattern),
-        "torch new": partial(inlay.rearrange, tensor, pattern, copy=True),
-        "torch out": partial(inlay.rearrange, tensor, pattern, out=into),
-    }
-    return timed(calls, rounds, 1e-3)
+    pattern, split, repeated = "a b c -> a c b", "(a d) b c -> d a c b", "a b c -> c a (b 2)"
+    calls: dict[str, Call] = {}
+    for name, array, target in (("numpy", x, out), ("torch", tensor, into)):
+        calls |= {
+            f"{name} view": partial(inlay.rearrange, array, pattern),
+            f"{name} split view": partial(inlay.rearrange, array, split, d=2),
+            f"{name} new": partial(inlay.rearrange, array, pattern, copy=True),
+            f"{name} out": partial(inlay.rearrange, array, pattern, out=target),
+            f"{name} joined": partial(inlay.rearrange, array, "a b c -> (c a) b"),
+            f"{name} repeat": partial(inlay.repeat, array, repeated),
+            f"{name} transpose": partial(inlay.transpose, array, (0, 2, 1)),
+            f"{name} ascontiguous": partial(inlay.ascontiguous, array, "F"),
+        }
+    times = Rounds(rounds, 1e-3).measure(calls, warm=True)
+    yield from ({"call": name, "seconds": median(values)} for name, values in times.items())
 
 
-def result_loops(rounds: int) -> list[dict[str, Any]]:
-    """Measure calls that make a new result, and the same with `out`."""
-    rows = []
-    for shape in ((16, 64, 28, 28), (16, 64, 56, 56), (64, 64, 56, 56)):
-        x = np.ones(shape, np.float32)
+def holding(call: Call) -> Call:
+    """Return a call that holds its result until the next one is made, as the variable of a loop does."""
+    held: list[object] = [None]
+
+    def run() -> None:
+        held[0] = call()
+
+    return run
+
+
+def result_loops(rounds: int) -> Iterator[Row]:
+    """Measure calls that make a new result, from 100 kB to 100 MB, and the same with `out`."""
+    for shape in (
+        (1, 64, 20, 20),
+        (4, 64, 20, 20),
+        (16, 64, 28, 28),
+        (16, 64, 56, 56),
+        (64, 64, 56, 56),
+        (128, 64, 56, 56),
+    ):
+        x, pattern = np.ones(shape, np.float32), "b c h w -> b h w c"
         desc = inlay.MemoryDesc(shape, "f32", "nChw16c")
         src, dst, reorder = inlay.Memory(x), inlay.Memory(desc), inlay.Reorder(inlay.Memory(x).desc, desc)
-        out = np.ones((shape[0], *shape[2:], shape[1]), np.float32)
-        pattern = "b c h w -> b h w c"
+        out = huge_buffer(x.nbytes).view(np.float32).reshape(shape[0], *shape[2:], shape[1])
         calls: dict[str, Call] = {
             "pack": partial(inlay.pack, x, "nChw16c"),
+            "pack held": holding(partial(inlay.pack, x, "nChw16c")),
             "pack out": partial(reorder, src, dst),
             "rearrange": partial(inlay.rearrange, x, pattern, copy=True),
+            "rearrange held": holding(partial(inlay.rearrange, x, pattern, copy=True)),
             "rearrange out": partial(inlay.rearrange, x, pattern, out=out),
         }
-        rows.append({"shape": shape, **timed(calls, rounds, 1e-3)})
-    return rows
+        times = Rounds(rounds, 1e-3).measure(calls, warm=True)
+        yield {"shape": shape, **{name: median(values) for name, values in times.items()}}
 
 
-def summary(figures: Mapping[str, Any]) -> dict[str, float]:
-    """Return the figures that the aims of the documentation name."""
-    large, drawn, loops = figures["large"], figures["random"], figures["loops"]
-    return {
-        "share of copy, median": median(row["copy"] / row["inlay"] for row in large),
-        "times einops on NumPy, median": median(row["einops numpy"] / row["inlay"] for row in large),
-        "times einops on PyTorch, median": median(row["einops torch"] / row["inlay"] for row in large),
-        "slowest random case beyond einops, us": max((row["inlay"] - row["einops numpy"]) * 1e6 for row in drawn),
-        "random cases slower by 2 us": float(sum(row["inlay"] - row["einops numpy"] > 2e-6 for row in drawn)),
-        "slowest remembered call, us": max(figures["calls"].values()) * 1e6,
-        "pack beside out, worst": max(row["pack"] / row["pack out"] for row in loops),
-        "rearrange beside out, worst": max(row["rearrange"] / row["rearrange out"] for row in loops),
-    }
+# Parts and aims
 
 
-def run(quick: bool, json_file: Path | None) -> dict[str, float]:
-    """Measure everything, print the tables, and return the summary."""
-    rounds, count, drawn = (3, 5, 20) if quick else (7, len(PATTERNS), 200)
-    figures: dict[str, Any] = {
-        "large": large_cases(rounds, count),
-        "random": random_cases(drawn, rounds),
-        "calls": remembered_calls(rounds),
-        "loops": result_loops(rounds),
-    }
-    aims = summary(figures)
+def _large_aims(rows: Sequence[Row]) -> Iterator[tuple[str, float, str]]:
+    """Yield name, figure and bound of each aim of the large cases."""
+    for name, least, of in (
+        ("share of the best copy, median", 0.8, best_copy),
+        ("times einops on NumPy, median", 8, lambda row: row["einops numpy"]),
+        ("times einops on PyTorch, median", 3, lambda row: row["einops torch"]),
+    ):
+        yield name, median(of(row) / row[INLAY] for row in rows), f">= {least}"
+
+
+def _random_aims(rows: Sequence[Row]) -> Iterator[tuple[str, float, str]]:
+    """Yield name, figure and bound of each aim of the random cases."""
+    behind = [(row[INLAY] - row["einops numpy"]) * 1e6 for row in rows]
+    yield "slowest random case beyond einops, us", max(behind), "<= 2"
+    yield "random cases slower by 2 us", float(sum(gap > 2 for gap in behind)), "<= 0"
+
+
+def _call_aims(rows: Sequence[Row]) -> Iterator[tuple[str, float, str]]:
+    """Yield name, figure and bound of the aim of remembered calls."""
+    yield "slowest remembered call, us", max(row["seconds"] for row in rows) * 1e6, "<= 4"
+
+
+def _loop_aims(rows: Sequence[Row]) -> Iterator[tuple[str, float, str]]:
+    """Yield name, figure and bound of each aim of the loops."""
+    for name in ("pack", "pack held", "rearrange", "rearrange held"):
+        yield f"{name} beside out, worst", max(row[name] / row[f"{name.split()[0]} out"] for row in rows), "<= 1.2"
+
+
+Part = tuple[Callable[[bool], Iterator[Row]], Callable[[Sequence[Row]], Iterator[tuple[str, float, str]]]]
+PARTS: dict[str, Part] = {
+    "large": (lambda quick: large_cases(3 if quick else 7, 5 if quick else len(PATTERNS)), _large_aims),
+    "random": (lambda quick: random_cases(20 if quick else 200, 3 if quick else 7), _random_aims),
+    "calls": (lambda quick: remembered_calls(3 if quick else 9), _call_aims),
+    "loops": (lambda quick: result_loops(3 if quick else 15), _loop_aims),
+}
+"""For each part, the function that measures its rows, and the one that compares them with the aims."""
+
+
+def run(quick: bool, parts: Sequence[str], json_file: Path | None) -> bool:
+    """Measure these parts, print each case when it is measured and the aims at the end; return True if all are met."""
+    figures: dict[str, list[Row]] = {}
+    began = time.monotonic()
+    for name in parts:
+        figures[name] = []
+        for row in PARTS[name][0](quick):
+            figures[name].append(row)
+            print(f"{time.monotonic() - began:4.0f} s  {name}: {_line(row)}", flush=True)
     if json_file is not None:
-        json_file.write_text(json.dumps({**figures, "summary": aims}, indent=1), "utf-8")
-    _print(figures, aims)
-    return aims
+        json_file.write_text(json.dumps(figures, indent=1), "utf-8")
+    are_met = True
+    for name in parts:
+        for aim, figure, bound in PARTS[name][1](figures[name]):
+            comparison, limit = bound.split()
+            is_met = figure >= float(limit) if comparison == ">=" else figure <= float(limit)
+            are_met = are_met and is_met
+            print(f"{aim:40} {figure:8.2f}   {bound:7} {'met' if is_met else 'missed'}")
+    return are_met
 
 
-def _print(figures: Mapping[str, Any], aims: Mapping[str, float]) -> None:
-    """Print the large cases, the calls and the summary."""
-    console = Console()
-    _print_rows(console, "beyond the last cache level, ms", figures["large"], 1e3)
-    _print_rows(console, "new results, ms", figures["loops"], 1e3)
-    for name, value in figures["calls"].items():
-        console.print(f"{name:14} {value * 1e6:6.2f} us")
-    for name, value in aims.items():
-        console.print(f"{name:40} {value:8.2f}")
-
-
-def _print_rows(console: Console, title: str, rows: Sequence[Mapping[str, Any]], unit: float) -> None:
-    """Print a table with a line for each row and a column for each of its times."""
-    table = Table(title=title)
-    for name in rows[0]:
-        table.add_column(name)
-    for row in rows:
-        table.add_row(*(f"{v * unit:.3f}" if isinstance(v, float) else str(v) for v in row.values()))
-    console.print(table)
+def _line(row: Row) -> str:
+    """Return the figures of a case as text, in microseconds."""
+    return "  ".join(f"{name} {v * 1e6:.2f}" if isinstance(v, float) else str(v) for name, v in row.items())

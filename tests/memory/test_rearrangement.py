@@ -3,12 +3,12 @@
 import runpy
 from collections.abc import Callable
 from itertools import pairwise, product
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import inlay
@@ -67,10 +67,15 @@ def strided(x: Any, flips: list[bool], order: list[int]) -> Any:
     return np.copy(stored[where], order="K")[where] if x.ndim else stored
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.data(), st.booleans())
-def test_the_elements_are_where_the_pattern_says(data: st.DataObject, adds: bool) -> None:
-    """Views, moves and `out` give what loops over coordinates give, for any strides and types."""
+@pytest.mark.parametrize("least", [0.0, inf], ids=["machine code", "framework"])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), adds=st.booleans())
+def test_the_elements_are_where_the_pattern_says(
+    monkeypatch: pytest.MonkeyPatch, least: float, data: st.DataObject, adds: bool
+) -> None:
+    """Views, moves in both ways that are timed, and `out` give what loops over coordinates give."""
+    monkeypatch.setattr("inlay.memory.array_calls._CLEARLY", least)
+    _calls.clear()
     left, right, lengths = data.draw(rearrangements(adds=adds))
     shape = [prod(lengths[name] for name in group) for group in left]
     dtype = np.dtype(data.draw(st.sampled_from(DTYPES)))
@@ -131,6 +136,39 @@ def test_a_view_is_returned_where_strides_suffice() -> None:
     assert np.shares_memory(inlay.rearrange(x, "a b c -> (a b) c", copy=False), x)
     assert inlay.repeat(x, "a b c -> a b c 7").strides[-1] == 0
     assert np.array_equal(inlay.rearrange(list(x), "a b c -> c a b"), x.transpose(2, 0, 1))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_remembered_call_leaves_transforms_of_torch_intact() -> None:
+    """After a call with a plain tensor of the same form, batches, tangents and gradients are those of its own steps."""
+    torch = pytest.importorskip("torch")
+    x = torch.arange(24.0).reshape(2, 3, 4)
+    for pattern, order in (("a b c -> c a b", (2, 0, 1)), ("a b c -> (c a) b", (2, 0, 1))):
+
+        def move(t: Any, pattern: str = pattern) -> Any:
+            return inlay.rearrange(t, pattern)
+
+        expected = x.permute(order).reshape(move(x).shape)
+        assert torch.equal(torch.vmap(move)(torch.stack([x, x + 1])), torch.stack([expected, expected + 1]))
+        assert torch.equal(torch.func.jvp(move, (x,), (2 * x,))[1], 2 * expected)
+        assert torch.equal(torch.func.grad(lambda t, move=move: (move(t) ** 2).sum())(x), 2 * x)
+        forward = torch.autograd.forward_ad
+        with forward.dual_level():
+            assert torch.equal(forward.unpack_dual(move(forward.make_dual(x, 3 * x))).tangent, 3 * expected)
+
+
+def test_views_and_copies_of_tensors_begin_where_the_tensor_does() -> None:
+    """A tensor that is a part of another is rearranged from its own first element, in every call."""
+    torch = pytest.importorskip("torch")
+    for part in torch.arange(96.0).reshape(4, 24).reshape(4, 2, 3, 4)[:, :, 1:]:
+        values = part.numpy()
+        for pattern in ("a b (c d) -> d a c b", "a b (c d) -> (d c) (b a)"):
+            expected = inlay.rearrange(values.copy(), pattern, d=2)
+            assert np.array_equal(inlay.rearrange(part, pattern, d=2).numpy(), expected)
+        for _ in range(2):
+            ordered = inlay.ascontiguous(part, "F")
+            assert np.array_equal(ordered.numpy(), values)
+            assert ordered.permute(2, 1, 0).is_contiguous()
 
 
 def test_options_that_are_axes_of_the_pattern_are_lengths() -> None:

@@ -8,6 +8,7 @@ A plan depends on shapes, strides, types and options alone. What differs from ca
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any, NoReturn, TypeAlias
 
@@ -17,7 +18,8 @@ import numpy.typing as npt
 from inlay.data_type import DataType, DataTypeLike, as_data_type
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Dims
-from inlay.memory.array_kinds import AnyArray, ArrayKind, AxisSteps, NumpyArrays, StridedForm
+from inlay.measure.interleaved import seconds_per_call
+from inlay.memory.array_kinds import AnyArray, ArrayKind, AxisSteps, StridedForm
 from inlay.memory.axis_moves import (
     AxisMove,
     MovedAxis,
@@ -29,11 +31,16 @@ from inlay.memory.axis_moves import (
     source_strides,
 )
 from inlay.memory.einops_notation import ResolvedAxes
-from inlay.memory.result_pool import SMALLEST
+from inlay.reordering import CompiledReorder
 from inlay.reordering.attributes import PLAIN, Operands, as_real_array, operands
 
 ArrayCall: TypeAlias = Callable[[AnyArray, AnyArray], AnyArray]
 """A function of an array and a destination, which is None or ignored if the form of the call has none."""
+
+MOST_TIMED = 4 << 20
+"""Size of the largest result for which two ways to make it are timed, in bytes."""
+_TIMED_CALLS = 4  # calls in a row, and how often these are timed
+_CLEARLY = 0.9  # share of our own time that the framework's call may take to be chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +73,17 @@ class _Side:
 
 
 def plan_call(
-    kind: ArrayKind, x: AnyArray, resolved: ResolvedAxes, options: RearrangeOptions, out_kind: ArrayKind | None
+    kind: ArrayKind,
+    x: AnyArray,
+    resolved: ResolvedAxes,
+    options: RearrangeOptions,
+    out_kind: ArrayKind | None,
+    *,
+    is_repeated: bool,
 ) -> ArrayCall:
     """Return the call that rearranges arrays of the form of `x`, into ones of the form of `options.out` if it is one.
+
+    If the call will be repeated, a small new result is made in the faster one of two ways, which are timed.
 
     Raises:
         InvalidArguments: `out` has another shape or type, elements of `out` overlap, `copy` is False and strides do not
@@ -80,12 +95,14 @@ def plan_call(
     out_form = None if options.out is None or out_kind is None else out_kind.describe(options.out)
     if options.out is not None:
         _require_shape(options.out, resolved.shape)
-    can_view = _has_view(kind, x, resolved)
+    view_strides = _view_strides(kind, x, resolved)
+    can_view = view_strides is not None
     if form is None or (options.out is not None and out_form is None):
         return _framework_call(kind, resolved, options, can_view)
     src_type, dst_type, is_converted = _types(form, out_form, options)
-    if options.out is None and can_view and not is_converted and not options.copy:
-        return _view_call(kind, AxisSteps.of(resolved))
+    if options.out is None and view_strides is not None and not is_converted and not options.copy:
+        view = kind.viewer(AxisSteps.of(resolved), resolved.shape, view_strides)
+        return lambda x, out: view(x)
     if options.copy is False:
         _refuse_copy("convert elements" if is_converted else "move them", options)
     if out_form is None:
@@ -100,26 +117,34 @@ def plan_call(
         return _framework_call(kind, resolved, options, can_view)
     values = None if scales is None else _scale_values(move, scales)
     if options.out is None:
-        return _new_result_call(kind, destination, move, resolved, values)
+        own = _new_result_call(kind, destination, move, resolved, values)
+        if is_converted or not is_repeated or prod(resolved.shape) * dst_type.itemsize > MOST_TIMED:
+            return own
+        return _faster_call(own, _framework_call(kind, resolved, RearrangeOptions(copy=True), can_view), x)
     return _out_call(kind, destination, move, resolved, options, values)
 
 
-def _view_call(kind: ArrayKind, steps: AxisSteps) -> ArrayCall:
-    """Return the call that makes a view; one of permuted axes alone does nothing else."""
-    permute, order, apply = kind.permute, steps.order, kind.apply
-    if order is not None and steps == AxisSteps(None, order, None, None, None):
-        return lambda x, out: permute(x, order)
-    return lambda x, out: apply(x, steps)
+def _faster_call(own: ArrayCall, framework: ArrayCall, x: AnyArray) -> ArrayCall:
+    """Return the call of the framework if it is clearly the faster one, else our own.
+
+    Machine code is called through ctypes, which takes longer than all of a tiny copy, and its vectors fit short odd
+    axes badly. Only calls can show which one is faster on this machine.
+    """
+    times = [
+        min(seconds_per_call(partial(call, x, None), _TIMED_CALLS) for _ in range(_TIMED_CALLS))
+        for call in (own, framework)
+    ]
+    return framework if times[1] < _CLEARLY * times[0] else own
 
 
 # Checks
 
 
-def _has_view(kind: ArrayKind, x: AnyArray, resolved: ResolvedAxes) -> bool:
-    """Return True if strides can express the result."""
-    strides = kind.form(x)[1]
-    moved = source_strides(resolved, tuple(strides))
-    return 0 in resolved.shape or joined_strides(resolved.groups, moved) is not None
+def _view_strides(kind: ArrayKind, x: AnyArray, resolved: ResolvedAxes) -> Dims | None:
+    """Return the strides of a view that is the result, in the unit of the array's own, or None if there is none."""
+    if 0 in resolved.shape:
+        return row_major_strides(resolved.shape)
+    return joined_strides(resolved.groups, source_strides(resolved, tuple(kind.form(x)[1])))
 
 
 def _require_shape(out: AnyArray, shape: Dims) -> None:
@@ -203,7 +228,7 @@ def _runner(move: AxisMove, values: Operands | None) -> Callable[[int, int], Any
     """Return the function that moves between the addresses of both first elements, for destinations at their lowest."""
     reorder = move.reorder
     if move.attributes is PLAIN:
-        return getattr(reorder, "move", reorder.run)
+        return reorder.direct_move() if isinstance(reorder, CompiledReorder) else reorder.run
     return lambda src, dst: reorder.run(src, dst, values)
 
 
@@ -216,16 +241,14 @@ def _new_result_call(
     kind: ArrayKind, dst: _Side, move: AxisMove, resolved: ResolvedAxes, values: Operands | None
 ) -> ArrayCall:
     """Return the call that moves into a new array."""
-    address, dtype, shape, low = kind.address, dst.dtype, resolved.shape, move.src_range[0]
+    address, low, allocate = kind.address, move.src_range[0], kind.allocator(resolved.shape, dst.dtype)
     run, mask = _runner(move, values), _alignment_mask(move.src_itemsize)
-    is_small = prod(shape) * dst.data_type.itemsize < SMALLEST
-    allocate = np.empty if is_small and isinstance(kind, NumpyArrays) else kind.allocate
 
     def call(x: AnyArray, out: AnyArray) -> AnyArray:
         src = address(x)
         if src & mask:
             src = address(x := _aligned(kind, x))
-        result = allocate(shape, dtype)
+        result = allocate()
         run(src + low, address(result))
         return result
 
@@ -288,13 +311,14 @@ def _framework_call(kind: ArrayKind, resolved: ResolvedAxes, options: RearrangeO
     if options.copy is False and (not can_view or options.out is not None):
         _refuse_copy("move elements", options)
 
-    steps = AxisSteps.of(resolved)
+    # Where strides do not suffice, the last step has copied already.
+    steps, needs_copy = AxisSteps.of(resolved), options.copy and can_view
 
     def call(x: AnyArray, out: AnyArray) -> AnyArray:
         result = kind.apply(x, steps)
         if options.out is not None:
             kind.assign(out, result)
             return out
-        return kind.copy(result) if options.copy else result
+        return kind.copy(result) if needs_copy else result
 
     return call

@@ -12,7 +12,7 @@ import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import Any, Protocol, TypeAlias
 
@@ -22,6 +22,7 @@ import numpy.typing as npt
 from inlay.data_type import DataType, as_data_type
 from inlay.errors import InvalidArguments
 from inlay.layout import Dims
+from inlay.memory.axis_moves import row_major_strides
 from inlay.memory.einops_notation import ResolvedAxes
 from inlay.memory.result_pool import SMALLEST, result_pool_of_process
 
@@ -93,8 +94,11 @@ class ArrayKind(Protocol):
     def dtype_of(self, data_type: DataType) -> Any:
         """Return the type of the framework for a data type."""
 
-    def allocate(self, shape: Dims, dtype: Any) -> AnyArray:
-        """Return a new row-major array with any contents."""
+    def allocator(self, shape: Dims, dtype: Any) -> Callable[[], AnyArray]:
+        """Return the function that makes a new row-major array with any contents."""
+
+    def viewer(self, steps: AxisSteps, shape: Dims, strides: Dims) -> Callable[[AnyArray], AnyArray]:
+        """Return the function that makes a view by these steps, which has this shape and these strides."""
 
     def apply(self, array: AnyArray, steps: AxisSteps) -> AnyArray:
         """Rearrange by the functions of the framework: a view where strides suffice."""
@@ -170,9 +174,19 @@ class NumpyArrays:
         return data_type.dtype
 
     @staticmethod
-    def allocate(shape: Dims, dtype: "np.dtype[Any]") -> npt.NDArray[Any]:
-        """Return a new array, from the pool of results if it is large."""
-        return result_pool_of_process().allocate_array(shape, dtype)
+    def allocator(shape: Dims, dtype: "np.dtype[Any]") -> Callable[[], npt.NDArray[Any]]:
+        """Return the function that makes a new array, from the pool of results if it is large."""
+        if prod(shape) * dtype.itemsize < SMALLEST:
+            return partial(np.empty, shape, dtype)
+        return lambda: result_pool_of_process().allocate_array(shape, dtype)
+
+    @staticmethod
+    def viewer(steps: AxisSteps, shape: Dims, strides: Dims) -> Callable[[npt.NDArray[Any]], npt.NDArray[Any]]:
+        """Return the function that makes a view; one of permuted axes alone does nothing else."""
+        order = steps.order
+        if order is not None and steps == AxisSteps(None, order, None, None, None):
+            return lambda array: array.transpose(order)
+        return lambda array: NumpyArrays.apply(array, steps)
 
     @staticmethod
     def apply(array: npt.NDArray[Any], steps: AxisSteps) -> npt.NDArray[Any]:
@@ -245,15 +259,23 @@ class TorchTensors:
     def __init__(self, torch: Any) -> None:
         """Hold the loaded module."""
         self._torch = torch
-        self._empty, self._cpu = torch.empty, torch.device("cpu")
+        self._transform_level = torch._C._functorch.maybe_current_level
+        self._forward_mode = torch.autograd.forward_ad
         self._permute, self._expand = torch.Tensor.permute, torch.Tensor.expand
         self.address: Callable[[Any], int] = torch.Tensor.data_ptr
         self._ordinary = (torch.Tensor, torch.nn.Parameter)
 
     def form(self, tensor: Any) -> tuple[Any, ...]:
         """Return shape, strides and type, and the flags by which a reorder cannot read a tensor."""
-        is_tracked = tensor.requires_grad and self._torch.is_grad_enabled()
+        is_tracked = self._is_tracked(tensor)
         return tensor.shape, tensor.stride(), tensor.dtype, tensor.is_cpu, tensor.is_neg(), is_tracked
+
+    def _is_tracked(self, tensor: Any) -> bool:
+        """Return True if PyTorch may differentiate or batch what happens to a tensor."""
+        if tensor.requires_grad and self._torch.is_grad_enabled():
+            return True
+        # Inside a transform of torch.func or a dual level, a tensor of equal form may have a tangent, or no data.
+        return self._transform_level() is not None or self._forward_mode._current_level >= 0
 
     def describe(self, tensor: Any) -> StridedForm | None:
         """Return the form of a tensor; None on other devices, with gradients, and for types that only PyTorch has."""
@@ -261,7 +283,7 @@ class TorchTensors:
         is_plain = type(tensor) in self._ordinary and tensor.is_cpu and tensor.layout == torch.strided
         if not is_plain or tensor.is_neg() or tensor.is_complex() or tensor.is_quantized:
             return None
-        if tensor.requires_grad and torch.is_grad_enabled():
+        if self._is_tracked(tensor):
             return None
         try:
             data_type = as_data_type(str(tensor.dtype).removeprefix("torch."))
@@ -286,12 +308,26 @@ class TorchTensors:
             raise InvalidArguments(f"PyTorch has no tensors of {data_type}: rearrange tensor.numpy() instead")
         return dtype
 
-    def allocate(self, shape: Dims, dtype: Any) -> Any:
-        """Return a new tensor, over a buffer of the pool of results if it is large."""
-        if prod(shape) * dtype.itemsize < SMALLEST:
-            return self._empty(shape, dtype=dtype, device=self._cpu)
-        buffer = result_pool_of_process().allocate(prod(shape) * dtype.itemsize, is_overwritten=True)
-        return self._torch.from_numpy(buffer).view(dtype).view(shape)
+    def allocator(self, shape: Dims, dtype: Any) -> Callable[[], Any]:
+        """Return the function that makes a new tensor, over a buffer of the pool of results if it is large."""
+        nbytes, from_numpy = prod(shape) * dtype.itemsize, self._torch.from_numpy
+        if nbytes < SMALLEST:  # `empty` takes half as long again
+            strides = row_major_strides(shape)
+            return partial(self._torch.empty_strided, shape, strides, dtype=dtype, device=self._torch.device("cpu"))
+
+        def pooled() -> Any:
+            buffer = result_pool_of_process().allocate(nbytes, is_overwritten=True)
+            return from_numpy(buffer).view(dtype).view(shape)
+
+        return pooled
+
+    @staticmethod
+    def viewer(steps: AxisSteps, shape: Dims, strides: Dims) -> Callable[[Any], Any]:
+        """Return the function that makes a view in one step, since each takes a microsecond."""
+        order = steps.order
+        if order is not None and steps == AxisSteps(None, order, None, None, None):
+            return lambda tensor: tensor.permute(*order)  # a tuple takes half as long again
+        return lambda tensor: tensor.as_strided(shape, strides, tensor.storage_offset())
 
     def apply(self, tensor: Any, steps: AxisSteps) -> Any:
         """Rearrange by reshape, permute and expand, which PyTorch differentiates and traces."""

@@ -21,6 +21,7 @@ Source: the notation is that of einops (see `einops_notation`).
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -102,14 +103,10 @@ def rearrange(
     >>> np.shares_memory(rearrange(x, "a b -> b a"), x)
     True
     """
-    try:
-        form = None if out is None else _forms[type(out)](out)
-        key = ("rearrange", pattern, _forms[type(x)](x), form, dtype, scale, copy, *lengths.items())
-        call = _calls[key]
-    except (AttributeError, KeyError, RuntimeError, TypeError):
-        call = None
+    rest = (pattern, dtype, scale, copy, *lengths.items())
+    call = _find_call("rearrange", x, out, rest)
     if call is None:
-        return _rearrange_new_form("rearrange", x, pattern, RearrangeOptions(out, dtype, scale, copy), lengths)
+        return _rearrange_new_form(("rearrange", rest), x, pattern, RearrangeOptions(out, dtype, scale, copy), lengths)
     return call(x, out)
 
 
@@ -139,14 +136,10 @@ def repeat(
     >>> repeat(np.arange(3), "w -> 2 (w copies)", copies=2).tolist()
     [[0, 0, 1, 1, 2, 2], [0, 0, 1, 1, 2, 2]]
     """
-    try:
-        form = None if out is None else _forms[type(out)](out)
-        key = ("repeat", pattern, _forms[type(x)](x), form, dtype, scale, copy, *lengths.items())
-        call = _calls[key]
-    except (AttributeError, KeyError, RuntimeError, TypeError):
-        call = None
+    rest = (pattern, dtype, scale, copy, *lengths.items())
+    call = _find_call("repeat", x, out, rest)
     if call is None:
-        return _rearrange_new_form("repeat", x, pattern, RearrangeOptions(out, dtype, scale, copy), lengths)
+        return _rearrange_new_form(("repeat", rest), x, pattern, RearrangeOptions(out, dtype, scale, copy), lengths)
     return call(x, out)
 
 
@@ -163,11 +156,7 @@ def transpose(x: AnyArray, axes: Sequence[int] | None = None, *, out: AnyArray =
     >>> transpose(np.arange(6).reshape(2, 3)).flags.c_contiguous
     True
     """
-    try:
-        form = None if out is None else _forms[type(out)](out)
-        call = _calls["transpose", axes, _forms[type(x)](x), form]
-    except (AttributeError, KeyError, RuntimeError, TypeError):
-        call = None
+    call = _find_call("transpose", x, out, axes)
     if call is not None:
         return call(x, out)
     x = _as_array(x)
@@ -193,6 +182,9 @@ def ascontiguous(x: AnyArray, order: str | Sequence[int] = "C") -> AnyArray:
     >>> ascontiguous(np.zeros((2, 3, 4, 5), np.int8), "nhwc").strides
     (60, 1, 15, 3)
     """
+    call = _find_call("ascontiguous", x, None, order)
+    if call is not None:
+        return call(x, None)
     x = _as_array(x)
     axes = _memory_order(order, x.ndim)
     kind = _kind_of(x)
@@ -200,20 +192,51 @@ def ascontiguous(x: AnyArray, order: str | Sequence[int] = "C") -> AnyArray:
         raise Unimplemented(f"a {type(x).__name__} has no order of its axes in memory: use inlay.transpose")
     form = kind.describe(kind.permute(x, axes))
     if form is not None and _is_row_major(form):
-        return x
-    moved = _run(None, x, _permutation_of_axes(x, axes), RearrangeOptions(copy=True))
-    return kind.permute(moved, [axes.index(i) for i in range(len(axes))])
+        call = _same_array
+    else:
+        moved = plan_call(kind, x, _permutation_of_axes(x, axes), RearrangeOptions(copy=True), None, is_repeated=True)
+        permute, back = kind.permute, tuple(axes.index(i) for i in range(len(axes)))
+        call = lambda x, out: permute(moved(x, out), back)  # noqa: E731
+    _remember(("ascontiguous", order), x, None, call)
+    return call(x, None)
+
+
+def _same_array(x: AnyArray, out: AnyArray) -> AnyArray:
+    """Return the array itself."""
+    return x
+
+
+# Calls by the form of their arguments
+
+
+def _find_call(function: str, x: AnyArray, out: AnyArray, rest: object) -> ArrayCall | None:
+    """Return the remembered call of a function with arrays of these forms and the rest of its arguments, or None."""
+    try:
+        form = None if out is None else _forms[type(out)](out)
+        return _calls[function, _forms[type(x)](x), form, rest]
+    except (AttributeError, KeyError, RuntimeError, TypeError):
+        return None  # a new form, an array without strides, or a rest that has no hash
+
+
+def _remember(key: tuple[str, object], x: AnyArray, out: AnyArray, call: ArrayCall) -> None:
+    """Store a call under the key by which `_find_call` looks it up, if it can be hashed."""
+    if type(x) not in _forms or (out is not None and type(out) not in _forms):
+        return
+    form = None if out is None else _forms[type(out)](out)
+    if len(_calls) >= MOST_CALLS:
+        _calls.clear()
+    with suppress(TypeError):  # the scale is an array, or the axes are a list
+        _calls[key[0], _forms[type(x)](x), form, key[1]] = call
 
 
 # Forms of calls that are new
 
 
 def _rearrange_new_form(
-    operation: Operation, x: AnyArray, pattern: str, options: RearrangeOptions, lengths: dict[str, Any]
+    key: tuple[Operation, object], x: AnyArray, pattern: str, options: RearrangeOptions, lengths: dict[str, Any]
 ) -> AnyArray:
     """Parse the pattern, run the call, and remember it."""
-    key = (operation, pattern), (options.dtype, options.scale, options.copy, *lengths.items())
-    parsed = parse_rearrangement(pattern, operation)
+    parsed = parse_rearrangement(pattern, key[0])
     for name in ("out", "dtype", "scale", "copy"):
         value = getattr(options, name)
         if name in parsed.names and value is not None:
@@ -228,7 +251,7 @@ def _rearrange_new_form(
     return _run(key, array, resolved, options)
 
 
-def _run(key: Any, x: AnyArray, resolved: ResolvedAxes, options: RearrangeOptions) -> AnyArray:
+def _run(key: tuple[str, object] | None, x: AnyArray, resolved: ResolvedAxes, options: RearrangeOptions) -> AnyArray:
     """Run a rearrangement; remember the call by `key` and the forms of the arrays, unless `key` is None."""
     if prod(resolved.shape) > _MOST_BYTES:
         raise OutOfMemory(f"the result of shape {resolved.shape} has more than 2**62 elements")
@@ -238,28 +261,10 @@ def _run(key: Any, x: AnyArray, resolved: ResolvedAxes, options: RearrangeOption
     if kind is None:
         return _rearrange_foreign(x, resolved, options)
     out_kind = None if options.out is None else _destination_kind(options.out)
-    call = plan_call(kind, x, resolved, options, out_kind)
+    call = plan_call(kind, x, resolved, options, out_kind, is_repeated=key is not None)
     if key is not None:
         _remember(key, x, options.out, call)
     return call(x, options.out)
-
-
-def _remember(key: Any, x: AnyArray, out: AnyArray, call: ArrayCall) -> None:
-    """Store a call under the key by which the public functions look it up, if it can be hashed."""
-    if type(x) not in _forms or (out is not None and type(out) not in _forms):
-        return
-    form = None if out is None else _forms[type(out)](out)
-    if isinstance(key[0], tuple):
-        names, others = key
-        whole = (*names, _forms[type(x)](x), form, *others)
-    else:
-        whole = (*key, _forms[type(x)](x), form)
-    if len(_calls) >= MOST_CALLS:
-        _calls.clear()
-    try:
-        _calls[whole] = call
-    except TypeError:
-        return  # the scale is an array, or the axes are a list
 
 
 # Kinds

@@ -322,6 +322,16 @@ class CompiledReorder:
         task.entry(src, dst, words, 0, task.tiles)
         return False
 
+    def direct_move(self) -> Callable[[int, int], object]:
+        """Return `move` without a table; it looks nothing up in each call if no call can differ from another."""
+        task, (src_start, dst_start) = self.task, self.starts
+        varies = self.trial is not None or self.unaligned is not None or self.parts > 1 or self.units != (1, 1)
+        if task is None or varies:
+            return self.move
+        entry, tiles = task.entry, task.tiles
+        # The table is read from `self`, so that the function keeps the code and the table alive.
+        return lambda src, dst: entry(src + src_start, dst + dst_start, self.table, 0, tiles)
+
     def explain(self, target: str | None = None) -> str:
         """Return every stage in words, on this machine or on the target of that name.
 
