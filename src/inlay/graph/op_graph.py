@@ -75,7 +75,7 @@ class BroadcastView:
 ViewTransform: TypeAlias = ReshapeView | PermuteView | SubmemoryView | BroadcastView
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Op(StructuralEquality):
     """One operation on tensors."""
 

@@ -25,7 +25,7 @@ from inlay.errors import InvalidArguments, MissingExtra, OutOfMemory, Unimplemen
 from inlay.forks import ForkResetLock, at_fork
 from inlay.graph.fallback.library import INSTALL, describe_error, find_onnxruntime, onnxruntime_errors
 from inlay.graph.fallback.models import build_model, element_type, operators_of, type_of
-from inlay.graph.network import Subgraph, Tensor
+from inlay.graph.network import StructuralEquality, Subgraph, Tensor
 from inlay.graph.numpy_operators.evaluation import compute_node
 from inlay.graph.op_graph import Array
 
@@ -39,8 +39,8 @@ _LOOPS = frozenset({"Loop", "Scan", "SequenceMap"})
 _MOST_NAMED = 4  # nodes in a text
 
 
-@dataclass(frozen=True, slots=True)
-class SubgraphInterface:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SubgraphInterface(StructuralEquality):
     """The subgraph of a session, and the tensors that it reads and writes."""
 
     subgraph: Subgraph
