@@ -135,6 +135,9 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main([*run, "numpy"]) == 0
     assert "NumPy computes 2 of 3 steps, " in capsys.readouterr().out
     assert main([*run, "none"]) != 0
-    assert "fallback=None allows primitives alone" in capsys.readouterr().err
+    text = capsys.readouterr().err
+    assert "--fallback none allows primitives alone, and 2 of 3 operations have none: " in text
+    assert ": give --fallback numpy, or --fallback auto for ONNX Runtime too\n" in text
+    assert "fallback=" not in text
     assert main([*run, "some"]) != 0
     assert "--fallback is 'some': give auto, numpy without ONNX Runtime, or none of both" in capsys.readouterr().err
