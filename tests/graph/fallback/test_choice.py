@@ -1,5 +1,6 @@
 """What computes nodes without a primitive: `fallback` of `inlay.plan` and of the command line, reasons, errors."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def test_without_the_extra_numpy_computes_and_errors_name_the_command() -> None:
 
 
 def test_a_plan_for_onnx_runtime_is_refused_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = planned("y = Sin(x)")
+    plan = pickle.loads(pickle.dumps(planned("y = Sin(x)")))
     monkeypatch.setattr("inlay.graph.fallback.sessions.find_onnxruntime", lambda: None)
     assert text_of(plan.compile, engine="reference") == (
         "MissingExtra: y is for ONNX Runtime, which is not installed: pip install 'inlay[fallback]'"
