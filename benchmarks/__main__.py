@@ -235,6 +235,16 @@ def rearrange(
         raise typer.Exit(1)
 
 
+def _matching_networks(names: Sequence[str], batches: str, only: str) -> list[tuple[str, int]]:
+    """Return the names and batches whose labels match `only`; refuse a pattern that matches none."""
+    networks = [(name, int(batch)) for batch in batches.split(",") for name in names]
+    matching = [(name, batch) for name, batch in networks if fnmatch(f"{name} b{batch}", only)]
+    if not matching:
+        labels = ", ".join(f"{name} b{batch}" for name, batch in networks)
+        raise typer.BadParameter(f"no label matches {only!r}: give a pattern such as '*bert*' for one of {labels}")
+    return matching
+
+
 @app.command()
 def networks(
     folder: Where,
@@ -249,8 +259,7 @@ def networks(
     from benchmarks import networks as its
     from benchmarks.aims import known_reasons
 
-    wanted = [(name, int(batch)) for batch in batches.split(",") for name in its.NETWORKS]
-    wanted = [(name, batch) for name, batch in wanted if fnmatch(f"{name} b{batch}", only)]
+    wanted = _matching_networks(its.NETWORKS, batches, only)
     known = {one: its.load_result(folder, *one).pieces for one in wanted}
     pieces = [(*one, p) for one in wanted for p in its.PIECES if p not in known[one] or (again and p == "run")]
     end = _deadline(minutes)
@@ -282,9 +291,8 @@ def zoo(
     """Measure the zoo and the seven networks in turns with other processes; exit with 1 where one is too slow."""
     from benchmarks import zoo as its
 
+    wanted = _matching_networks(its.LABELS, batches, only)
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = [(name, int(batch)) for batch in batches.split(",") for name in its.LABELS]
-    wanted = [(name, batch) for name, batch in wanted if fnmatch(f"{name} b{batch}", only)]
     pieces = [one for one in wanted if again or its.load_paired(folder, *one) is None]
     others = [peer.strip() for peer in peers.split(",") if peer.strip()]
     end = _deadline(minutes)

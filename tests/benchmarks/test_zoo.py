@@ -87,6 +87,18 @@ def test_what_is_there_is_not_measured_again(tmp_path: Path, monkeypatch: pytest
     assert measured == ["zoo-vit", "zoo-t5", "zoo-vit"]
 
 
+@pytest.mark.parametrize("command", ["zoo", "networks"])
+def test_a_pattern_that_matches_no_network_is_refused_with_the_labels(tmp_path: Path, command: str) -> None:
+    done = CliRunner().invoke(app, [command, str(tmp_path / "new"), "--only", "nothing", "--show"])
+    words = " ".join(done.stderr.replace("│", " ").split())
+    assert done.exit_code == 2
+    assert "no label matches 'nothing': give a pattern such as '*bert*' for one of " in words
+    assert ("zoo-t5 b1, " in words) == (command == "zoo")
+    assert "bert b1, " in words
+    assert words.count("b8") >= 7
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.heavy
 def test_processes_take_turns_at_a_network(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")

@@ -9,7 +9,7 @@ import pytest
 
 from inlay import load, plan
 from inlay.graph.lowering.translation import lower_network
-from inlay.graph.network import Network, Node, Tensor
+from inlay.graph.network import Network, Node, Subgraph, Tensor
 from tests.support.network_runs import model_of, node
 
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4, 1, 1)
@@ -69,3 +69,25 @@ def test_graphs_and_plans_of_equal_networks_are_equal() -> None:
     plans = [plan(network, costs="analytic", isa="avx2", threads=1) for network in (first, second)]
     assert plans[0] == plans[1]
     assert plans[0] != plan(first, costs="analytic", isa="sse41", threads=1)
+
+
+def test_what_holds_arrays_is_shown_by_their_types_and_dims() -> None:
+    network = load(
+        model_of([node("Conv", "x w", "c")], {"x": (1, 4, 2, 2)}, ["c"], {"w": WEIGHTS + 0.4375}).SerializeToString()
+    )
+    planned = plan(network, costs="analytic", isa="avx2", threads=1)
+    steps = [step for step in planned.program.steps if step.constants]
+    assert [*map(repr, steps)] == [repr(replace(step, constants={"weights": WEIGHTS + 1})) for step in steps]
+    for value in (planned.program, planned.graph, planned.graph.ops[0], steps[0]):
+        assert "'weights': <float32 (3, 4, 1, 1)>" in repr(value)
+        assert "4375" not in repr(value)
+
+
+def test_attributes_are_shown_without_elements_and_bytes() -> None:
+    attributes = {"value": np.full((2, 3), 4375), "body": b"graph" * 99, "axes": (1, np.ones(2)), "mode": "a"}
+    shown = "{'value': <int64 (2, 3)>, 'body': <495 bytes>, 'axes': (1, <float64 (2,)>), 'mode': 'a'}"
+    extra = Node("e", "Extra", ("y",), ("z",), attributes)
+    assert repr(extra) == (
+        f"Node(name='e', operator='Extra', inputs=('y',), outputs=('z',), attributes={shown}, domain='')"
+    )
+    assert shown in repr(Subgraph("s", "Subgraph", ("y",), ("z",), nodes=(extra,)))

@@ -152,7 +152,7 @@ def test_a_constant_that_cannot_be_folded_is_left_to_the_run(monkeypatch: pytest
     def refuse(*_: Any) -> Any:
         raise Unimplemented("not here")
 
-    monkeypatch.setattr("inlay.graph.onnx.importer.compute_node", refuse)
+    monkeypatch.setattr("inlay.graph.onnx.constant_folding.compute_node", refuse)
     network = load(written_model("t = Sin(w) y = Add(x, t)", (3,), w=f32(0, 1, 2)).SerializeToString())
     assert [node.operator for node in network.nodes] == ["Sin", "Add"]
     found = plan(network, costs="probed").compile().run({"x": f32(0, 0, 0)})["y"]

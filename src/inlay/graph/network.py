@@ -6,8 +6,8 @@
 >>> network.tensors["y"].dims
 (1, 3)
 
-Networks hold arrays, whose `==` compares element by element and has no truth value. `StructuralEquality` gives such
-dataclasses an equality of their own.
+Networks hold arrays, whose `==` compares element by element and has no truth value, and whose `repr` prints elements.
+`StructuralEquality` gives such dataclasses an equality and a representation of their own.
 
 Source: ONNX, "Open Neural Network Exchange Intermediate Representation Specification".
 """
@@ -23,15 +23,18 @@ import numpy as np
 from inlay.layout import Dims
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class StructuralEquality:
     """A base of dataclasses whose values are equal if their fields are; arrays are if type, dims and bytes are.
 
-    So a NaN equals itself, and 0 does not equal -0. Such values have no hash: most hold a dict.
+    So a NaN equals itself, and 0 does not equal -0. Such values have no hash: most hold a dict. Their `repr` has the
+    type and dims of an array in place of its elements, and the number of bytes in place of bytes.
 
-    >>> @dataclass(frozen=True, slots=True, eq=False)
+    >>> @dataclass(frozen=True, slots=True, eq=False, repr=False)
     ... class Weights(StructuralEquality):
     ...     arrays: Mapping[str, Any]
+    >>> Weights({"w": np.zeros((64, 3))})
+    Weights(arrays={'w': <float64 (64, 3)>})
     >>> Weights({"w": np.zeros(2)}) == Weights({"w": np.zeros(2)})
     True
     >>> Weights({"w": np.zeros(2)}) == Weights({"w": np.zeros(2, np.float32)})
@@ -47,6 +50,11 @@ class StructuralEquality:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __repr__(self) -> str:
+        """Return the class and its fields, without the elements of arrays."""
+        shown = (f"{field.name}={_short_repr(getattr(self, field.name))}" for field in fields(self) if field.repr)
+        return f"{type(self).__qualname__}({', '.join(shown)})"
+
 
 def _is_equal(one: Any, other: Any) -> bool:
     if one is other:
@@ -59,6 +67,19 @@ def _is_equal(one: Any, other: Any) -> bool:
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) == len(other) and all(map(_is_equal, one, other))
     return bool(one == other)
+
+
+def _short_repr(value: Any) -> str:
+    """Return the representation of a value, with the type and dims of arrays in place of their elements."""
+    if isinstance(value, np.ndarray):
+        return f"<{value.dtype} {value.shape}>"
+    if isinstance(value, bytes):
+        return f"<{len(value)} bytes>"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key!r}: {_short_repr(item)}' for key, item in value.items())}}}"
+    if type(value) is tuple:
+        return f"({', '.join(map(_short_repr, value))}{',' * (len(value) == 1)})"
+    return repr(value)
 
 
 def has_equal_bits(one: Any, other: Any) -> bool:
@@ -95,7 +116,7 @@ class Tensor:
         return prod(self.dims) * self.dtype.itemsize
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Node(StructuralEquality):
     """One operator of ONNX with its inputs and outputs."""
 
@@ -114,7 +135,7 @@ class Node(StructuralEquality):
     """Operator set of the operator; empty for ONNX's own."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Subgraph(Node):
     """Nodes that the fallback engine computes in one call: to the planner one node, with their inputs and outputs.
 

@@ -75,7 +75,7 @@ class BroadcastView:
 ViewTransform: TypeAlias = ReshapeView | PermuteView | SubmemoryView | BroadcastView
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Op(StructuralEquality):
     """One operation on tensors."""
 
@@ -119,6 +119,21 @@ class Op(StructuralEquality):
     """
 
 
+class ProcessObjects(dict[str, Any]):
+    """Objects that only this process can use, by name; a copy or a pickle of them is empty.
+
+    >>> import pickle
+    >>> pickle.loads(pickle.dumps(ProcessObjects(a=1)))
+    {}
+    """
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[type["ProcessObjects"], tuple[()]]:
+        """Pickle no objects."""
+        return ProcessObjects, ()
+
+
 @dataclass(frozen=True, slots=True)
 class OpGraph:
     """A list of operations in which each follows those whose results it reads; every tensor is written once."""
@@ -135,6 +150,8 @@ class OpGraph:
     """The operations in the order in which they run."""
     tensors: Mapping[str, Tensor]
     """Dims and types of all tensors that are read or written, without constants."""
+    sessions: ProcessObjects = field(default_factory=ProcessObjects, repr=False, compare=False)
+    """Sessions of ONNX Runtime by the name of their operation, for compilation, which removes those that it uses."""
 
 
 def readers_of(graph: OpGraph) -> dict[str, list[int]]:

@@ -66,7 +66,7 @@ class Alternative:
         return Alternative.known, (self.ms,)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Step(StructuralEquality):
     """One call: a primitive, a reorder, or a reference that ONNX Runtime or NumPy computes."""
 

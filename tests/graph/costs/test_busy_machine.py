@@ -1,12 +1,17 @@
 """Costs by the clock beside other programs: nothing is measured, nothing remembered, and the seconds are a bound."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 import pytest
 
+from inlay.descriptor import MemoryDesc
 from inlay.graph.costs import MeasuredCosts
 from inlay.graph.costs.timing_records import operation_key
 from inlay.measure.processors import Processors
+from inlay.memory import Memory
+from inlay.primitives.engine import Operation
 from tests.graph.costs.test_measured import (
     BEST,
     CASES,
@@ -82,3 +87,31 @@ def test_measuring_ends_with_the_execution_in_which_its_seconds_end(seconds: flo
     assert spent <= seconds + slowness * max(*TIMES, BEST)
     sources(costs)
     assert engine.clock.now == spent
+
+
+@dataclass
+class DrowsyEngine(Engine):
+    """Takes 20 us longer for the first execution after memory is bound: until then its threads have fallen asleep."""
+
+    is_asleep: bool = False
+
+    def bind(
+        self, operation: Operation, descs: Mapping[str, MemoryDesc], memories: Mapping[str, Memory]
+    ) -> Callable[[], None]:
+        self.is_asleep = True
+        run = super().bind(operation, descs, memories)
+
+        def wake_and_run() -> None:
+            if self.is_asleep:
+                self.clock.now += 2e-5
+            self.is_asleep = False
+            run()
+
+        return wake_and_run
+
+
+def test_times_are_of_threads_that_are_awake_as_in_a_session() -> None:
+    plain = engine_of()
+    engine = DrowsyEngine(plain.clock, plain.costs)
+    require_times(prepared(engine))
+    assert engine.counted(CASES[0]) > 3

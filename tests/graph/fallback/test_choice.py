@@ -1,5 +1,6 @@
 """What computes nodes without a primitive: `fallback` of `inlay.plan` and of the command line, reasons, errors."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def test_without_the_extra_numpy_computes_and_errors_name_the_command() -> None:
 
 
 def test_a_plan_for_onnx_runtime_is_refused_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = planned("y = Sin(x)")
+    plan = pickle.loads(pickle.dumps(planned("y = Sin(x)")))
     monkeypatch.setattr("inlay.graph.fallback.sessions.find_onnxruntime", lambda: None)
     assert text_of(plan.compile, engine="reference") == (
         "MissingExtra: y is for ONNX Runtime, which is not installed: pip install 'inlay[fallback]'"
@@ -135,6 +136,9 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main([*run, "numpy"]) == 0
     assert "NumPy computes 2 of 3 steps, " in capsys.readouterr().out
     assert main([*run, "none"]) != 0
-    assert "fallback=None allows primitives alone" in capsys.readouterr().err
+    text = capsys.readouterr().err
+    assert "--fallback none allows primitives alone, and 2 of 3 operations have none: " in text
+    assert ": give --fallback numpy, or --fallback auto for ONNX Runtime too\n" in text
+    assert "fallback=" not in text
     assert main([*run, "some"]) != 0
     assert "--fallback is 'some': give auto, numpy without ONNX Runtime, or none of both" in capsys.readouterr().err

@@ -4,6 +4,8 @@ import pickle
 import signal
 import threading
 from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 from onnx import parser
 
 import inlay
+from inlay.cli import main
 from inlay.errors import InlayError, InvalidArguments
 from inlay.graph.network import Network
 from inlay.graph.op_graph import Array
@@ -182,6 +185,15 @@ def test_regions_are_refused_where_onnx_runtime_is_forbidden() -> None:
         f"fallback=None allows primitives alone, and 1 of 2 operations have none: 'y' ({DIMS}): give fallback=False "
         "for NumPy, or 'auto' for ONNX Runtime too"
     )
+
+
+def test_the_command_line_refuses_them_in_words_of_its_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "net.onnx"
+    file.write_bytes(model_of("dims").SerializeToString())
+    assert main(["plan", str(file), "--costs", "analytic", "--fallback", "numpy"]) != 0
+    assert "only ONNX Runtime computes it, and --fallback numpy forbids it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from inlay.descriptor import MemoryDesc
-from inlay.graph.lowering.broadcasting import merge_axes
+from inlay.graph.broadcast_patterns import merge_axes
 from inlay.graph.op_graph import OpGraph, operation_of
 from inlay.primitives import get_engine
 from tests.oracles import onednn as oracle

@@ -5,8 +5,9 @@ is as large as the network's weights, or twice the last-level cache, whichever i
 as they do in a network: executions use four memories in turn. An element-wise function is computed in place. All
 kernels share one scratchpad, as in a session.
 
-**Rounds.** A few kernels are measured in turn, for three rounds. A turn is an untimed execution, then the median of one
-to three timed ones. Kernels over 30 ms have one round, kernels over 300 ms one execution.
+**Rounds.** A few kernels are measured in turn, for three rounds. A turn is an untimed execution, and at once the median
+of one to three timed ones: in a session too, threads are awake when a kernel begins. Kernels over 30 ms have one round,
+kernels over 300 ms one execution.
 
 **The yardstick.** Before each turn a small kernel, always the same one, is timed. The result is the median of a
 kernel's rounds, divided by the median of the yardstick in all rounds of the group: the processor's clock changes both
@@ -196,16 +197,17 @@ class Bench:
 
     def _run_turn(self, kernel: TimedKernel) -> None:
         """Execute a kernel once untimed, then one to three times timed, and append the round."""
-        before, started, yardstick = self._waited(), self._clock(), self.yardstick()
-        if kernel.first <= SLOW and not self._is_past_deadline:
-            kernel.call()()
+        is_warmed = kernel.first <= SLOW
         times = max(1, min(3, round(_TURN_SECONDS / max(kernel.first, 1e-6))))
+        # Executions follow each other at once, as in a session: threads that wait for a binding fall asleep.
+        calls = [kernel.call() for _ in range(times + is_warmed)]
+        before, started, yardstick = self._waited(), self._clock(), self.yardstick()
         seconds = []
-        for _ in range(times):
-            call = kernel.call()
+        for call in calls:
             if self._is_past_deadline:
                 break
             seconds.append(time_call(call, self._clock)[0])
+        del seconds[:is_warmed]
         if seconds:
             kernel.rounds.append(
                 TimingRound(yardstick, median(seconds), self._is_disturbed_since(before, self._clock() - started))

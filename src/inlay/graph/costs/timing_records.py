@@ -105,7 +105,7 @@ def reorder_key(src: MemoryDesc, dst: MemoryDesc, moved: int) -> str:
 
 KIND = "costs"
 """The suffix of the files."""
-_VERSION = "5"
+_VERSION = "6"
 _YARDSTICK = "yardstick"
 
 

@@ -1,8 +1,8 @@
 """`assign_fallback`: the pass that chooses ONNX Runtime or NumPy for each node that no primitive computes.
 
 Adjacent nodes that ONNX Runtime supports become one operation, whose node is a `Subgraph`. Whether it supports them is
-found by the creation of sessions on one thread: first for a whole group, then for each of its nodes if that fails. So
-the choice depends on the network and the installed packages alone.
+found by the creation of sessions: first for a whole group, then for each of its nodes if that fails. So the choice
+depends on the network and the installed packages alone. The graph keeps the sessions for its compilation.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,8 @@ from inlay.graph.fallback.sessions import FallbackSession, SubgraphInterface, de
 from inlay.graph.fallback.support import find_exclusion
 from inlay.graph.network import Node, Subgraph
 from inlay.graph.numpy_operators.evaluation import require_computable
-from inlay.graph.op_graph import Op, OpGraph, readers_of
+from inlay.graph.op_graph import Op, OpGraph, ProcessObjects, readers_of
+from inlay.reordering.threads import get_num_threads
 
 Fallback: TypeAlias = Literal["auto", False] | None
 """What computes nodes without a primitive: `auto` for ONNX Runtime where it can, else NumPy; False for NumPy; None for
@@ -108,6 +109,8 @@ class _Choice:
     reasons: dict[str, str] = field(default_factory=dict)
     is_separate: bool = False
     """Whether each node has a session of its own, since ONNX Runtime supports nodes, but not their groups."""
+    trials: dict[tuple[str, ...], "FallbackSession | str"] = field(default_factory=dict)
+    """Session of each group that was tried, by the names of its operations, or why ONNX Runtime cannot compute it."""
     readers: dict[str, list[int]] = field(init=False)
     """Indices of the operations that read each tensor."""
 
@@ -133,7 +136,9 @@ class _Choice:
 
     def build(self) -> OpGraph:
         """Return the graph in which each group is one operation, and the reasons are added to the other references."""
-        merged = {ops[-1].name: self._merge(ops) for ops in self._groups()}
+        groups = self._groups()
+        merged = {ops[-1].name: self._merge(ops) for ops in groups}
+        sessions = {merged[ops[-1].name].name: self.trials[_names_of(ops)] for ops in groups}
         ops = [
             merged.get(op.name) or self._explain(op)
             for op in self.graph.ops
@@ -142,7 +147,8 @@ class _Choice:
         names = {*self.graph.inputs, *self.graph.outputs}
         names.update(name for op in ops for name in (*op.reads.values(), *op.writes.values()))
         tensors = {name: tensor for name, tensor in self.graph.tensors.items() if name in names}
-        return replace(self.graph, ops=sort_operations(ops) if merged else tuple(ops), tensors=tensors)
+        ordered = sort_operations(ops) if merged else tuple(ops)
+        return replace(self.graph, ops=ordered, tensors=tensors, sessions=ProcessObjects(sessions))
 
     def _explain(self, op: Op) -> Op:
         """Return an operation with ONNX Runtime's reason, if it has one."""
@@ -165,11 +171,14 @@ class _Choice:
 
     def _find_failure(self, ops: Sequence[Op]) -> str:
         """Return why ONNX Runtime cannot compute these operations in one session; an empty text if it can."""
-        try:
-            FallbackSession(_interface_of(self._merge(ops), self.graph), threads=1)
-        except Unimplemented as error:
-            return str(error).removeprefix("ONNX Runtime: ")
-        return ""
+        names = _names_of(ops)
+        if names not in self.trials:
+            try:
+                self.trials[names] = FallbackSession(_interface_of(self._merge(ops), self.graph), get_num_threads())
+            except Unimplemented as error:
+                self.trials[names] = str(error).removeprefix("ONNX Runtime: ")
+        trial = self.trials[names]
+        return trial if isinstance(trial, str) else ""
 
     def _merge(self, ops: Sequence[Op]) -> Op:
         """Return the operation that computes these operations."""
@@ -197,6 +206,11 @@ class _Choice:
         """Return whether a tensor is an output, or an operation that is not in `members` reads it."""
         readers = (self.graph.ops[i].name for i in self.readers[tensor])
         return tensor in self.graph.outputs or any(name not in members for name in readers)
+
+
+def _names_of(ops: Sequence[Op]) -> tuple[str, ...]:
+    """Return the names of operations."""
+    return tuple(op.name for op in ops)
 
 
 def _is_renamed(op: Op) -> bool:

@@ -25,7 +25,7 @@ from inlay.errors import InvalidArguments, MissingExtra, OutOfMemory, Unimplemen
 from inlay.forks import ForkResetLock, at_fork
 from inlay.graph.fallback.library import INSTALL, describe_error, find_onnxruntime, onnxruntime_errors
 from inlay.graph.fallback.models import build_model, element_type, operators_of, type_of
-from inlay.graph.network import Subgraph, Tensor
+from inlay.graph.network import StructuralEquality, Subgraph, Tensor
 from inlay.graph.numpy_operators.evaluation import compute_node
 from inlay.graph.op_graph import Array
 
@@ -39,8 +39,8 @@ _LOOPS = frozenset({"Loop", "Scan", "SequenceMap"})
 _MOST_NAMED = 4  # nodes in a text
 
 
-@dataclass(frozen=True, slots=True)
-class SubgraphInterface:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SubgraphInterface(StructuralEquality):
     """The subgraph of a session, and the tensors that it reads and writes."""
 
     subgraph: Subgraph
@@ -88,7 +88,8 @@ class FallbackSession:
             raise MissingExtra(f"{interface.subgraph.name} is for ONNX Runtime, which is not installed: {INSTALL}")
         self.interface = interface
         """The subgraph and its tensors."""
-        self._threads = threads
+        self.threads = threads
+        """Number of threads that it computes on."""
         self._lock = ForkResetLock()
         stored = _choose_stored(interface.constants)
         self._passed = {
@@ -128,7 +129,7 @@ class FallbackSession:
 
     def _create(self) -> Any:
         """Create a session of ONNX Runtime."""
-        return create_session(self._model, self._threads, "ORT_ENABLE_ALL")
+        return create_session(self._model, self.threads, "ORT_ENABLE_ALL")
 
 
 def create_session(model: bytes, threads: int, optimizations: str) -> Any:
@@ -150,6 +151,20 @@ def create_session(model: bytes, threads: int, optimizations: str) -> Any:
         return library.InferenceSession(model, options, providers=["CPUExecutionProvider"], enable_fallback=0)
     except onnxruntime_errors() as error:
         raise _error(error, Unimplemented(f"ONNX Runtime: {describe_error(error)}")) from error
+
+
+def take_session(
+    sessions: MutableMapping[str, FallbackSession], interface: SubgraphInterface, threads: int
+) -> FallbackSession:
+    """Remove the session of a subgraph from `sessions` and return it; create one if there is none for these threads.
+
+    Raises:
+        MissingExtra, OutOfMemory, Unimplemented: as `FallbackSession`.
+    """
+    known = sessions.pop(interface.subgraph.name, None)
+    if known is not None and known.threads == threads and known.interface == interface:
+        return known
+    return FallbackSession(interface, threads)
 
 
 class SubgraphCall:

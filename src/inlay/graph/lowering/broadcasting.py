@@ -1,30 +1,22 @@
 """Broadcasting for the primitive binary: dims in which oneDNN has machine code, and how operands get them.
 
-The primitive repeats only its second source. In row-major formats oneDNN has machine code for these patterns, where `S`
-is an axis of full extent and `B` an axis of extent 1 of the second source:
-
-    the same dims    B..B    B..BS..S    SB..BS..S    SSB..B and BSB..B    SB with two axes
-
-It computes all other patterns element by element, in its reference code. The cause is often an axis too many:
-(1, 64, 4, 32) by (1, 64, 4, 1) has no machine code, (256, 32) by (256, 1) has. So neighboring axes of the same kind are
-merged, and axes that have extent 1 in both sources are dropped. Three merged axes or fewer always have machine code. If
-more remain, the smallest of the repeated axes are expanded first.
-
-Source: oneDNN 3.2, `jit_uni_binary`; measured with `Implementation.impl` for all patterns of up to six axes.
+The primitive repeats only its second source, and computes many patterns of repeated axes in its reference code (see
+`broadcast_patterns`). The cause is often an axis too many: (1, 64, 4, 32) by (1, 64, 4, 1) has no machine code,
+(256, 32) by (256, 1) has. So neighboring axes of the same kind are merged, and axes that have extent 1 in both sources
+are dropped. Three merged axes or fewer always have machine code. If more remain, the smallest of the repeated axes are
+expanded first.
 """
 
-import re
 from math import prod
 
 import numpy as np
 
+from inlay.graph.broadcast_patterns import has_machine_code, merge_axes
 from inlay.graph.lowering.context import F32, LoweringContext, Operand
 from inlay.layout import Dims
 
 _COMMUTATIVE = ("add", "mul", "max", "min")
 """Algorithms of binary whose sources may be swapped."""
-_MACHINE_CODE = re.compile("B*|B+S+|SB+S+|[SB]SB+|SB")
-"""Patterns of the second source's axes for which oneDNN has machine code."""
 _MOST_MERGED = 3
 """Number of merged axes up to which every pattern has machine code."""
 
@@ -59,39 +51,6 @@ def broadcast_dims(one: Dims, other: Dims) -> Dims:
     count = max(len(one), len(other))
     aligned = [(1,) * (count - len(dims)) + dims for dims in (one, other)]
     return tuple(m if n == 1 else n for n, m in zip(*aligned, strict=True))
-
-
-def has_machine_code(one: Dims, other: Dims) -> bool:
-    """Return whether oneDNN has machine code for sources of these dims, in row-major formats.
-
-    >>> has_machine_code((1, 64, 4, 32), (1, 64, 4, 1)), has_machine_code((256, 32), (256, 1))
-    (False, True)
-    """
-    is_first_whole = all(m in (1, n) for n, m in zip(one, other, strict=True))
-    pattern = "".join("B" if n == 1 else "S" for n in other)
-    return one == other or (is_first_whole and _MACHINE_CODE.fullmatch(pattern) is not None)
-
-
-def merge_axes(one: Dims, other: Dims) -> tuple[Dims, Dims]:
-    """Return the dims of two operands with the fewest axes that broadcast alike.
-
-    >>> merge_axes((1, 64, 4, 32), (1, 64, 4, 1))
-    ((256, 32), (256, 1))
-    """
-    runs: list[tuple[int, int]] = []
-    for n, m in zip(one, other, strict=True):
-        if n == m == 1:
-            continue
-        if runs and _kind(*runs[-1]) == _kind(n, m):
-            n, m = runs[-1][0] * n, runs.pop()[1] * m
-        runs.append((n, m))
-    merged = runs or [(1, 1)]
-    return tuple(n for n, _ in merged), tuple(m for _, m in merged)
-
-
-def _kind(n: int, m: int) -> tuple[bool, bool]:
-    """Return which of two operands repeats its elements along an axis where they have the extents n and m."""
-    return n == 1, m == 1
 
 
 def _negate(context: LoweringContext, operand: Operand) -> Operand:

@@ -15,11 +15,11 @@ from math import inf, isfinite, prod
 
 import numpy as np
 
+from inlay.graph.broadcast_patterns import merge_axes
 from inlay.graph.lowering.broadcasting import (
     broadcast_dims,
     emit_binary,
     expand_axis,
-    merge_axes,
     with_leading_axes,
 )
 from inlay.graph.lowering.context import LoweringContext, Operand, require

@@ -24,7 +24,8 @@ from math import prod
 
 import numpy as np
 
-from inlay.graph.lowering.broadcasting import emit_binary, merge_axes
+from inlay.graph.broadcast_patterns import merge_axes
+from inlay.graph.lowering.broadcasting import emit_binary
 from inlay.graph.lowering.context import LoweringContext, Operand, require
 from inlay.graph.lowering.elementwise import emit_eltwise
 from inlay.graph.lowering.spatial import MOST_SPATIAL_AXES, emit_global_pooling

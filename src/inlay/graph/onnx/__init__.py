@@ -2,13 +2,15 @@
 
 Data flow, from file to network:
 
-    parsing         bytes to a `ParsedModel`: size limits, opset conversion, ONNX's own checker
-    functions       calls of the model's own functions become the nodes of these functions
-    initializers    stored tensors as NumPy arrays, also those in files beside the model
-    constraints     rules of ONNX on inputs of nodes that its shape inference does not check
-    importer        `GraphImporter`: nodes in order, with shape inference, those rules, constant folding and If
-    regions         nodes that only the fallback engine computes: their types, and the regions that they form
-    reading         `load`: binds open dims, runs the importer, then the passes of `graph.passes`
+    parsing           bytes to a `ParsedModel`: size limits, opset conversion, ONNX's own checker
+    functions         calls of the model's own functions become the nodes of these functions
+    initializers      stored tensors as NumPy arrays, also those in files beside the model
+    constraints       rules of ONNX on inputs of nodes that its shape inference does not check
+    node_inference    dims and types of one node's results, by ONNX's shape inference and those rules
+    constant_folding  results of nodes whose inputs are all constant, within bounds of bytes and operations
+    importer          `GraphImporter`: nodes in order, with shape inference, constant folding and If
+    regions           nodes that only the fallback engine computes: their types, and the regions that they form
+    reading           `load`: binds open dims, runs the importer, then the passes of `graph.passes`
 
 Glossary:
 

@@ -9,7 +9,7 @@ Source: ONNX, "Operators".
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -41,7 +41,7 @@ class NodeInputs:
     """Inputs in order; None where an input is left out."""
     results: Sequence[Tensor | None]
     """Results in order; None where dims are unknown."""
-    values: Mapping[str, Array]
+    values: Mapping[str, Array] = field(repr=False)
     """Elements of the constant inputs, by name."""
 
     def dims(self, index: int) -> Dims | None:

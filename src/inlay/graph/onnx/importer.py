@@ -1,37 +1,37 @@
 """`GraphImporter`: import of a model's nodes, one by one, with shape inference, constant folding and If on constants.
 
-**Shape inference.** ONNX's inference is called for one node at a time. By then every dim of the node's inputs is a
-number, and the elements of folded inputs are known. So one pass is enough, and a dim that remains unknown depends on
-the data of a run.
+The branch of an If with a constant condition is imported in place of the If. ONNX's names are unique within a graph or
+branch only, so names of a branch get the name of the If as a prefix.
 
-**Constant folding.** Exporters compute shapes with nodes: Shape, Gather, Concat, Cast, Expand. Once dims are numbers,
-all of these are constants. The size of a result is bounded before it is computed, since a few bytes of a file can
-describe a tensor that exceeds any memory. ConstantOfShape and Expand allocate nothing: their results are views with
-stride 0.
-
-**If.** The branch of an If with a constant condition is imported in place of the If. ONNX's names are unique within a
-graph or branch only, so names of a branch get the name of the If as a prefix.
-
-Source: ONNX, "Operators", "Shape Inference".
+Source: ONNX, "Operators".
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from inlay.errors import FileError, InvalidArguments, OutOfMemory, Unimplemented
+from inlay.errors import FileError, Unimplemented
 from inlay.graph.fallback.library import INSTALL, find_onnxruntime
 from inlay.graph.fallback.models import type_of
 from inlay.graph.fallback.support import find_exclusion
-from inlay.graph.network import Node, Subgraph, Tensor, read_only, unused_name
-from inlay.graph.numpy_operators.evaluation import ONNX_DOMAINS, compute_node, require_computable
-from inlay.graph.numpy_operators.normalization import SCALES_BY_CHANNEL
-from inlay.graph.numpy_operators.random_numbers import RANDOM_OPERATORS
-from inlay.graph.onnx.constraints import NodeInputs, find_axis_fault, find_fault
-from inlay.graph.onnx.initializers import Proto, dims_of, element_type, read_tensor, tensor_of
+from inlay.graph.network import Node, Subgraph, Tensor, unused_name
+from inlay.graph.numpy_operators.evaluation import ONNX_DOMAINS, require_computable
+from inlay.graph.onnx.constant_folding import (
+    MOST_FOLDED,
+    MOST_OPERATIONS,
+    SHORTENING,
+    constant_value,
+    count_fold_bytes,
+    count_fold_operations,
+    fold_constants,
+    fold_shape,
+    is_foldable,
+)
+from inlay.graph.onnx.constraints import NodeInputs
+from inlay.graph.onnx.initializers import Proto, read_tensor, tensor_of
+from inlay.graph.onnx.node_inference import MOST_SHOWN, infer_outputs, require_fit, require_size
 from inlay.graph.onnx.parsing import ParsedModel, name_of
 from inlay.graph.onnx.regions import (
     captured_names,
@@ -41,76 +41,11 @@ from inlay.graph.onnx.regions import (
     known_tensor,
     rename_captured,
 )
-from inlay.graph.onnx_package import checker, defs, helper, numpy_helper, onnx, shape_inference
+from inlay.graph.onnx_package import helper, onnx
 from inlay.graph.op_graph import Array
-from inlay.graph.passes.precision import F32, NARROW
 
-# Inference
-
-_SHOWN = 1024
-"""Limit on the elements of a constant that is passed to shape inference; shapes, axes and scales have fewer."""
-
-MOST_AXES = 64
-"""Limit on the axes of a tensor: that of NumPy's arrays."""
-
-MOST_BYTES = 1 << 47
-"""Limit on the bytes of a tensor: the address space of a process."""
-
-_DIMS_OF_FIRST = frozenset({"Dropout", "GroupNormalization", "MeanVarianceNormalization"})
-"""Operators whose results all have the dims of the first input, and for which onnx does not infer all of them."""
-
-
-def infer_outputs(
-    node: Node, proto: Proto, opset: int, reads: Sequence[Tensor], values: Mapping[str, Array]
-) -> list[Tensor | None]:
-    """Return the results of a node as tensors, in order; None for one whose dims depend on the data of a run.
-
-    `proto` is ONNX's form of `node`, with the same names. `reads` has an entry for each input that is not left out.
-
-    Raises:
-        InvalidArguments: the dims or types of the inputs do not fit the operator.
-        Unimplemented: a result is no tensor of numbers.
-    """
-    narrow = next((tensor.dtype for tensor in reads if tensor.dtype in NARROW), None)
-    try:
-        return _infer(node, proto, opset, reads, values)
-    except InvalidArguments:
-        if narrow is None:
-            raise
-    # Exporters use bfloat16 with operators that allow it in a later opset only; the inferred dims are those of float32.
-    wide = [replace(tensor, dtype=F32) if tensor.dtype in NARROW else tensor for tensor in reads]
-    short = [tensor for tensor in wide if tensor.name in values and values[tensor.name].size <= _SHOWN]
-    constants = {tensor.name: values[tensor.name].astype(tensor.dtype) for tensor in short}
-    outputs = _infer(node, proto, opset, wide, constants)
-    return [replace(tensor, dtype=narrow) if tensor and tensor.dtype == F32 else tensor for tensor in outputs]
-
-
-def _infer(
-    node: Node, proto: Proto, opset: int, reads: Sequence[Tensor], values: Mapping[str, Array]
-) -> list[Tensor | None]:
-    """Call ONNX's shape inference for one node; parameters, result and exceptions are those of `infer_outputs`."""
-    types = {t.name: helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(t.dtype), t.dims) for t in reads}
-    data = {
-        t.name: numpy_helper.from_array(np.asarray(values[t.name]), t.name)
-        for t in reads
-        if t.name in values and values[t.name].size <= _SHOWN
-    }
-    if node.operator == "GroupNormalization":
-        opset = max(opset, SCALES_BY_CHANNEL)  # ONNX does not infer deprecated versions; the dims are the same
-    fault = find_axis_fault(node, reads[0] if reads else None)
-    if fault:
-        raise _misfit(node, reads, fault)
-    try:
-        inferred = shape_inference.infer_node_outputs(
-            defs.get_schema(node.operator, opset, ""),
-            proto,
-            types,
-            data,
-            opset_imports=[helper.make_opsetid("", opset)],
-        )
-    except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError, TypeError) as error:
-        raise _misfit(node, reads, _message(error)) from error
-    return [_output_tensor(node, reads, name, inferred.get(name)) for name in node.outputs if name]
+Scope: TypeAlias = Mapping[str, str]
+"""Names in a graph of the model to names in the network, for names that differ."""
 
 
 def require_fallback_engine(node: Node, reason: str) -> None:
@@ -136,194 +71,6 @@ def require_supported(node: Node, opset: int, reads: Sequence[Tensor]) -> None:
             raise
         if find_onnxruntime() is None:
             raise Unimplemented(f"{error}; ONNX Runtime may compute it: {INSTALL}") from error
-
-
-def require_fit(inputs: NodeInputs) -> None:
-    """Check the rules of ONNX that its shape inference leaves unchecked; `constraints` has them.
-
-    Raises:
-        InvalidArguments: dims, elements or attributes contradict each other.
-    """
-    reason = find_fault(inputs)
-    if reason:
-        raise _misfit(inputs.node, [tensor for tensor in inputs.tensors if tensor is not None], reason)
-
-
-def require_size(tensor: Tensor, what: str) -> None:
-    """Require that a tensor fits NumPy's limit on axes and the address space; `what` names it in errors.
-
-    Raises:
-        InvalidArguments: the tensor has more axes or bytes.
-    """
-    if len(tensor.dims) > MOST_AXES:
-        raise InvalidArguments(
-            f"{what} has {len(tensor.dims)} axes: {MOST_AXES} at most are supported; leave out those of extent 1"
-        )
-    if tensor.nbytes > MOST_BYTES:
-        raise InvalidArguments(
-            f"{what} has dims {tensor.dims} of {tensor.dtype}, {tensor.nbytes} bytes: no machine holds more than "
-            f"{MOST_BYTES}; correct the model, or give its inputs other dims"
-        )
-
-
-def _output_tensor(node: Node, reads: Sequence[Tensor], name: str, proto: Proto | None) -> Tensor | None:
-    """Return a result of a node from its inferred type; None if a dim is unknown."""
-    if proto is None or not proto.HasField("tensor_type"):
-        raise Unimplemented(
-            f"node {node.name!r}: {node.operator} has the result {name!r}, which is no tensor: only tensors of "
-            "numbers and booleans are supported; export the model without it"
-        )
-    kind = proto.tensor_type
-    dtype = element_type(kind.elem_type, f"node {node.name!r}: {node.operator}: the result {name!r}")
-    if node.operator in _DIMS_OF_FIRST and reads:
-        return Tensor(name, reads[0].dims, dtype)
-    if not kind.HasField("shape"):
-        return None
-    if any(dim.HasField("dim_value") and dim.dim_value < 0 for dim in kind.shape.dim):
-        raise _misfit(node, reads, "its result has a negative extent")
-    dims = dims_of(kind.shape)
-    if dims is None:
-        return None
-    tensor = Tensor(name, dims, dtype)
-    require_size(tensor, f"node {node.name!r}: {node.operator}: the result {name!r}")
-    return tensor
-
-
-def _misfit(node: Node, reads: Sequence[Tensor], reason: str) -> InvalidArguments:
-    """Return the error for inputs that do not fit an operator."""
-    inputs = " and ".join(f"{tensor.dtype} {tensor.dims}" for tensor in reads)
-    return InvalidArguments(
-        f"node {node.name!r}: {node.operator} does not accept {inputs}: {reason}; correct the model, or give its "
-        "inputs other dims"
-    )
-
-
-def _message(error: Exception) -> str:
-    """Return the first line of an exception of onnx, without its tags."""
-    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return text.replace("[ShapeInferenceError] ", "").replace("[TypeInferenceError] ", "").rstrip(".")
-
-
-# Folding
-
-MOST_FOLDED = 1 << 30
-"""Limit on the bytes of all constants that are computed at import."""
-
-MOST_OPERATIONS = 1 << 34
-"""Limit on the multiplications and additions that are computed at import; they take a few seconds."""
-
-SHORTENING = frozenset({"NonZero", "Unique", "Compress"})
-"""Operators whose result dims depend on elements; their results are at most a small multiple of their inputs' size."""
-
-
-def fold_constants(
-    node: Node, opset: int, tensors: Sequence[Tensor | None], values: Mapping[str, Array]
-) -> dict[str, Array] | None:
-    """Return the results of a node with constant inputs, by name, read-only; None if NumPy cannot compute the node.
-
-    `tensors` are the node's results, None where unknown. The caller has checked that their bytes are within
-    `MOST_FOLDED`.
-
-    Raises:
-        InvalidArguments: the operator does not allow these constants.
-        MissingExtra: the package onnx is not installed.
-    """
-    result = next((tensor for tensor in tensors if tensor is not None), None)
-    if node.operator == "ConstantOfShape" and result is not None:
-        fill = np.asarray(node.attributes.get("value", np.zeros(1, np.float32))).reshape(-1)[:1]
-        return {result.name: np.broadcast_to(fill.reshape(()), result.dims)}
-    if node.operator == "Expand" and result is not None:
-        return {result.name: np.broadcast_to(values[node.inputs[0]], result.dims)}
-    try:
-        results = compute_node(node, opset, {name: values[name] for name in node.inputs if name})
-    except (OutOfMemory, Unimplemented):
-        return None
-    return {name: read_only(array) for name, array in results.items()}
-
-
-def constant_value(node: Node) -> Array | None:
-    """Return the elements of a Constant node; None for any other node.
-
-    Raises:
-        Unimplemented: the constant is sparse, or holds texts.
-    """
-    if node.operator != "Constant":
-        return None
-    for name, value in node.attributes.items():
-        if name == "value":
-            return np.asarray(value)
-        if name in ("value_float", "value_floats"):
-            return read_only(np.array(value, np.float32))
-        if name in ("value_int", "value_ints"):
-            return read_only(np.array(value, np.int64))
-    attributes = ", ".join(node.attributes) or "nothing"
-    raise Unimplemented(
-        f"node {node.name!r}: Constant holds {attributes}: only dense tensors of numbers and booleans are supported"
-    )
-
-
-def fold_shape(node: Node, src: Tensor) -> Array | None:
-    """Return the result of Shape or Size of a tensor with known dims; None for any other node."""
-    if node.operator == "Size":
-        return read_only(np.array(math.prod(src.dims), np.int64))
-    if node.operator != "Shape":
-        return None
-    axes = slice(node.attributes.get("start", 0), node.attributes.get("end"))
-    return read_only(np.array(src.dims[axes], np.int64))
-
-
-def is_foldable(node: Node, values: Mapping[str, Any]) -> bool:
-    """Return whether a node can be folded: all of its inputs are constant, and its operator is not random."""
-    return node.operator not in RANDOM_OPERATORS and all(name in values for name in node.inputs if name)
-
-
-def count_fold_bytes(node: Node, tensors: Sequence[Tensor | None], values: Mapping[str, Array]) -> int:
-    """Return an upper bound of the bytes that NumPy writes to compute a node with constant inputs.
-
-    Inputs with stride 0, such as results of Expand, count as if NumPy copied them, unless the operator returns views.
-    """
-    inputs = [values[name] for name in node.inputs if name]
-    total = sum(tensor.nbytes for tensor in tensors if tensor is not None)
-    if node.operator not in VIEWING:
-        total += sum(_WIDEST * array.size for array in inputs if is_broadcast(array))
-    if node.operator in SHORTENING:
-        total += sum(_WIDEST * array.size * max(array.ndim, 3) for array in inputs)
-    return total
-
-
-def is_broadcast(array: Array) -> bool:
-    """Return whether an axis of an array has stride 0, so that several elements share memory."""
-    return any(n > 1 and not stride for n, stride in zip(array.shape, array.strides, strict=True))
-
-
-def count_fold_operations(node: Node, tensors: Sequence[Tensor | None], values: Mapping[str, Array]) -> int:
-    """Return an estimate of the multiplications and additions that compute a node with constant inputs."""
-    inputs = [values[name] for name in node.inputs if name]
-    result = sum(int(math.prod(tensor.dims)) for tensor in tensors if tensor is not None)
-    if node.operator in _PRODUCTS and len(inputs) > 1:
-        weights = inputs[1]
-        inner = inputs[0].shape[-1:] if node.operator in ("Gemm", "MatMul", "MatMulInteger") else weights.shape[1:]
-        return int(result * math.prod(inputs[0].shape[:1] if node.attributes.get("transA") else inner))
-    if node.operator == "Einsum":
-        return math.prod(int(array.size) for array in inputs)
-    if node.operator in ("AveragePool", "LpPool", "MaxPool"):
-        return result * math.prod(int(n) for n in node.attributes.get("kernel_shape", ()))
-    if node.operator in ("GRU", "LSTM", "RNN"):
-        return sum(int(array.size) for array in inputs) * max(inputs[0].shape, default=1)
-    return result + sum(array.size for array in inputs)
-
-
-_PRODUCTS = frozenset({"Conv", "ConvInteger", "ConvTranspose", "Gemm", "MatMul", "MatMulInteger"})
-_WIDEST = 8  # bytes of an element that NumPy computes with
-
-VIEWING = frozenset({"Expand", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
-"""Operators that read no more elements of a constant than they return."""
-
-
-# Import
-
-Scope: TypeAlias = Mapping[str, str]
-"""Names in a graph of the model to names in the network, for names that differ."""
 
 
 class GraphImporter:
@@ -448,7 +195,9 @@ class GraphImporter:
         require_fallback_engine(node, reason)
         reads = tuple(dict.fromkeys(name for name in (*node.inputs, *captured) if name))
         types = {name: self.open_types.get(name) or type_of(self.tensors[name]) for name in reads}
-        small = {name: self.values[name] for name in reads if name in self.values and self.values[name].size <= _SHOWN}
+        small = {
+            name: self.values[name] for name in reads if name in self.values and self.values[name].size <= MOST_SHOWN
+        }
         for name, kind in infer_types(node, self.opset, types, small).items():
             tensor = known_tensor(name, kind)
             if tensor is None:

@@ -13,7 +13,7 @@ package onnx, `onnx.version_converter`.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
@@ -48,9 +48,9 @@ _WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 class ParsedModel:
     """A model that has passed the checks, and its weights."""
 
-    model: Proto
+    model: Proto = field(repr=False)
     """ONNX's ModelProto, without its weights."""
-    values: dict[str, Array]
+    values: dict[str, Array] = field(repr=False)
     """Weights by name; read-only arrays."""
     opset: int
     """Version of ONNX's operators."""
@@ -112,11 +112,11 @@ def _texts(message: Proto) -> Iterator[str | bytes]:
         yield message.name
         yield from (text for entry in message.external_data for text in (entry.key, entry.value))
         return
-    for field, value in message.ListFields():
-        if field.type in (field.TYPE_STRING, field.TYPE_MESSAGE):
+    for entry, value in message.ListFields():
+        if entry.type in (entry.TYPE_STRING, entry.TYPE_MESSAGE):
             is_one = isinstance(value, (str, bytes)) or hasattr(value, "ListFields")
             for item in (value,) if is_one else value:
-                yield from _texts(item) if field.type == field.TYPE_MESSAGE else (item,)
+                yield from _texts(item) if entry.type == entry.TYPE_MESSAGE else (item,)
 
 
 # Versions of operators

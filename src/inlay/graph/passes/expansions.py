@@ -6,9 +6,8 @@
 
     Expand -> Where(mask, 0, -inf) -> Add             Where -> Expand -> Add
 
-An Expand stays before arithmetic of float32 that oneDNN would then compute by its reference code. By generated code it
-broadcasts the second operand only, along leading axes, or along all but batch and channels. One reorder, which repeats
-elements, is faster than reference code.
+An Expand stays before arithmetic of float32 that oneDNN would then compute by its reference code (see
+`broadcast_patterns`). One reorder, which repeats elements, is faster.
 
 Source: ONNX, "Broadcasting in ONNX".
 """
@@ -18,9 +17,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from inlay.graph.broadcast_patterns import can_broadcast
 from inlay.graph.network import Network, Node, Tensor, unused_name
 from inlay.graph.passes.rewriting import NetworkRewriter, remove_dead_nodes, rewrite_nodes
-from inlay.layout import Dims
 
 _BINARY = frozenset(
     (
@@ -124,12 +123,5 @@ def _has_same_result(rewriter: NetworkRewriter, node: Node, inputs: list[str], i
         return is_matrix and np.broadcast_shapes(*(shape[:-2] for shape in shapes)) == result[:-2]
     is_primitive = node.operator in _ARITHMETIC and rewriter.tensors[inputs[i]].dtype == np.float32
     is_second = shapes[1 - i] == result and (i == 1 or node.operator in ("Add", "Mul")) if is_primitive else True
-    is_fast = not is_primitive or _is_broadcast_fast((1,) * (len(result) - len(own)) + own, result)
+    is_fast = not is_primitive or can_broadcast(result, (1,) * (len(result) - len(own)) + own)
     return is_second and is_fast and np.broadcast_shapes(*shapes) == result
-
-
-def _is_broadcast_fast(own: Dims, result: Dims) -> bool:
-    """Return whether oneDNN broadcasts an operand by generated code: along leading axes, or one number per channel."""
-    repeated = [n != extent for n, extent in zip(own, result, strict=True)]
-    is_leading = repeated == sorted(repeated, reverse=True)
-    return is_leading or (len(result) > 2 and not repeated[1] and all(repeated[2:]))

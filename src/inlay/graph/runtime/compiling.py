@@ -19,7 +19,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.forks import ForkResetLock
 from inlay.graph.algorithms import as_direct
-from inlay.graph.fallback.sessions import FallbackSession, describe_interface
+from inlay.graph.fallback.sessions import FallbackSession, describe_interface, take_session
 from inlay.graph.network import Subgraph, has_equal_bits
 from inlay.graph.numpy_operators.evaluation import Computation, build_computation
 from inlay.graph.op_graph import Array, OpGraph, constant_desc
@@ -287,7 +287,7 @@ def _prepare_node(step: Step, program: Program, graph: OpGraph) -> PreparedStep:
         _require_plain(step, program.buffers[name])
     if isinstance(node, Subgraph):
         interface = describe_interface(node, graph.opset, graph.tensors, writes, step.constants)
-        session = FallbackSession(interface, get_num_threads())
+        session = take_session(graph.sessions, interface, get_num_threads())
         inner = zip(node.inner_names, node.inputs, strict=True)
         sources = {own: reads[name] for own, name in inner if name in reads}
         results = {name: buffer for name, buffer in writes.items() if not graph.tensors[name].is_dynamic}
