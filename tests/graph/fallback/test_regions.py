@@ -4,7 +4,6 @@ import pickle
 import signal
 import threading
 from collections.abc import Iterator, Mapping
-from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
