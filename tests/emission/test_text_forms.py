@@ -21,7 +21,15 @@ from tests.oracles import onednn
 from tests.support.golden_mistakes import assert_mistake, read_mistakes
 from tests.support.paths import ROOT
 
-NAMES = {"M": MemoryDesc, "emit": inlay.emit, "L": inlay.RUNTIME}
+NAMES = {
+    "M": MemoryDesc,
+    "emit": inlay.emit,
+    "L": inlay.RUNTIME,
+    "R": inlay.Reorder,
+    "A": inlay.Attributes,
+    "S": inlay.Scales,
+    "Q": lambda name, dims: inlay.CompoundDesc(inlay.compound(name), dims),
+}
 
 
 @pytest.mark.parametrize(("call", "error"), read_mistakes("emission"))
