@@ -14,7 +14,8 @@ from inlay.descriptor import Extras
 from inlay.descriptor.compound_format import BitField, CompoundFormat, Section, Stream
 from inlay.descriptor.compound_table import compound_formats
 from inlay.reordering.block_kernel import select_block_kernel
-from tests.support.emitted_programs import GCC, STRICT, Bytes, caller, compile_library
+from tests.support.aarch64_emulator import has_unicorn
+from tests.support.emitted_programs import GCC, STRICT, Bytes, caller, compile_library, run_emulated
 from tests.support.guarded_buffers import GuardedBuffer
 
 needs_gcc = pytest.mark.skipif(GCC is None, reason="gcc is not installed")
@@ -163,6 +164,19 @@ def test_object_files_of_other_targets(target: str) -> None:
     assert b"k_unpack" in code.content
     assert "k_unpack(const uint8_t *src, float *dst);" in str(code)
     assert "k_assemble" not in str(code)
+
+
+@pytest.mark.skipif(not has_unicorn(), reason="Unicorn is not installed")
+@pytest.mark.parametrize("name", ["ggml:Q4_0", "ggml:MXFP4", "ggml:Q6_K", "kleidiai:qsi4c32p4x8"])
+def test_an_object_file_of_aarch64_in_an_emulator(name: str) -> None:
+    desc = whole_desc(inlay.compound(name))
+    content = noise(desc, 1)
+    expected = CompoundMemory(desc, content).unpack()
+    target = GuardedBuffer(expected.nbytes, "upper", 16)
+    code = inlay.emit(desc, form="object", name="f", target="aarch64").content
+    run_emulated(code, "f_unpack", content, target)
+    require_same_values(target.bytes.view(np.float32).reshape(desc.dims), expected, name)
+    assert target.gap_is_untouched
 
 
 @needs_gcc

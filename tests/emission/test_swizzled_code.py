@@ -1,4 +1,4 @@
-"""Emitted code of swizzled memory: C compiled by gcc, NumPy lines and words, against the bits of an offset one by one."""
+"""Emitted code of swizzled memory: C compiled by gcc, NumPy lines and words, against offsets permuted bit by bit."""
 
 import ctypes
 from pathlib import Path
@@ -48,8 +48,8 @@ def permuted(desc: MemoryDesc, content: Bytes) -> Bytes:
     places = swizzled_offsets(swizzle, len(elements) - desc.offset0)
     assert (np.sort(places) == np.arange(len(places))).all()
     moved[places + desc.offset0] = elements[desc.offset0 :]
-    flat = moved.reshape(-1)
-    return (flat[::2] | flat[1::2] << 4) if is_sub_byte else flat
+    flat: Bytes = moved.reshape(-1)
+    return np.bitwise_or(flat[::2], flat[1::2] << 4, dtype=np.uint8) if is_sub_byte else flat
 
 
 def judge_swizzled(library: ctypes.CDLL, name: str, src: MemoryDesc, dst: MemoryDesc, seed: int) -> None:
