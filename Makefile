@@ -118,6 +118,7 @@ $(VENV)/.peers: pyproject.toml | $(VENV)/.created
 	@$(PIP) torch==2.13.0 || echo "torch 2.13.0 cannot be installed here: its comparisons are skipped"
 	@$(PIP) 'jax>=0.10' || echo "JAX cannot be installed here: its comparisons are skipped"
 	@$(PIP) 'unicorn>=2.1' || echo "Unicorn cannot be installed here: code for AArch64 is compiled and not run"
+	@$(PIP) 'ziglang>=0.13' || echo "ziglang cannot be installed here: emitted C is not cross-compiled"
 	@$(PIP) 'einops>=0.8' 'gguf>=0.17' || echo "einops and gguf cannot be installed here: their comparisons are skipped"
 	@$(PIP) 'onnxscript>=0.5' || echo "onnxscript cannot be installed here: torch's newer exporter is not tested"
 	@$(PIP) 'onnxruntime>=1.23' || echo "ONNX Runtime cannot be installed here: its comparisons are skipped"

@@ -14,11 +14,19 @@ from inlay.data_type import DATA_TYPES
 from inlay.machine import MemoryModel
 from inlay.reordering import planning
 from inlay.reordering.reference import reference_reorder
-from inlay.reordering.target import TARGETS, host_target
+from inlay.reordering.target import host_target
 from inlay.testing import Seeded, draw_reorder_problem
 from tests.support import aarch64_emulator
-from tests.support.aarch64_emulator import CODE, DST, SRC, Image, link, run_in_unicorn
-from tests.support.emitted_programs import GCC, Bytes, Pair, buffer_size, caller, compile_library, judge_function
+from tests.support.emitted_programs import (
+    GCC,
+    Bytes,
+    Pair,
+    buffer_size,
+    caller,
+    compile_library,
+    judge_function,
+    run_emulated,
+)
 from tests.support.guarded_buffers import GuardedBuffer
 
 needs_gcc = pytest.mark.skipif(GCC is None, reason="gcc is not installed")
@@ -121,19 +129,6 @@ def test_a_program_in_c_links_it(tmp_path: Path) -> None:
         assert re.findall(r" [A-Z] (\S+)", symbols.replace(" r ", " ")) == ["flip"], symbols
 
 
-def run_emulated(pair: Pair, name: str, content: Bytes, target: GuardedBuffer) -> None:
-    """Run an object file of AArch64 in Unicorn on copies of both buffers."""
-    source = GuardedBuffer(content.size, "upper", 16)
-    source.bytes[:] = content
-    code, entry = link(inlay.emit(*pair, form="object", name=name, target="aarch64").content, name)
-    segments = ((CODE, code), (SRC, source.pages.tobytes()), (DST, target.pages.tobytes()))
-    first, second = (
-        base + buffer.address - int(buffer.pages.ctypes.data) for base, buffer in ((SRC, source), (DST, target))
-    )
-    image = Image(segments, entry, (first, second), (DST, target.pages.size))
-    target.pages[:] = np.frombuffer(run_in_unicorn(image, TARGETS["aarch64"]), np.uint8)
-
-
 @pytest.mark.skipif(not aarch64_emulator.has_unicorn(), reason="Unicorn is not installed")
 @pytest.mark.parametrize("is_large", [False, True])
 def test_aarch64_in_an_emulator(is_large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,6 +141,7 @@ def test_aarch64_in_an_emulator(is_large: bool, monkeypatch: pytest.MonkeyPatch)
         target = GuardedBuffer(buffer_size(dst), "upper", 64)
         expected = target.bytes.copy()
         reference_reorder(src, content, dst, expected)
-        run_emulated((src, dst), f"f{i}", content, target)
+        code = inlay.emit(src, dst, form="object", name=f"f{i}", target="aarch64").content
+        run_emulated(code, f"f{i}", content, target)
         assert (target.bytes == expected).all(), (src, dst)
         assert target.gap_is_untouched

@@ -21,7 +21,15 @@ from tests.oracles import onednn
 from tests.support.golden_mistakes import assert_mistake, read_mistakes
 from tests.support.paths import ROOT
 
-NAMES = {"M": MemoryDesc, "emit": inlay.emit, "L": inlay.RUNTIME}
+NAMES = {
+    "M": MemoryDesc,
+    "emit": inlay.emit,
+    "L": inlay.RUNTIME,
+    "R": inlay.Reorder,
+    "A": inlay.Attributes,
+    "S": inlay.Scales,
+    "Q": lambda name, dims: inlay.CompoundDesc(inlay.compound(name), dims),
+}
 
 
 @pytest.mark.parametrize(("call", "error"), read_mistakes("emission"))
@@ -164,4 +172,6 @@ def test_the_example_runs(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "examples" / "emit_code.py"), str(tmp_path)]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "wrote act.c, act.h, to_planes_x86-64-v3.o" in out
+    assert "q4.c, q4.h" in out
+    assert ("computes the same values" in out) == (shutil.which("gcc") is not None)
     assert ("packs the same bytes" in out) == (shutil.which("gcc") is not None)

@@ -21,6 +21,7 @@ from inlay.descriptor.compound_format import BitField, CompoundFormat, Section, 
 from inlay.descriptor.compound_table import compound_formats
 from inlay.machine import MemoryModel
 from inlay.memory.compound import fused
+from inlay.reordering.block_kernel import select_block_kernel
 from inlay.reordering.target import named_target
 from tests.oracles.quantized_blocks import BLOCKS, kleidi_packed
 from tests.support.paths import ROOT
@@ -75,7 +76,7 @@ def test_any_bytes_have_the_values_of_the_format(name: str) -> None:
     buffer = random_bytes(desc.size)
     memory = CompoundMemory(desc, buffer)
     assert desc.size == 18 * BLOCKS[name][0]
-    assert fused.block_kernel(fmt, streams=False) is not None
+    assert select_block_kernel(fmt, streams=False) is not None
     out = inlay.pack(np.zeros(desc.dims, np.float32), "abc").unpack()
     assert memory.unpack(out) is out
     assert same(out.reshape(18, -1), expected_values(name, buffer))

@@ -1,4 +1,4 @@
-"""Emitted code, compiled into shared libraries and called between guard pages."""
+"""Emitted code, compiled into shared libraries and called between guard pages, or run by an emulator of AArch64."""
 
 import ctypes
 import shutil
@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from inlay.descriptor import MemoryDesc
 from inlay.reordering.reference import reference_reorder
+from inlay.reordering.target import TARGETS
+from tests.support.aarch64_emulator import CODE, DST, SRC, Image, link, run_in_unicorn
 from tests.support.guarded_buffers import POISON, GuardedBuffer, stored_bytes
 
 GCC = shutil.which("gcc")
@@ -62,3 +64,16 @@ def judge_function(run: Callable[[int, int], None], src: MemoryDesc, dst: Memory
     wrong = np.flatnonzero(target.bytes != expected)
     assert not wrong.size, f"{src!r} -> {dst!r}: byte {wrong[0]} is {target.bytes[wrong[0]]}, not {expected[wrong[0]]}"
     assert target.gap_is_untouched, "a byte before or after the buffer changed"
+
+
+def run_emulated(code: bytes, name: str, content: Bytes, target: GuardedBuffer) -> None:
+    """Run the function `name` of an object file of AArch64 in Unicorn, on copies of both buffers."""
+    source = GuardedBuffer(content.size, "upper", 16)
+    source.bytes[:] = content
+    image_bytes, entry = link(code, name)
+    segments = ((CODE, image_bytes), (SRC, source.pages.tobytes()), (DST, target.pages.tobytes()))
+    first, second = (
+        base + buffer.address - int(buffer.pages.ctypes.data) for base, buffer in ((SRC, source), (DST, target))
+    )
+    image = Image(segments, entry, (first, second), (DST, target.pages.size))
+    target.pages[:] = np.frombuffer(run_in_unicorn(image, TARGETS["aarch64"]), np.uint8)

@@ -8,6 +8,8 @@ import typer
 from inlay.cli.application import TYPE_HELP, CleanOption, DimsArgument, TypeOption, app, clear_abandoned, parse_dims
 from inlay.cli.output import echo, write
 from inlay.descriptor import MemoryDesc
+from inlay.descriptor.compound_desc import CompoundDesc
+from inlay.descriptor.compound_table import compound, compound_formats
 from inlay.errors import InvalidArguments, printable
 
 _FORM_HELP = "c, object, numpy, onednn or words."
@@ -16,7 +18,7 @@ _TARGET_HELP = "With --form object: x86-64-v2, x86-64-v3, x86-64-v4, aarch64; th
 
 @app.command("emit", short_help="Emit C, an object file, NumPy or oneDNN code for a layout or reorder.")
 def emit_code(
-    tag: Annotated[str, typer.Argument(metavar="TAG", help="Format tag, or a pattern with ->.")],
+    tag: Annotated[str, typer.Argument(metavar="TAG", help="Any text of a layout, or a name such as ggml:Q4_0.")],
     dims: DimsArgument,
     to: Annotated[str | None, typer.Option("--to", metavar="TAG", help="Destination: a reorder is emitted.")] = None,
     form: Annotated[str, typer.Option("--form", metavar="FORM", help=_FORM_HELP)] = "c",
@@ -32,19 +34,21 @@ def emit_code(
     """Emit code for others: functions in C99 that pack, unpack and give offsets, or the same as an object file.
 
     Without --to, the code converts between TAG and row-major arrays; with --to, it is one function from TAG to the
-    other format. The other forms are the NumPy expressions, the C++ call that creates oneDNN's descriptor, and one
-    sentence in words.
+    other format. From a compound format, the functions unpack floats and assemble streams. The other forms are the
+    NumPy expressions, the C++ call that creates oneDNN's descriptor, and one sentence in words.
 
     For example:
 
       inlay emit nChw8c 2x17x5x4 --name act -o act.c
+
+      inlay emit ggml:Q4_0 4096x4096 --name weights -o weights.c
 
       inlay emit nhwc 8x3x224x224 --to nchw --form object --target aarch64 -o move.o
     """
     # Imported here because it loads LLVM, which doubles the start-up time of other commands.
     from inlay.emission import emit
 
-    src = _described(tag, dims, data_type)
+    src = _source(tag, dims, data_type)
     if to_type is not None and to is None:
         raise InvalidArguments("--to-dtype is the type of the destination of a reorder: give --to TAG too")
     dst = None if to is None else _described(to, dims, to_type or data_type)
@@ -60,7 +64,16 @@ def emit_code(
 
 
 def _described(text: str, dims: str, data_type: str) -> MemoryDesc:
-    """Return the descriptor of a tag, or of a pattern, which contains an arrow."""
-    if "->" in text:
-        return MemoryDesc(parse_dims(dims), data_type, pattern=text)
+    """Return the descriptor of a text that names a layout."""
     return MemoryDesc(parse_dims(dims), data_type, text)
+
+
+def _source(text: str, dims: str, data_type: str) -> MemoryDesc | CompoundDesc:
+    """Return the descriptor of a compound format, or of a text that names a layout."""
+    if text.lower() not in {name.lower() for name in compound_formats()}:
+        return _described(text, dims, data_type)
+    if data_type != "f32":
+        raise InvalidArguments(
+            f"--dtype is {data_type}: a compound format has its own types and unpacks to f32; leave the option out"
+        )
+    return CompoundDesc(compound(text), parse_dims(dims))

@@ -1,4 +1,4 @@
-r"""Emission: code for others from one layout or one reorder, which runs without Inlay.
+r"""Emission: code for others from one layout, reorder or compound format, which runs without Inlay.
 
     >>> from inlay.descriptor import MemoryDesc
     >>> code = emit(MemoryDesc((2, 17, 5, 4), "f32", "nChw8c"), name="act")
@@ -16,6 +16,7 @@ The modules, each of which uses those before it:
     functions      the functions to emit: of a layout to pack and unpack, or of a reorder
     c_source       C99 source code
     c_header       headers for C and C++
+    c_compound     C99 source code and headers of compound formats
     object_code    object files, by the code generator of `inlay.reordering`
     numpy_lines    NumPy expressions
     onednn_call    calls of oneDNN's C++ interface

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from inlay.descriptor import MemoryDesc
+from inlay.descriptor.fields import addressed_layout
 from inlay.emission.functions import EmittedFunction
 
 
@@ -15,6 +16,27 @@ def c_header(name: str, functions: Sequence[EmittedFunction], prototypes: Sequen
         prototypes: the declarations of all functions, without semicolons; those of `functions` come last.
         note: a comment about the code; empty for none.
     """
+    sizes = [
+        (f"{function.name.upper()}_{side}_BYTES", buffer_bytes(desc))
+        for function in functions
+        for side, desc in (("SRC", function.src), ("DST", function.dst))
+    ]
+    offset = "/* Offset of an element from the start of the buffer, in elements. */"
+    comments = [offset] * (len(prototypes) - len(functions)) + [function.comment for function in functions]
+    return header_text(name, sizes, list(zip(comments, prototypes, strict=True)), note)
+
+
+def header_text(
+    name: str, sizes: Sequence[tuple[str, int]], declarations: Sequence[tuple[str, str]], note: str = ""
+) -> str:
+    """Return a header for C and C++.
+
+    Args:
+        name: the name from which that of the include guard is made.
+        sizes: names of macros with numbers of bytes, and their values.
+        declarations: comments, and the declarations of functions without semicolons.
+        note: a comment about the code; empty for none.
+    """
     guard = f"INLAY_{name.upper()}_H"
     lines = [
         f"#ifndef {guard}",
@@ -23,15 +45,10 @@ def c_header(name: str, functions: Sequence[EmittedFunction], prototypes: Sequen
         *([f"/* {note} */", ""] if note else []),
         "#include <stdint.h>",
     ]
-    for function in functions:
-        for side, desc in (("SRC", function.src), ("DST", function.dst)):
-            lines.append(f"#define {function.name.upper()}_{side}_BYTES INT64_C({buffer_bytes(desc)})")
+    lines += [f"#define {macro} INT64_C({nbytes})" for macro, nbytes in sizes]
     lines += ["", "#ifdef __cplusplus", 'extern "C" {', "#endif", ""]
-    before = len(prototypes) - len(functions)
-    for prototype in prototypes[:before]:
-        lines += [f"/* Offset of an element from the start of the buffer, in elements. */\n{prototype};", ""]
-    for function, prototype in zip(functions, prototypes[before:], strict=True):
-        lines += [f"{function.comment}\n{prototype};", ""]
+    for comment, declaration in declarations:
+        lines += [f"{comment}\n{declaration};", ""]
     return "\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "", "#endif", ""])
 
 
@@ -41,6 +58,7 @@ def buffer_bytes(desc: MemoryDesc) -> int:
     >>> buffer_bytes(MemoryDesc((2, 17), "f32", "aB8b"))
     192
     """
-    layout, data_type = desc.require_layout("an emitted function")
+    layout, data_type = addressed_layout(desc, "an emitted function")
     low, high = layout.span
+    high = high if desc.swizzle is None else desc.swizzle.round_up(high)
     return -(-(high + desc.offset0) * data_type.bits // 8) if low < high else 0

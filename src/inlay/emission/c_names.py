@@ -6,17 +6,18 @@ f64    double         f16, bf16           uint16_t, the bits of the number     c
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
-from inlay.descriptor.queries import axis_letters
 from inlay.errors import InvalidArguments, shown
+from inlay.notation import parse_notation
 
 _SPECIAL: Mapping[str, str] = MappingProxyType(
     {"f32": "float", "f64": "double", "bool": "uint8_t", "complex64": "float _Complex", "complex128": "double _Complex"}
 )
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _MOST_CHARACTERS = 63  # C99, 5.2.4.1: significant initial characters of an internal identifier
 _C_KEYWORDS = (
     "auto break case char class const continue default delete do double else enum extern float for goto if inline int "
@@ -26,6 +27,15 @@ _C_KEYWORDS = (
 )
 _KEYWORDS = frozenset(_C_KEYWORDS.split())
 """Keywords of C99, and those of C++ that would break a header or a call."""
+_OTHER_WORDS = (
+    "src dst src_linear dst_linear linear memcpy memset and and_eq alignas alignof asm bitand bitor bool catch char8_t "
+    "char16_t char32_t co_await co_return co_yield compl concept const_cast consteval constexpr constinit decltype "
+    "dynamic_cast explicit export false friend linux mutable noexcept not not_eq nullptr or or_eq reinterpret_cast "
+    "requires restrict static_assert static_cast thread_local true typeid typename typeof typeof_unqual unix using "
+    "wchar_t xor xor_eq int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t"
+)
+_RESERVED = _KEYWORDS | frozenset(_OTHER_WORDS.split())
+"""Words that name no axis: keywords up to C23 and C++23, macros of GNU C, names that emitted functions use."""
 
 
 def element_type(data_type: DataType) -> str:
@@ -63,14 +73,47 @@ def checked_name(name: object) -> str:
 
 
 def axis_variables(*descs: MemoryDesc) -> tuple[str, ...]:
-    """Return a name for each axis: the role letters of the first descriptor that has some, else a, b, c, ...
+    """Return a name for each axis: those of the first descriptor whose format has other names than a, b, c, ...
+
+    A name that C or emitted code uses otherwise ends in `_`, and so does one that may be the index of a loop.
 
     >>> axis_variables(MemoryDesc((4, 6), "f32", "ab"), MemoryDesc((4, 6), "f32", "oi"))
     ('o', 'i')
+    >>> axis_variables(MemoryDesc((4, 6), "f32", "(row r2) for -> row for r2"))
+    ('row', 'for_')
     """
-    letters = [axis_letters(desc) for desc in descs]
-    plain = "abcdefghijkl"[: descs[0].ndims]
-    return tuple(next((names for names in letters if names != plain), plain))
+    plain = letters(descs[0].ndims)
+    spelled = (parse_notation(desc.spelling).names for desc in descs if desc.spelling is not None)
+    named = next((names for names in spelled if len(names) == len(plain) and tuple(names) != plain), plain)
+    return identifiers(named)
+
+
+def letters(count: int) -> tuple[str, ...]:
+    """Return names for axes without names: a, b, c, ...; axis26 and so on after z.
+
+    >>> letters(3)
+    ('a', 'b', 'c')
+    """
+    return tuple(_LETTERS[i] if i < len(_LETTERS) else f"axis{i}_" for i in range(count))
+
+
+def identifiers(names: Sequence[str], taken: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return an identifier of C for each name: the name itself, or with `_` at its end if it is one of `taken`.
+
+    Post-condition: results are distinct, not in `taken`, no keyword of C or C++, and end in no digit; if the names
+    cannot be spelled in C or are too long, they are a, b, c, ...
+
+    >>> identifiers(("row", "for", "c2", "src")), identifiers(("\u00e4", "b"))
+    (('row', 'for_', 'c2_', 'src_'), ('a', 'b'))
+    """
+    used = _RESERVED | frozenset(taken)
+    spelled = tuple(
+        f"{name}_" if name in used or name[-1:].isdigit() or name.endswith("_convert") else name for name in names
+    )
+    is_valid = all(re.fullmatch(r"[A-Za-z]\w{0,30}", name, re.ASCII) and name not in used for name in spelled)
+    if is_valid and len(set(spelled)) == len(spelled):
+        return spelled
+    return tuple(f"{name}_" if name in used else name for name in letters(len(names)))
 
 
 def joined_dims(dims: Sequence[int]) -> str:

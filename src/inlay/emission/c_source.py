@@ -11,7 +11,8 @@ For nChw8c of (2, 17, 5, 4), the function that packs is
                         dst[n * 480 + c0 * 160 + c1 + h * 32 + w * 8] = c < 17 ? src[n * 340 + c * 20 + ...] : 0;
 
 Padding of the destination is set to zero; bytes that belong to no stored coordinate are not written, nor is the other
-half of a byte of which 4 bits are written. The code is meant to be read and ported; the `object` form is fast.
+half of a byte of which 4 bits are written. A swizzle is a term on the offset, `x ^ ((x & 448) >> 3)`. The code is
+meant to be read and ported; the `object` form is fast.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,8 +20,8 @@ from collections.abc import Iterable, Iterator
 from inlay.descriptor import MemoryDesc
 from inlay.emission.c_conversions import conversion_function, require_conversion
 from inlay.emission.c_names import axis_variables
-from inlay.emission.functions import EmittedFunction
-from inlay.emission.loops import CAxis, build_axes, coordinate_terms, offset_expression, sorted_loops
+from inlay.emission.functions import EmittedFunction, without_swizzle
+from inlay.emission.loops import CAxis, build_axes, coordinate_terms, offset_expression, sorted_loops, swizzled
 
 _INDENT = "    "
 
@@ -57,9 +58,14 @@ def c_prototypes(functions: Iterable[EmittedFunction], offset: tuple[str, Memory
 def _offset_body(desc: MemoryDesc) -> str:
     """Return the body of the offset function of a descriptor."""
     names = axis_variables(desc)
-    terms = coordinate_terms(desc, names)
+    terms = coordinate_terms(without_swizzle(desc), names)
     unused = [name for name in names if not any(term.split(" ")[0] == name for term in terms)]
-    lines = [*(f"(void){name};" for name in unused), f"return {offset_expression(desc.offset0, terms)};"]
+    lines = [f"(void){name};" for name in unused]
+    if desc.swizzle is None:
+        lines.append(f"return {offset_expression(desc.offset0, terms)};")
+    else:
+        lines.append(f"const int64_t linear = {offset_expression(0, terms)};")
+        lines.append(f"return {swizzled(desc.offset0, 'linear', desc.swizzle)};")
     return "".join(f"{_INDENT}{line}\n" for line in lines)
 
 
@@ -93,7 +99,8 @@ _STORE4 = """static void NAME_store4(uint8_t *bytes, int64_t i, uint8_t element)
 
 def _function_body(function: EmittedFunction) -> str:
     """Return the body of a function that writes at least one element."""
-    axes = build_axes(function.src, function.dst, axis_variables(function.src, function.dst))
+    names = axis_variables(function.src, function.dst)
+    axes = build_axes(without_swizzle(function.src), without_swizzle(function.dst), names)
     loops = sorted_loops(axes)
     lines = [
         f"{_INDENT * (depth + 1)}for (int64_t {loop.variable} = 0; {loop.variable} < {loop.extent}; "
@@ -116,9 +123,16 @@ def _element_lines(function: EmittedFunction, axes: tuple[CAxis, ...]) -> Iterat
         yield f"if ({' || '.join(beyond)}) {{"
         yield f"{_INDENT}continue; /* part of a block that is not stored */"
         yield "}"
-    read = offset_expression(function.src.offset0, [term for axis in axes for term in axis.src_terms])
-    written = offset_expression(function.dst.offset0, [term for axis in axes for term in axis.dst_terms])
-    yield from _move_lines(function, (read, written), _data_condition(axes))
+    condition, offsets = _data_condition(axes), []
+    for side, desc in (("src", function.src), ("dst", function.dst)):
+        terms = [term for axis in axes for term in (axis.src_terms if side == "src" else axis.dst_terms)]
+        if desc.swizzle is None:
+            offsets.append(offset_expression(desc.offset0, terms))
+            continue
+        if side == "dst" or condition != "0":
+            yield f"const int64_t {side}_linear = {offset_expression(0, terms)};"
+        offsets.append(swizzled(desc.offset0, f"{side}_linear", desc.swizzle))
+    yield from _move_lines(function, (offsets[0], offsets[1]), condition)
 
 
 def _data_condition(axes: tuple[CAxis, ...]) -> str:

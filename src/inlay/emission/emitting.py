@@ -1,24 +1,28 @@
-"""`emit`: code for others from one layout or one reorder, in one of five forms."""
+"""`emit`: code for others from one layout, one reorder or one compound format, in one of five forms."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from inlay.descriptor import MemoryDesc
+from inlay.descriptor.compound_desc import CompoundDesc
+from inlay.descriptor.fields import addressed_layout
+from inlay.emission.c_compound import compound_header, compound_source
 from inlay.emission.c_header import c_header
 from inlay.emission.c_names import checked_name
 from inlay.emission.c_source import c_prototypes, c_source
 from inlay.emission.functions import EmittedFunction, layout_functions, reorder_function
 from inlay.emission.numpy_lines import numpy_lines, numpy_reorder_line
-from inlay.emission.object_code import object_file
+from inlay.emission.object_code import compound_object_file, object_file
 from inlay.emission.onednn_call import onednn_call, onednn_reorder
-from inlay.emission.sentence import layout_sentence, reorder_sentence
-from inlay.errors import FileError, InvalidArguments, shown
+from inlay.emission.sentence import compound_sentence, layout_sentence, reorder_sentence
+from inlay.errors import FileError, InvalidArguments, Unimplemented, shown
 from inlay.files import atomic_write
+from inlay.reordering.attributes import PLAIN, Attributes
 from inlay.reordering.problem import require_same_dims
-from inlay.reordering.target import named_target
+from inlay.reordering.target import Target, named_target
 
 FORMS: Mapping[str, str] = MappingProxyType(
     {
@@ -76,23 +80,41 @@ class EmittedCode:
         return list(files)
 
 
+class PlannedReorder(Protocol):
+    """A reorder of which code is emitted, such as `inlay.Reorder`: its descriptors and attributes."""
+
+    @property
+    def src(self) -> MemoryDesc:
+        """Descriptor of the source."""
+
+    @property
+    def dst(self) -> MemoryDesc:
+        """Descriptor of the destination."""
+
+    @property
+    def attributes(self) -> Attributes:
+        """Attributes: scales, zero points, sum and rounding mode."""
+
+
 def emit(
-    src: MemoryDesc,
-    dst: MemoryDesc | None = None,
+    src: MemoryDesc | CompoundDesc | PlannedReorder,
+    dst: MemoryDesc | str | None = None,
     *,
     form: str = "c",
     name: str = _DEFAULT_NAME,
     target: str | None = None,
 ) -> EmittedCode:
-    """Emit code for others: from one layout, or from a reorder between two.
+    """Emit code for others: from one layout, from a reorder between two, or from a tensor in a compound format.
 
     Args:
-        src: the layout, or the source of the reorder.
-        dst: the destination of the reorder; None for one layout.
+        src: the layout, or the source of the reorder; an `inlay.Reorder` without attributes; or a `CompoundDesc`.
+        dst: the destination of the reorder, or any text that names its layout, in the type of the source; None for one
+            layout.
         form: `c`: C99 without dependencies. From a layout, the functions NAME_offset, NAME_pack and NAME_unpack, which
             convert from and to a dense row-major array; from a reorder, the function NAME. `object`: machine code of
             NAME_pack and NAME_unpack, or of NAME, as fast as Inlay on one thread. `numpy`: expressions.
-            `onednn`: C++ calls. `words`: a sentence.
+            `onednn`: C++ calls. `words`: a sentence. From a compound format, `c` has NAME_unpack, which writes floats,
+            and NAME_assemble, which writes the streams; `object` has NAME_unpack.
         name: the name of functions and variables.
         target: for `object`: one of x86-64-v2, x86-64-v3, x86-64-v4, aarch64, aarch64-sve256, aarch64-sve512; None for
             the processor of this machine.
@@ -104,18 +126,22 @@ def emit(
     Raises:
         InvalidArguments: an argument has the wrong type or an unknown value, dims differ, a side has no layout,
             elements of a destination overlap, or a target is given for another form than `object`.
-        Unimplemented: dims are RUNTIME, there are extras, the form cannot say the layout, or it does not convert
-            between the types.
+        Unimplemented: dims are RUNTIME, there are extras or attributes, the form cannot say the layout, or it does not
+            convert between the types.
+        FormatTagError, PatternError, NotationError: `dst` is text that cannot be parsed or does not fit the dims.
 
     >>> desc = MemoryDesc((2, 17), "f32", "aB8b")
     >>> print(emit(desc, form="numpy"), end="")
     packed = np.pad(x, [(0, 0), (0, 7)]).reshape(2, 3, 8).ravel()
     x = packed.reshape(2, 3, 8).reshape(2, 24)[:, :17]
     """
-    _check_arguments(src, dst, form)
+    _check_form(form, target)
     name = checked_name(name)
-    if target is not None and form != "object":
-        raise InvalidArguments(f"target is {shown(target)}: form {form!r} has none; use form='object'")
+    if isinstance(src, CompoundDesc):
+        if dst is not None:
+            raise InvalidArguments(f"dst is {shown(dst)}: code of a compound format unpacks to floats and has no dst")
+        return _emit_compound(src, form, name, target)
+    src, dst = _sides(src, dst)
     if form in ("c", "object"):
         return _emit_functions(src, dst, form, name, target)
     if dst is not None:
@@ -126,13 +152,58 @@ def emit(
     return EmittedCode(form, text.encode(), "")
 
 
-def _check_arguments(src: object, dst: object, form: object) -> None:
-    """Check the types of the descriptors, and the form."""
-    for side, desc in (("src", src), ("dst", dst)):
-        if not isinstance(desc, MemoryDesc) and (desc is not None or side == "src"):
-            raise InvalidArguments(f"{side} is {shown(desc)}: give a MemoryDesc")
+def _check_form(form: object, target: object) -> None:
+    """Check the form, and that only `object` has a target."""
     if not isinstance(form, str) or form not in FORMS:
         raise InvalidArguments(f"form is {shown(form)}: give one of {', '.join(FORMS)}")
+    if target is not None and form != "object":
+        raise InvalidArguments(f"target is {shown(target)}: form {form!r} has none; use form='object'")
+
+
+def _sides(src: object, dst: object) -> tuple[MemoryDesc, MemoryDesc | None]:
+    """Return the descriptors of a layout or a reorder from the arguments of `emit`."""
+    if not isinstance(src, MemoryDesc) and all(hasattr(src, name) for name in ("src", "dst", "attributes")):
+        src, dst = _sides_of_reorder(src, dst)
+    if not isinstance(src, MemoryDesc):
+        raise InvalidArguments(f"src is {shown(src)}: give a MemoryDesc, a Reorder or a CompoundDesc")
+    if isinstance(dst, str):
+        return src, MemoryDesc(src.dims, src.data_type, dst)
+    if dst is not None and not isinstance(dst, MemoryDesc):
+        raise InvalidArguments(f"dst is {shown(dst)}: give a MemoryDesc, or the text of a layout")
+    return src, dst
+
+
+def _sides_of_reorder(reorder: Any, dst: object) -> tuple[object, object]:
+    """Return the descriptors of a reorder without attributes."""
+    if dst is not None:
+        raise InvalidArguments(f"dst is {shown(dst)}: a Reorder has its own destination, {reorder.dst!r}")
+    if reorder.attributes != PLAIN:
+        raise Unimplemented(
+            f"no form emits a Reorder with {reorder.attributes}: emitted code moves and converts elements. Emit the "
+            "reorder without attributes, and apply scales and zero points before or after it"
+        )
+    return reorder.src, reorder.dst
+
+
+def _emit_compound(desc: CompoundDesc, form: str, name: str, target: Any) -> EmittedCode:
+    """Return code of one form for a tensor in a compound format."""
+    match form:
+        case "c":
+            return EmittedCode(form, compound_source(name, desc).encode(), compound_header(name, desc))
+        case "object":
+            machine = named_target(target)
+            header = compound_header(name, desc, _target_note(machine), only_unpack=True)
+            return EmittedCode(form, compound_object_file(name, desc, machine), header)
+        case "words":
+            return EmittedCode(form, f"{compound_sentence(desc)}\n".encode(), "")
+    raise Unimplemented(
+        f"form {form!r} does not describe {desc}: it has several streams. Use form='c', 'object' or 'words'"
+    )
+
+
+def _target_note(machine: Target) -> str:
+    """Return the comment about the processor of an object file."""
+    return f"Code for {machine.triple.split('-')[0]}, processor {machine.cpu} or better."
 
 
 def _check_pair(name: str, src: MemoryDesc, dst: MemoryDesc, form: str) -> None:
@@ -161,9 +232,10 @@ def _emit_functions(src: MemoryDesc, dst: MemoryDesc | None, form: str, name: st
         source = c_source(functions, offset)
         return EmittedCode(form, source.encode(), c_header(name, functions, c_prototypes(functions, offset)))
     machine = named_target(target)
-    note = f"Code for {machine.triple.split('-')[0]}, processor {machine.cpu} or better."
     prototypes = [f"void {function.name}(const void *src, void *dst)" for function in functions]
-    return EmittedCode(form, object_file(functions, machine), c_header(name, functions, prototypes, note))
+    return EmittedCode(
+        form, object_file(functions, machine), c_header(name, functions, prototypes, _target_note(machine))
+    )
 
 
 def _functions(src: MemoryDesc, dst: MemoryDesc | None, name: str) -> tuple[EmittedFunction, ...]:
@@ -175,6 +247,6 @@ def _functions(src: MemoryDesc, dst: MemoryDesc | None, name: str) -> tuple[Emit
     """
     if dst is not None:
         return (reorder_function(name, src, dst),)
-    src.require_layout("emitted code")
+    addressed_layout(src, "emitted code")
     reorder_function(name, src, src).problem()
     return layout_functions(name, src)

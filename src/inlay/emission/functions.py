@@ -8,7 +8,8 @@ there: s4 as int8_t, u4 as uint8_t, and the codes of f4_e2m1 as uint8_t; values 
 from dataclasses import dataclass, replace
 
 from inlay.data_type import DATA_TYPES, DataType
-from inlay.descriptor import MemoryDesc
+from inlay.descriptor import MemoryDesc, kinds
+from inlay.descriptor.fields import addressed_layout
 from inlay.emission.c_names import element_type, joined_dims
 from inlay.layout import Layout
 from inlay.reordering.problem import ReorderProblem, build_reorder_problem
@@ -41,13 +42,13 @@ class EmittedFunction:
         return f"/* {_side_text(self.src)}\n   -> {_side_text(self.dst)} */"
 
     def problem(self) -> ReorderProblem:
-        """Return the problem that the function solves.
+        """Return the problem that the function solves, with offsets before swizzles.
 
         Raises:
             InvalidArguments: a side has no layout, or elements of the destination overlap.
             Unimplemented: dims are RUNTIME, there are extras, or no conversion between the types exists.
         """
-        problem = build_reorder_problem(self.src, self.dst)
+        problem = build_reorder_problem(without_swizzle(self.src), without_swizzle(self.dst))
         if (self.src_type, self.dst_type) == (self.src.data_type, self.dst.data_type):
             return problem
         return replace(problem, src_type=self.src_type, dst_type=self.dst_type)
@@ -59,8 +60,8 @@ def reorder_function(name: str, src: MemoryDesc, dst: MemoryDesc) -> EmittedFunc
     Raises:
         InvalidArguments: a side has no layout.
     """
-    src_type = src.require_layout("the source of emitted code")[1]
-    dst_type = dst.require_layout("the destination of emitted code")[1]
+    src_type = addressed_layout(src, "the source of emitted code")[1]
+    dst_type = addressed_layout(dst, "the destination of emitted code")[1]
     return EmittedFunction(name, src, dst, src_type, dst_type)
 
 
@@ -78,6 +79,20 @@ def layout_functions(name: str, desc: MemoryDesc) -> tuple[EmittedFunction, Emit
         EmittedFunction(f"{name}_pack", array, desc, array_type, stored),
         EmittedFunction(f"{name}_unpack", desc, array, stored, array_type),
     )
+
+
+def without_swizzle(desc: MemoryDesc) -> MemoryDesc:
+    """Return the descriptor of the same layout before its swizzle; `desc` itself if it has none.
+
+    Post-condition: for every coordinate x, with y = without_swizzle(desc).offset(x) - desc.offset0,
+    desc.swizzle.apply(y) + desc.offset0 == desc.offset(x).
+
+    >>> without_swizzle(MemoryDesc((8, 64), "bf16", "Swizzle<3,3,3> o (8,64):(64,1)"))
+    MemoryDesc((8, 64), 'bf16', 'ab')
+    """
+    if not isinstance(desc.layout, kinds.SwizzledLayout):
+        return desc
+    return MemoryDesc.from_layout(desc.layout.layout, _type_of(desc), dims=desc.dims, offset0=desc.offset0)
 
 
 def row_major_desc(desc: MemoryDesc) -> MemoryDesc:

@@ -15,7 +15,7 @@ from itertools import pairwise
 from math import prod
 
 from inlay.descriptor import MemoryDesc
-from inlay.layout import Axis, CommonDigit, Layout, refine
+from inlay.layout import Axis, CommonDigit, Layout, Swizzle, refine
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +142,17 @@ def offset_expression(offset0: int, terms: list[str]) -> str:
     return " + ".join([*([str(offset0)] if offset0 or not terms else []), *terms])
 
 
+def swizzled(offset0: int, linear: str, swizzle: Swizzle) -> str:
+    """Return the swizzled offset in C, where the variable `linear` is the offset before the swizzle, without `offset0`.
+
+    >>> swizzled(16, "x", Swizzle(3, 3, 3)), swizzled(0, "x", Swizzle(2, 0, -3))
+    ('16 + (x ^ ((x & 448) >> 3))', 'x ^ ((x & 3) << 3)')
+    """
+    shift = f">> {swizzle.shift}" if swizzle.shift > 0 else f"<< {-swizzle.shift}"
+    text = f"{linear} ^ (({linear} & {swizzle.source_mask}) {shift})"
+    return f"{offset0} + ({text})" if offset0 else text
+
+
 def sorted_loops(axes: tuple[CAxis, ...]) -> list[CLoop]:
     """Return the loops of all axes, outermost first: those with the longest steps in the destination."""
     return sorted((loop for axis in axes for loop in axis.loops), key=lambda loop: -loop.dst_step)
@@ -154,8 +165,17 @@ def coordinate_terms(desc: MemoryDesc, names: tuple[str, ...]) -> list[str]:
     ['n * 24', 'c / 8 * 8', 'c % 8']
     """
     assert isinstance(desc.layout, Layout)
+    return layout_terms(desc.layout, names)
+
+
+def layout_terms(layout: Layout, coordinates: tuple[str, ...]) -> list[str]:
+    """Return the terms of the offset of a coordinate in C; each coordinate is a name, divided by numbers or not.
+
+    >>> layout_terms(Layout.row_major((2, 4)), ("a", "b / 32"))
+    ['a * 4', 'b / 32']
+    """
     terms = []
-    for name, axis, dim in zip(names, desc.layout.axes, desc.layout.dims, strict=True):
+    for name, axis, dim in zip(coordinates, layout.axes, layout.dims, strict=True):
         block = axis.block
         digits = axis.digits(dim)
         for i, digit in enumerate(digits):

@@ -5,7 +5,7 @@
 
 `x` is the logical array, `packed` the array of the stored elements in address order. NumPy has no elements of 4 bits:
 there, `packed` has bytes, and an unpacked `x` has integers, or the codes of f4_e2m1, in a byte each. Padded e8m0, which
-has no zero, is packed as bytes too.
+has no zero, is packed as bytes too. A swizzle is one more index, `[np.arange(n) ^ ...]`, of both sides.
 """
 
 from dataclasses import dataclass
@@ -13,8 +13,9 @@ from math import prod
 
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
+from inlay.descriptor.fields import addressed_layout
 from inlay.errors import Unimplemented
-from inlay.layout import Dims
+from inlay.layout import Dims, Swizzle
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class DigitOrder:
     """Extents of the digits greater than 1, axis after axis, most significant first."""
     order: tuple[int, ...]
     """For each place in memory order, slowest first, the number of its digit in `logical`."""
+    swizzle: Swizzle | None = None
+    """Permutation of the elements in memory order; None for none."""
 
     @property
     def physical(self) -> tuple[int, ...]:
@@ -40,6 +43,15 @@ class DigitOrder:
         """For each digit in logical order, its place in memory order."""
         return tuple(sorted(range(len(self.order)), key=self.order.__getitem__))
 
+    @property
+    def swizzled_order(self) -> str:
+        """The expression of the swizzled offset of every element, which is its own inverse; empty without swizzle."""
+        if self.swizzle is None:
+            return ""
+        offsets, shift = f"np.arange({prod(self.logical)})", self.swizzle.shift
+        step = f">> {shift}" if shift > 0 else f"<< {-shift}"
+        return f"{offsets} ^ ({offsets} & {self.swizzle.source_mask}) {step}"
+
 
 def numpy_lines(name: str, desc: MemoryDesc) -> str:
     """Return two assignments: `name` is the packed array of `x`, and `x` is the logical array of `name`.
@@ -49,7 +61,7 @@ def numpy_lines(name: str, desc: MemoryDesc) -> str:
         Unimplemented: the layout is not a padded permutation of digits (see `digit_order`), or it has an odd number of
             4-bit elements.
     """
-    digits, data_type = digit_order(desc), desc.require_layout("a NumPy line")[1]
+    digits, data_type = digit_order(desc), addressed_layout(desc, "a NumPy line")[1]
     return f"{name} = {_packed('x', digits, data_type)}\nx = {_unpacked(name, digits, data_type)}\n"
 
 
@@ -65,7 +77,7 @@ def numpy_reorder_line(name: str, src: MemoryDesc, dst: MemoryDesc) -> str:
             f"the numpy form does not convert {src.data_type} to {dst.data_type}: astype wraps where a reorder clamps. "
             "Use equal types, or form='c' or 'object'"
         )
-    (one, data_type), two = (digit_order(src), src.require_layout("a NumPy line")[1]), digit_order(dst)
+    (one, data_type), two = (digit_order(src), addressed_layout(src, "a NumPy line")[1]), digit_order(dst)
     return f"{name} = {_packed(_unpacked('src', one, data_type), two, data_type)}\n"
 
 
@@ -77,7 +89,7 @@ def digit_order(desc: MemoryDesc) -> DigitOrder:
         Unimplemented: the layout begins at an offset, has gaps, partial blocks or overlapping elements, or RUNTIME
             dims.
     """
-    layout, data_type = desc.require_layout("a NumPy line")
+    layout, data_type = addressed_layout(desc, "a NumPy line")
     if layout.has_runtime:
         raise Unimplemented("a NumPy line needs every dim and stride: bind the RUNTIME ones first")
     if 0 in layout.dims:
@@ -99,7 +111,12 @@ def digit_order(desc: MemoryDesc) -> DigitOrder:
         raise Unimplemented(
             f"no NumPy line describes {desc}: {step} elements of 4 bits end within a byte. Use form='c'"
         )
-    return DigitOrder(desc.dims, layout.dims, tuple(digit.extent for digit in digits), order)
+    if desc.swizzle is not None and step % desc.swizzle.chunk:
+        raise Unimplemented(
+            f"no NumPy line describes {desc}: its swizzle permutes runs of {desc.swizzle.chunk} elements, and {step} "
+            "elements have gaps afterwards. Use form='c'"
+        )
+    return DigitOrder(desc.dims, layout.dims, tuple(digit.extent for digit in digits), order, desc.swizzle)
 
 
 def _packed(array: str, digits: DigitOrder, data_type: DataType) -> str:
@@ -112,6 +129,7 @@ def _packed(array: str, digits: DigitOrder, data_type: DataType) -> str:
     if digits.logical != digits.padded:
         array += f".reshape({_numbers(digits.logical)})"
     flat = f"{array}{_transposed(digits.order)}.ravel()"
+    flat += f"[{digits.swizzled_order}]" if digits.swizzle else ""
     if not data_type.is_sub_byte:
         return flat
     return f"({flat}.view(np.uint8) & 15).reshape(-1, 2) @ np.array([1, 16], np.uint8)"
@@ -122,6 +140,8 @@ def _unpacked(array: str, digits: DigitOrder, data_type: DataType) -> str:
     if data_type.is_sub_byte:
         array = f"np.stack([{array} & 15, {array} >> 4], -1)"
         array = f"((({array}) ^ 8) - 8).view(np.int8)" if data_type.kind == "signed" else array
+        array += ".ravel()" if digits.swizzle else ""
+    array += f"[{digits.swizzled_order}]" if digits.swizzle else ""
     array += f".reshape({_numbers(digits.physical)}){_transposed(digits.inverse)}"
     if digits.logical != digits.padded:
         array += f".reshape({_numbers(digits.padded)})"

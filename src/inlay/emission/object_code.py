@@ -11,17 +11,25 @@ of the process, is a constant of the object file. Several LLVM modules are linke
 
 The plan depends on the cache sizes of the machine that emits. The environment variable INLAY_MACHINE names a file with
 those of another machine (`inlay bench --machine --json`), and so makes the result reproducible.
+
+For a tensor in a compound format, the kernel computes the values of blocks, and the function passes it a table on the
+stack.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from math import prod
 
 import llvmlite.binding as llvm
 
+from inlay.descriptor.compound_desc import CompoundDesc
 from inlay.emission.functions import EmittedFunction
+from inlay.errors import Unimplemented
+from inlay.reordering.block_kernel import select_block_kernel
 from inlay.reordering.choice import BY_MODEL, Choice
 from inlay.reordering.conversion import LINE, address_bits
 from inlay.reordering.emit import ENTRY as KERNEL_ENTRY
+from inlay.reordering.emit_blocks import ENTRY as BLOCKS_ENTRY
 from inlay.reordering.kernel import Words, table_shape
 from inlay.reordering.machine_code import ir_of
 from inlay.reordering.memory_levels import memory_model
@@ -52,8 +60,40 @@ def object_file(functions: Iterable[EmittedFunction], target: Target) -> bytes:
         InvalidArguments: as `EmittedFunction.problem`.
         Unimplemented: as `EmittedFunction.problem`.
     """
+    functions = tuple(functions)
     texts = [text for function in functions for text in _module_texts(function, target)]
-    public = {function.name for function in functions}
+    return _linked_object(texts, {function.name for function in functions}, target)
+
+
+def compound_object_file(name: str, desc: CompoundDesc, target: Target) -> bytes:
+    """Return an object file of `target` with the function `NAME_unpack` of a tensor in a compound format.
+
+    Raises:
+        Unimplemented: the format has no kernel, or blocks reach beyond the tensor.
+    """
+    kernel, grid = select_block_kernel(desc.format, streams=False), desc.grids[0]
+    if kernel is None:
+        raise Unimplemented(f"no object file unpacks {desc}: its blocks have no compiled kernel. Use form='c'")
+    if prod(grid.counts) * prod(grid.section.block) != prod(desc.dims):
+        raise Unimplemented(f"no object file unpacks {desc}: blocks reach beyond the tensor. Use form='c'")
+    row_nbytes = 4 * desc.dims[-1]
+    words = [grid.counts[-1], row_nbytes, row_nbytes * kernel.rows, None, grid.section.nbytes, grid.row_nbytes]
+    lines = [
+        f"declare void @{BLOCKS_ENTRY}(ptr, ptr, ptr, i64, i64)",
+        f"define void @{name}_unpack(ptr %src, ptr %dst) #0 {{",
+        f"%blocks = getelementptr i8, ptr %src, i64 {grid.offset}",
+        f"%table = alloca [{len(words)} x i64], align 8",
+    ]
+    for i, word in enumerate(words):
+        lines.append(f"%word{i} = getelementptr i64, ptr %table, i64 {i}")
+        lines.append(f"store {'ptr %blocks' if word is None else f'i64 {word}'}, ptr %word{i}, align 8")
+    arguments = f"ptr null, ptr %dst, ptr %table, i64 0, i64 {grid.rows * grid.counts[-1]}"
+    lines += [f"call void @{BLOCKS_ENTRY}({arguments})", "ret void", "}", "attributes #0 = { nounwind }", ""]
+    return _linked_object([ir_of(kernel, target), "\n".join(lines)], {f"{name}_unpack"}, target)
+
+
+def _linked_object(texts: Sequence[str], public: Set[str], target: Target) -> bytes:
+    """Return the object file of LLVM modules, in which other files see only the symbols `public`."""
     with llvm_lock:
         machine = target_machine(target)
         modules = [llvm.parse_assembly(text) for text in texts]
@@ -72,6 +112,12 @@ def object_file(functions: Iterable[EmittedFunction], target: Target) -> bytes:
 def _module_texts(function: EmittedFunction, target: Target) -> Iterator[str]:
     """Yield the LLVM modules of one function."""
     name, problem = function.name, function.problem()
+    for desc in (function.src, function.dst):
+        if desc.swizzle is not None:
+            raise Unimplemented(
+                f"no object file moves {desc!r}: Inlay permutes swizzled memory by NumPy. Use form='c', which has the "
+                "swizzle as a term on the offset"
+            )
     if problem.is_empty:
         yield f"define void @{name}(ptr %src, ptr %dst) #0 {{\n  ret void\n}}\nattributes #0 = {{ nounwind }}\n"
         return

@@ -24,6 +24,8 @@ def onednn_call(name: str, desc: MemoryDesc) -> str:
     """
     if desc.data_type is None or desc.data_type.name not in DATA_TYPES:
         raise Unimplemented(_refusal(desc, f"dnnl::memory::data_type has no {desc.data_type}"))
+    if desc.kind == "swizzled":
+        raise Unimplemented(_refusal(desc, "oneDNN describes no XOR of offset bits"))
     if desc.kind == "digits":
         raise Unimplemented(_refusal(desc, "its digits have a free order, which oneDNN does not describe"))
     if desc.extras or desc.kind not in ("any", "blocked"):

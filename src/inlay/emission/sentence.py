@@ -4,9 +4,14 @@
 f32 tensor of a = 2, b = 17; b is padded to 24 with zeros; slowest to fastest in memory: a, b / 8, b % 8; 192 bytes.
 """
 
+from math import prod
+
 from inlay.descriptor import MemoryDesc
-from inlay.emission.c_names import axis_variables
-from inlay.layout import Layout
+from inlay.descriptor.compound_desc import CompoundDesc
+from inlay.descriptor.compound_format import CompoundFormat, Stream
+from inlay.descriptor.fields import addressed_layout
+from inlay.emission.c_names import axis_variables, joined_dims
+from inlay.layout import Layout, Swizzle
 
 
 def layout_sentence(desc: MemoryDesc) -> str:
@@ -15,7 +20,7 @@ def layout_sentence(desc: MemoryDesc) -> str:
     Raises:
         InvalidArguments: `desc` has no layout.
     """
-    layout, data_type = desc.require_layout("a sentence about memory")
+    layout, data_type = addressed_layout(desc, "a sentence about memory")
     names = axis_variables(desc)
     dims = ", ".join(f"{name} = {dim}" for name, dim in zip(names, desc.dims, strict=True))
     padded = [
@@ -28,11 +33,51 @@ def layout_sentence(desc: MemoryDesc) -> str:
         f"{data_type} tensor of {dims}" if dims else f"{data_type} scalar",
         *padded,
         *([f"slowest to fastest in memory: {order}"] if order else []),
+        *([_swizzle_text(desc.swizzle)] if desc.swizzle is not None else []),
         *([f"begins at element {desc.offset0}"] if desc.offset0 else []),
         *(["elements overlap"] if layout.overlaps else ["has gaps"] if _has_gaps(layout) else []),
         f"{desc.size} bytes",
     ]
     return f"{'; '.join(parts)}."
+
+
+def compound_sentence(desc: CompoundDesc) -> str:
+    """Return the sentence about a tensor in a compound format: dims, blocks, streams, the formula, size.
+
+    >>> from inlay.descriptor.compound_table import compound
+    >>> print(compound_sentence(CompoundDesc(compound("ggml:Q4_0"), (3, 64))))
+    ggml:Q4_0 tensor of 3 x 64; blocks of 32 elements in 18 bytes; quants: 4 bits as u8, 8 for zero; scale: f16, one for
+    32 elements; value = quants * scale; 108 bytes.
+    """
+    fmt = desc.format
+    sections = [
+        f"blocks of {' x '.join(map(str, section.block))} elements in {section.nbytes} bytes"
+        + (f", rows of blocks end in {section.footer_nbytes} bytes" if section.footer_nbytes else "")
+        for section in fmt.sections
+    ]
+    parts = [
+        f"{fmt.name} tensor of {joined_dims(desc.dims)}",
+        " and ".join(sections),
+        *(_stream_text(desc, stream) for stream in fmt.streams),
+        f"value = {_formula(fmt)}",
+        f"{desc.size} bytes",
+    ]
+    return f"{'; '.join(parts)}."
+
+
+def _stream_text(desc: CompoundDesc, stream: Stream) -> str:
+    """Return the type and the number of elements of a stream in words."""
+    is_number = stream.limits is not None
+    kind = f"{stream.bits} bits as {stream.data_type}" if is_number else stream.data_type
+    code = ", codes" if stream.codebook else f", {stream.zero} for zero" if stream.zero else ""
+    count = prod(desc.group(stream.name))
+    return f"{stream.name}: {kind}{code}" + (f", one for {count} elements" if count > 1 else "")
+
+
+def _formula(fmt: CompoundFormat) -> str:
+    """Return the formula of the value of an element."""
+    value = " * ".join((fmt.values.name, *fmt.scales))
+    return f"{value} {'+' if fmt.adds_minimum else '-'} {' * '.join(fmt.minima)}" if fmt.minima else value
 
 
 def reorder_sentence(src: MemoryDesc, dst: MemoryDesc) -> str:
@@ -56,6 +101,18 @@ def _digits_in_order(layout: Layout, names: tuple[str, ...]) -> list[str]:
                 terms.append((-abs(digit.stride), quotient if end >= n else f"{quotient} % {end // weight}"))
             weight = end
     return [term for _, term in sorted(terms, key=lambda term: term[0])]
+
+
+def _swizzle_text(swizzle: Swizzle) -> str:
+    """Return the bits of an offset that a swizzle reads and changes, in words."""
+    read, changed = (_bits_text(mask) for mask in (swizzle.source_mask, swizzle.target_mask))
+    return f"then {swizzle}: {read} of each element offset XORed into {changed}"
+
+
+def _bits_text(mask: int) -> str:
+    """Return consecutive bits in words, such as `bits 3 to 5`."""
+    low, high = (mask & -mask).bit_length() - 1, mask.bit_length() - 1
+    return f"bit {low}" if low == high else f"bits {low} to {high}"
 
 
 def _has_gaps(layout: Layout) -> bool:

@@ -15,6 +15,8 @@ a `CompiledReorder`, whose `run` can be called any number of times. The modules,
     emit_values      code of attributes and of stochastic rounding
     emit_tile        code of one tile, and the masks of tiles at an edge
     emit             code of a kernel: the loops around tiles, and tiles at an edge
+    emit_blocks      code that computes the values of quantized blocks
+    block_kernel     selects the inputs of this code for a compound format
     emit_team        code with which threads post work to each other and wait
     emit_sums        code that sums int8 weights
     target           the machine that code is made for; LLVM compiles the code, `inlay.cache` stores it, LLVM links it
