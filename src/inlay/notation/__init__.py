@@ -2,6 +2,7 @@
 
 `parse_notation` parses a caller's text, whatever its notation; texts are created from a layout again for printing:
 
+    token_reader  tokens of a text with one of lookahead, for the parsers below
     format_tag    `FormatTag`: oneDNN's tags, in abstract letters (`aBcd8b`) and in role letters (`nChw8c`)
     pattern       patterns, which can express every dense layout digit by digit: `n (c c8) h w -> n c h w c8`
     shape_stride  CuTe's texts, `(2,(8,3)):(24,(1,8))`, and the prefix of a swizzle, `Swizzle<3,4,3> o ...`

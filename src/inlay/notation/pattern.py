@@ -23,10 +23,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count, product, repeat, takewhile
 from math import prod
-from typing import NoReturn, TypeAlias
+from typing import TypeAlias
 
 from inlay.errors import InvalidArguments, PatternError
 from inlay.layout import RUNTIME, Axis, Digit, Layout
+from inlay.notation.token_reader import TokenReader
 
 _LARGEST = 2**63 - 1
 _DEFAULT_NAMES = "abcdefghijklmnopqrstuvwxyz"
@@ -192,7 +193,7 @@ def read_axes(text: str) -> tuple[PatternAxis, ...]:
     """
     if not isinstance(text, str):
         raise InvalidArguments(f"a pattern is text such as 'n (c c16) h w -> n c h w c16', not {text!r}")
-    groups, _ = _read_pattern(_PatternReader(text))
+    groups, _ = _read_pattern(TokenReader(text, _TOKEN, PatternError))
     return tuple(_summarize(group) for group in groups)
 
 
@@ -338,42 +339,14 @@ def _compute_strides(pattern: Pattern, extents: Mapping[str, int]) -> dict[str, 
 # Parsing. One function per rule of the grammar.
 
 
-class _PatternReader:
-    """The tokens of a pattern, with one token of lookahead: its `kind`, text `token` and index `start`."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self._advance(0)
-
-    def _advance(self, position: int) -> None:
-        """Read the token at `position`."""
-        match = _TOKEN.match(self.text, position)
-        assert match is not None, "the last alternatives of the token match anything"
-        self.kind = str(match.lastgroup)
-        self.token = match[self.kind]
-        self.start, self._end = match.span(self.kind)
-
-    def take(self) -> str:
-        """Consume and return the token."""
-        token = self.token
-        self._advance(self._end)
-        return token
-
-    def fail(self, problem: str, start: int | None = None, end: int | None = None) -> NoReturn:
-        """Raise an error that marks the characters from `start` to `end`, by default the next token."""
-        if start is None:
-            start, end = self.start, self._end
-        raise PatternError(problem, self.text, start, start + 1 if end is None else end)
-
-
 @lru_cache(maxsize=512)
 def _parse(text: str) -> Pattern:
     """Parse a pattern; equal texts return a cached pattern."""
-    groups, order = _read_pattern(_PatternReader(text))
+    groups, order = _read_pattern(TokenReader(text, _TOKEN, PatternError))
     return Pattern(text, tuple(groups), order)
 
 
-def _read_pattern(reader: _PatternReader) -> tuple[list[DigitGroup], DigitGroup]:
+def _read_pattern(reader: TokenReader) -> tuple[list[DigitGroup], DigitGroup]:
     """Parse `pattern = axis , { axis } , "->" , name , { name } ;` and return its groups and its memory order."""
     groups: list[DigitGroup] = []
     while reader.kind != "arrow":
@@ -393,7 +366,7 @@ def _read_pattern(reader: _PatternReader) -> tuple[list[DigitGroup], DigitGroup]
     return groups, tuple(order)
 
 
-def _read_axis(reader: _PatternReader) -> DigitGroup:
+def _read_axis(reader: TokenReader) -> DigitGroup:
     """Parse `axis = name | "(" , name , { name } , ")" ;`, where at most one name has no number."""
     if reader.token != "(":
         return (_read_name(reader),)
@@ -417,7 +390,7 @@ def _read_axis(reader: _PatternReader) -> DigitGroup:
     return tuple(group)
 
 
-def _read_name(reader: _PatternReader) -> _DigitName:
+def _read_name(reader: TokenReader) -> _DigitName:
     """Parse `name = letter , { letter | digit | "_" } ;`. A number at its end, 1 or more, is its extent."""
     if reader.kind != "name":
         reader.fail(f"{reader.token!r} has no place here: a name is expected, such as c or c16")
@@ -437,7 +410,7 @@ def _read_name(reader: _PatternReader) -> _DigitName:
     return _DigitName(text, start, int(digits))
 
 
-def _check_unique(reader: _PatternReader, names: Sequence[_DigitName], side: str) -> None:
+def _check_unique(reader: TokenReader, names: Sequence[_DigitName], side: str) -> None:
     """Check that no name occurs twice; `side` names the side of the arrow in the error."""
     seen: set[str] = set()
     for name in names:
@@ -447,7 +420,7 @@ def _check_unique(reader: _PatternReader, names: Sequence[_DigitName], side: str
         seen.add(name.text)
 
 
-def _check_same_names(reader: _PatternReader, left: Sequence[_DigitName], right: Sequence[_DigitName]) -> None:
+def _check_same_names(reader: TokenReader, left: Sequence[_DigitName], right: Sequence[_DigitName]) -> None:
     """Check that both sides of the arrow have the same names."""
     for names, other_names, problem in (
         (right, left, "'{}' is no digit of an axis: it does not appear left of the arrow"),

@@ -33,11 +33,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import NoReturn, TypeAlias
+from typing import TypeAlias
 
 from inlay.errors import InvalidArguments, NotationError, shown
 from inlay.layout import RUNTIME, Axis, Digit, Layout, Swizzle
 from inlay.layout.axis import LETTERS
+from inlay.notation.token_reader import TokenReader
 
 _LARGEST = 2**63 - 1
 _DEEPEST = 16
@@ -198,33 +199,12 @@ _Tree: TypeAlias = "int | list[_Tree]"
 """A number, or a tuple of trees."""
 
 
-class _ShapeStrideReader:
-    """The tokens of a text, with one token of lookahead: its `kind`, text `token` and index `start`."""
+class _ShapeStrideReader(TokenReader):
+    """The tokens of a layout of CuTe, and how deeply the parser is nested in tuples."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
+        super().__init__(text, _TOKEN, NotationError)
         self.depth = 0
-        self._advance(0)
-
-    def _advance(self, position: int) -> None:
-        """Read the token at `position`."""
-        match = _TOKEN.match(self.text, position)
-        assert match is not None, "the last alternatives of the token match anything"
-        self.kind = str(match.lastgroup)
-        self.token = match[self.kind]
-        self.start, self._end = match.span(self.kind)
-
-    def take(self) -> str:
-        """Consume and return the token."""
-        token = self.token
-        self._advance(self._end)
-        return token
-
-    def fail(self, problem: str, start: int | None = None, end: int | None = None) -> NoReturn:
-        """Raise an error that marks the characters from `start` to `end`, by default the next token."""
-        if start is None:
-            start, end = self.start, self._end
-        raise NotationError(problem, self.text, start, start + 1 if end is None else end)
 
     def expect(self, sign: str, what: str) -> None:
         """Consume `sign`, or raise an error that says where it is missing."""
