@@ -42,7 +42,7 @@ class Verification:
     problem: str
     """Text: the first difference, or the agreement."""
     repair: InferredLayout | Diagnosis | None
-    """What `infer` returns for the source; None if nothing differs or nothing can be inferred."""
+    """Result of `infer` for the source; None if nothing differs or nothing can be inferred."""
 
     def __bool__(self) -> bool:
         """Return True if the source agrees with the descriptor."""

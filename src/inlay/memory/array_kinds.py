@@ -23,6 +23,7 @@ from inlay.data_type import DataType, as_data_type
 from inlay.errors import InvalidArguments
 from inlay.layout import Dims
 from inlay.memory.axis_moves import row_major_strides
+from inlay.memory.buffers import address_of
 from inlay.memory.einops_notation import ResolvedAxes
 from inlay.memory.result_pool import SMALLEST, result_pool_of_process
 
@@ -133,11 +134,6 @@ def _address_by_pointer(array: npt.NDArray[Any]) -> int:
     return _read_word(id(array) + _POINTER_AT).value
 
 
-def _address_by_interface(array: npt.NDArray[Any]) -> int:
-    """Return the address of the first element of an array."""
-    return int(array.__array_interface__["data"][0])
-
-
 _BITS_TYPES = {
     size: as_data_type(dtype) for size, dtype in ((1, np.uint8), (2, np.uint16), (4, np.uint32), (8, np.uint64))
 }
@@ -147,7 +143,7 @@ _BITS_TYPES[16] = as_data_type(np.complex128)
 class NumpyArrays:
     """NumPy's arrays, those of ml_dtypes too."""
 
-    address = staticmethod(_address_by_pointer if _CAN_READ_POINTER else _address_by_interface)
+    address = staticmethod(_address_by_pointer if _CAN_READ_POINTER else address_of)
 
     @staticmethod
     def form(array: npt.NDArray[Any]) -> tuple[Any, ...]:

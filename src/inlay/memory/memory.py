@@ -225,7 +225,7 @@ class Memory(LogicalArray):
 
     @property
     def padding(self) -> PaddingContents:
-        """What the padding holds: `ZERO`, `Filled(value)` or `UNDEFINED`; `ZERO` if there is none.
+        """Contents of the padding: `ZERO`, `Filled(value)` or `UNDEFINED`; `ZERO` if there is none.
 
         It is a statement that follows operations of Inlay, and is shared with views of the same bytes. Code that
         writes to `buffer` may make it wrong, which `check_padding` finds.

@@ -57,7 +57,7 @@ class UndefinedPadding:
 
 
 PaddingContents: TypeAlias = Filled | UndefinedPadding
-"""What padding holds."""
+"""The contents of padding."""
 
 ZERO = Filled(0)
 """Every lane of padding is 0."""

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from inlay.memory.buffers import Bytes
+from inlay.memory.buffers import Bytes, address_of
 
 _LONGEST_RUN = 1 << 14
 """Maximum size of a run, in bytes: longer runs are several."""
@@ -94,22 +94,16 @@ def _fills_even_blocks(runs: Runs, buffer: Bytes) -> bool:
 
     All words that a run touches must belong to its block.
     """
-    if not runs.ndim or _address(buffer) % 8 or any(stride % 8 for stride in runs.strides):
+    if not runs.ndim or address_of(buffer) % 8 or any(stride % 8 for stride in runs.strides):
         return False
-    count, stride, lead = runs.shape[-1], runs.strides[-1], _address(runs) % 8
+    count, stride, lead = runs.shape[-1], runs.strides[-1], address_of(runs) % 8
     return lead + runs.itemsize <= stride <= 3 * runs.itemsize and count * stride >= 4 * _ROW
-
-
-def _address(array: npt.NDArray[Any]) -> int:
-    """Return the address of the first element."""
-    address: int = array.__array_interface__["data"][0]
-    return address
 
 
 def _is_blockwise_zero(runs: Runs, buffer: Bytes) -> bool:
     """Return True if runs along one axis are zero, by an OR over rows of several blocks."""
     stride = runs.strides[0]
-    start = _address(runs) - _address(buffer)
+    start = address_of(runs) - address_of(buffer)
     blocks = max(1, _ROW // stride)
     rows = (len(runs) - 1) // blocks  # the last block may end after the buffer
     words: npt.NDArray[np.uint64] = np.ndarray((rows, blocks * stride // 8), np.uint64, buffer.data, start - start % 8)

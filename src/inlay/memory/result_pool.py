@@ -245,13 +245,19 @@ def allocate_result(desc: MemoryDesc, nbytes: int) -> Bytes:
         OutOfMemory: the operating system cannot provide the bytes.
         InvalidArguments: INLAY_POISON or INLAY_POOL is wrong.
     """
-    size = max(desc.size, nbytes)
+    size, is_overwritten = _result_size(desc, nbytes)
     if size < SMALLEST:
         return allocate(size)
-    return result_pool_of_process().allocate(size, is_overwritten=_writes_every_byte(desc, size))
+    return result_pool_of_process().allocate(size, is_overwritten=is_overwritten)
 
 
 @lru_cache(maxsize=512)
+def _result_size(desc: MemoryDesc, nbytes: int) -> tuple[int, bool]:
+    """Return the size of the buffer in bytes, and whether a reorder into `desc` writes each of them."""
+    size = max(desc.size, nbytes)
+    return size, _writes_every_byte(desc, size)
+
+
 def _writes_every_byte(desc: MemoryDesc, nbytes: int) -> bool:
     """Return True if a reorder into `desc` writes each of the first `nbytes` bytes of its buffer."""
     layout, data_type = desc.layout, desc.data_type

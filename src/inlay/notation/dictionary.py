@@ -27,7 +27,6 @@ The table is the file `data/named_layouts.toml`. Its form is described at its he
 
 import pkgutil
 import re
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -315,6 +314,8 @@ def _read_alias(text: str) -> FormatTag:
 @cache
 def _read_table() -> Any:
     """Read the table, which is a part of the package."""
+    import tomllib  # at first use: of all texts that name layouts, only names of vendors need it
+
     content = pkgutil.get_data("inlay", "data/named_layouts.toml")
     if content is None:
         raise FileError(

@@ -118,7 +118,7 @@ class SpreadAllowance:
     end: float = float("-inf")
     """Time at which the period ends."""
     is_normal: bool = True
-    """Whether a run of this period was not slow."""
+    """True if a run of this period was not slow."""
 
     def grant(self, seconds: float, now: float) -> bool:
         """Return whether a slow run of so many seconds need not count, and count it here if so."""
