@@ -1,7 +1,5 @@
 """Sessions use as many threads as run: decided by times that a test makes up, and what a session does with it."""
 
-import os
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,7 +8,7 @@ import pytest
 
 from inlay.errors import OutOfMemory
 from inlay.graph.runtime import adaptive_team
-from inlay.graph.runtime.adaptive_team import DOUBT, RETRY, AdaptiveTeam, spread_threads
+from inlay.graph.runtime.adaptive_team import DOUBT, RETRY, AdaptiveTeam
 from inlay.graph.runtime.plain import plain_program
 from inlay.graph.runtime.session import Session
 from inlay.measure.processors import Processors
@@ -26,15 +24,11 @@ class Runs:
     def __init__(self, seconds: dict[int, float], most: int = 2, **options: Any) -> None:
         self.seconds, self.now, self.free = seconds, 0.0, most
         self.asked: list[float] = []
-        self.spread: list[int] = []
-        self.team = AdaptiveTeam(most, self._free, spread=self._spread, clock=lambda: self.now, **options)
+        self.team = AdaptiveTeam(most, self._free, clock=lambda: self.now, **options)
 
     def _free(self, most: int) -> int:
         self.asked.append(self.now)
         return min(most, self.free)
-
-    def _spread(self, threads: int) -> None:
-        self.spread.append(threads)
 
     def run(self, count: int = 1) -> list[int]:
         """The numbers of threads of so many runs."""
@@ -51,88 +45,6 @@ class Runs:
         while self.now < end:
             found += self.run()
         return found
-
-
-class StackedRuns(Runs):
-    """Runs of two threads that stay on one processor until they are spread; the scheduler stacks them again."""
-
-    def __init__(self, apart: float, stacked: float, **options: Any) -> None:
-        self.apart, self.stacked = apart, stacked
-        super().__init__({1: 1.8 * apart, 2: stacked}, **options)
-
-    def _spread(self, threads: int) -> None:
-        super()._spread(threads)
-        self.seconds[2] = self.apart
-
-    def stack(self) -> None:
-        self.seconds[2] = self.stacked
-
-
-def test_threads_that_share_a_processor_are_spread_after_one_run() -> None:
-    runs = StackedRuns(3e-3, 22e-3, expected=3e-3)
-    for _ in range(20):
-        runs.stack()
-        assert set(runs.run_for(1.1)) == {2}
-    assert runs.spread == [2] * 20
-    assert runs.asked == []
-
-
-def test_threads_that_share_a_processor_again_at_once_are_spread_again() -> None:
-    runs = StackedRuns(3e-3, 22e-3, expected=3e-3)
-    for _ in range(3):
-        runs.stack()
-        runs.run()
-    assert runs.spread == [2, 2, 2]
-    assert set(runs.run_for(5)) == {2}
-
-
-def test_a_larger_team_is_spread_before_it_is_tried() -> None:
-    runs = StackedRuns(3e-3, 22e-3, start=1, expected=5e-3)
-    assert runs.run_for(RETRY[0] + 0.1)[-1] == 2
-    assert runs.spread == [2]
-    assert set(runs.run_for(5)) == {2}
-
-
-def test_a_team_of_one_thread_is_not_spread() -> None:
-    runs = Runs({1: 1.0}, most=4, start=1, expected=0.1)
-    runs.free = 1
-    runs.run_for(30)
-    assert runs.spread == []
-
-
-def test_slow_runs_that_spreading_does_not_help_count() -> None:
-    for seconds in (9e-3, 0.06, 3.0):
-        runs = Runs({1: seconds / 9, 2: seconds}, expected=seconds / 10)
-        assert runs.run(12)[-1] == 1
-        assert len(runs.spread) in (1, 2, 3)
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity")
-@pytest.mark.parametrize("threads", [1, 2, 5])
-def test_spread_threads_go_to_one_processor_after_another_and_are_free_again(
-    threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    team = get_engine("onednn").thread_team
-    if team is None:
-        pytest.skip("this oneDNN does not run on GNU OpenMP")
-    moves: dict[int, list[set[int]]] = {}
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5, 7})
-    monkeypatch.setattr(
-        os, "sched_setaffinity", lambda _, mask: moves.setdefault(threading.get_native_id(), []).append(mask)
-    )
-    spread_threads(team, threads)
-    assert sorted(min(first) for first, _ in moves.values()) == sorted([3, 5, 7, 3, 5][:threads])
-    assert all(len(first) == 1 and second == {3, 5, 7} for first, second in moves.values())
-
-
-def test_threads_that_are_bound_elsewhere_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    team = get_engine("onednn").thread_team
-    if team is None or not hasattr(os, "sched_setaffinity"):
-        pytest.skip("no GNU OpenMP or no affinity")
-    masks = iter([{0}, {1}, {1}])
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: next(masks))
-    monkeypatch.setattr(os, "sched_setaffinity", lambda _, mask: pytest.fail("moved"))
-    spread_threads(team, 2)
 
 
 @pytest.mark.parametrize(

@@ -1,36 +1,32 @@
 """`AdaptiveTeam`: chooses the number of threads of a program's next run from the times of past runs.
 
-    team = AdaptiveTeam(most=2, free=lambda most: 2, spread=lambda threads: None, expected=22e-3)
+    team = AdaptiveTeam(most=2, free=lambda most: 2, expected=22e-3)
     team.note(team.threads, seconds)        after each run
 
 The threads of a team meet at a barrier after each kernel. If one of them has no processor, all others wait for it: on
 two processors that are half taken by other programs, a run may take ten times as long as on one thread.
 
-- **Spread threads.** A run is slow if it takes twice the expected time, or twice the time of earlier runs. Threads that
-  were idle may wake up on one processor, where each spins while the other should compute, and the scheduler may leave
-  them there for seconds. So after the first slow runs the team calls `spread`, which moves them apart, and these runs
-  do not count.
-- **Fewer threads.** Further slow runs make the team call `free`, which returns how many threads would run now. If these
-  are fewer, the team shrinks at once. Else a trial follows: some runs on half of the threads, after which the faster
-  team stays. The trial finds losses that a short measurement of the processors does not show.
+- **Fewer threads.** A run is slow if it takes twice the expected time, or twice the time of earlier runs. Slow runs
+make
+  the team call `free`, which returns how many threads would run now. If these are fewer, the team shrinks at once. Else
+      a
+  trial follows: some runs on half of the threads, after which the faster team stays. The trial finds losses that a
+      short
+  measurement of the processors does not show.
 - **More threads.** A team that was made smaller is compared with a larger one every few seconds, up to the number that
   `free` returns. A larger team that is clearly slower is given up after one run.
 
 `AdaptiveTeam` reads the time only through `clock`.
 """
 
-import ctypes
-import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
 
 from inlay.forks import ForkResetLock
 from inlay.measure.interleaved import Clock, clock
-from inlay.measure.processors import allowed_processors, cpu_quota, recent_processors
-from inlay.primitives.engine import ThreadTeam
+from inlay.measure.processors import cpu_quota, recent_processors
 
 SLOW = 2.0
 """Multiple of the expected time from which on a run is slow."""
@@ -50,9 +46,6 @@ _RETRY_FACTOR = 10.0  # seconds until the next trial of a larger team, for each 
 _WINDOW_RUNS = 16  # least runs of a window
 _WINDOW_SECONDS = 0.25  # least time of a window
 _SMALL_TEAM = 2  # a team of two has one smaller team, so its trial needs no measurement of the processors
-_SPREADS = 3  # most slow runs in a row that do not count because the threads are spread after them
-_SPREAD_SECONDS = 0.1  # most time that the second and later of these may have taken together with the first
-_SPREAD_PERIOD = 1.0  # seconds after which slow runs are forgiven anew, if a run was not slow
 _SLEEP_SECONDS = 5e-3  # time in which the threads of an idle team fall asleep
 
 
@@ -107,30 +100,6 @@ class TeamTrial:
         return self.is_hopeless or self.is_won or is_long
 
 
-@dataclass(slots=True)
-class SpreadAllowance:
-    """The slow runs that do not count, because the threads are spread after them."""
-
-    count: int = 0
-    """Number of such runs in this period."""
-    seconds: float = 0.0
-    """Sum of their times in seconds."""
-    end: float = float("-inf")
-    """Time at which the period ends."""
-    is_normal: bool = True
-    """True if a run of this period was not slow."""
-
-    def grant(self, seconds: float, now: float) -> bool:
-        """Return whether a slow run of so many seconds need not count, and count it here if so."""
-        if now >= self.end and self.is_normal:
-            self.count, self.seconds, self.end, self.is_normal = 0, 0.0, now + _SPREAD_PERIOD, False
-        elif self.count >= _SPREADS or self.seconds + seconds > _SPREAD_SECONDS:
-            return False
-        self.count += 1
-        self.seconds += seconds
-        return True
-
-
 class AdaptiveTeam:
     """The number of threads for the runs of one program; several threads may report runs at once."""
 
@@ -139,7 +108,6 @@ class AdaptiveTeam:
         most: int,
         free: Callable[[int], int],
         *,
-        spread: Callable[[int], None] | None = None,
         expected: float | None = None,
         start: int | None = None,
         clock: Clock = clock,
@@ -149,7 +117,6 @@ class AdaptiveTeam:
         Args:
             most: number of threads of the largest team.
             free: returns how many threads of a given number would run now.
-            spread: moves a given number of threads of the caller's team to different processors; None if it cannot.
             expected: predicted seconds of a run of the first team; None if there is no prediction.
             start: number of threads of the first team.
             clock: returns the time in seconds.
@@ -158,12 +125,11 @@ class AdaptiveTeam:
         """Number of threads of the largest team."""
         self.threads = min(self.most, start or self.most)
         """Number of threads of the next run."""
-        self._free, self._spread, self._clock = free, spread, clock
+        self._free, self._clock = free, clock
         self._expected: dict[int, float] = {} if expected is None else {self.threads: expected}
         self._window, self._is_first = TimingWindow(), True
         self._trial: TeamTrial | None = None
         self._doubt = DOUBT[0]
-        self._allowance = SpreadAllowance()
         self._retry = clock() + RETRY[0]
         self._shrink_after = self._last_look = float("-inf")
         self._lock = ForkResetLock()
@@ -179,7 +145,6 @@ class AdaptiveTeam:
                 self._note_trial(self._trial, seconds)
             elif self._is_first:
                 self._is_first = False  # the first run is slower: it touches new memory and wakes threads
-                self._forgives(seconds, self._expected.get(threads, float("inf")))
             else:
                 self._note(seconds)
 
@@ -193,9 +158,6 @@ class AdaptiveTeam:
     def _note(self, seconds: float) -> None:
         """Record the time of a run while no trial is going on."""
         window, usual = self._window, self._expected.get(self.threads, float("inf"))
-        if self._forgives(seconds, usual):
-            self._window = TimingWindow()
-            return
         window.count += 1
         window.seconds += seconds
         if seconds > SLOW * usual:
@@ -208,16 +170,6 @@ class AdaptiveTeam:
         elif window.count >= _WINDOW_RUNS and window.seconds >= _WINDOW_SECONDS:
             self._expected[self.threads] = min(usual, window.mean)
             self._window = TimingWindow()
-
-    def _forgives(self, seconds: float, usual: float) -> bool:
-        """Spread the threads after a slow run; return whether that may help, so that the run does not count."""
-        if seconds <= SLOW * usual:
-            self._allowance.is_normal = True
-            return False
-        if self._spread is None or self.threads == 1 or not self._allowance.grant(seconds, self._clock()):
-            return False
-        self._spread(self.threads)
-        return True
 
     def _try_fewer(self) -> None:
         """Shrink the team to the threads that run now; if all seem to run, begin a trial of half the team."""
@@ -252,15 +204,10 @@ class AdaptiveTeam:
         self._schedule_retry()
 
     def _begin_trial(self, threads: int, mean: float) -> None:
-        """Let a team of this size run next; a larger one is spread first, since its new threads were asleep."""
-        if self._spread is not None and threads > self.threads:
-            self._spread(threads)
         self._trial, self.threads = TeamTrial(self.threads, mean), threads
 
     def _note_trial(self, trial: TeamTrial, seconds: float) -> None:
         """Record the time of a run of the team on trial; if that decides the trial, use the winner."""
-        if self.threads > trial.before and seconds <= _SPREAD_SECONDS and self._forgives(seconds, trial.seconds):
-            return
         trial.times.append(seconds)
         if not trial.is_over:
             return
@@ -297,36 +244,3 @@ def free_threads(most: int) -> int:
         return allowed
     time.sleep(_SLEEP_SECONDS)
     return min(allowed, recent_processors().threads)
-
-
-def spread_threads(team: ThreadTeam, threads: int) -> None:
-    """Move so many threads of the caller's team to different processors, one after another from the caller's on.
-
-    Each thread moves to one processor and is then free again to run wherever it was allowed to. Threads that are bound
-    elsewhere stay, and so do all threads where the system has no affinity.
-
-    Source: sched_setaffinity(2) of Linux, which moves a running thread at once.
-    """
-    if not hasattr(os, "sched_setaffinity"):
-        return
-    processors = _processors_from_own()
-    thread_num = ctypes.CFUNCTYPE(ctypes.c_int)(team.thread_num)
-
-    def move(_: object) -> None:
-        with suppress(OSError):
-            allowed, target = os.sched_getaffinity(0), processors[thread_num() % len(processors)]
-            if target in allowed:
-                os.sched_setaffinity(0, {target})
-                os.sched_setaffinity(0, allowed)
-
-    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(move)
-    parallel = ctypes.CFUNCTYPE(None, type(function), ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)(team.parallel)
-    parallel(function, None, threads, 0)
-
-
-def _processors_from_own() -> list[int]:
-    """Return the numbers of the processors that this thread may run on, from the one that it runs on now."""
-    processors = list(allowed_processors())
-    own = ctypes.CDLL(None).sched_getcpu()
-    first = processors.index(own) if own in processors else 0
-    return processors[first:] + processors[:first]
