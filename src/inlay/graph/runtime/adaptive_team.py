@@ -7,12 +7,9 @@ The threads of a team meet at a barrier after each kernel. If one of them has no
 two processors that are half taken by other programs, a run may take ten times as long as on one thread.
 
 - **Fewer threads.** A run is slow if it takes twice the expected time, or twice the time of earlier runs. Slow runs
-make
-  the team call `free`, which returns how many threads would run now. If these are fewer, the team shrinks at once. Else
-      a
-  trial follows: some runs on half of the threads, after which the faster team stays. The trial finds losses that a
-      short
-  measurement of the processors does not show.
+  make the team call `free`, which returns how many threads would run now. If these are fewer, the team shrinks at once.
+  Else a trial follows: some runs on half of the threads, after which the faster team stays. It finds losses that a
+  short measurement of the processors does not show.
 - **More threads.** A team that was made smaller is compared with a larger one every few seconds, up to the number that
   `free` returns. A larger team that is clearly slower is given up after one run.
 

@@ -24,7 +24,6 @@ occur, caches its session, and shares all constants in equal formats with it. Ru
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from time import perf_counter, perf_counter_ns
 from typing import Any, NoReturn, TypeAlias
 
@@ -34,7 +33,7 @@ from inlay.errors import InlayError, InvalidArguments
 from inlay.forks import ForkResetLock
 from inlay.graph.op_graph import Array, OpGraph, exact_graph
 from inlay.graph.program import FallbackShare, NumpyShare, Program, Step, fallback_share, numpy_share
-from inlay.graph.runtime.adaptive_team import AdaptiveTeam, free_threads, quota_threads, spread_threads
+from inlay.graph.runtime.adaptive_team import AdaptiveTeam, free_threads, quota_threads
 from inlay.graph.runtime.arena import Arena, plan_memory, require_memory
 from inlay.graph.runtime.checking import WriteTracker, require_names, require_sound
 from inlay.graph.runtime.compiling import PreparedStep, Weights, prepare
@@ -51,6 +50,7 @@ from inlay.graph.runtime.instance import (
     require_dims,
 )
 from inlay.graph.runtime.plain import plain_program
+from inlay.graph.runtime.worker_affinity import keep_workers_apart
 from inlay.layout import Dims
 from inlay.primitives.engine import Engine, EngineLike, get_engine
 from inlay.reordering.threads import ThreadLimit
@@ -129,9 +129,7 @@ class Session:
         predicted = sum(step.ms for step in program.steps) / 1e3
         most = self._engine.num_threads
         start = min(threads or most, quota_threads(most))
-        workers = self._engine.thread_team
-        spread = None if workers is None else partial(spread_threads, workers)
-        self._team = AdaptiveTeam(most, free_threads, spread=spread, expected=predicted or None, start=start)
+        self._team = AdaptiveTeam(most, free_threads, expected=predicted or None, start=start)
         self._compile_lock = ForkResetLock()
         self._guards: RunGuards | None = None
         self._pools: dict[int, InstancePool] = {}
@@ -239,6 +237,7 @@ class Session:
             instance = pool.acquire()
             try:
                 instance.feed(values)
+                keep_workers_apart(self._engine.thread_team, threads)
                 began = perf_counter()
                 instance.run()
                 self._team.note(threads, perf_counter() - began)
