@@ -30,8 +30,10 @@ import numpy as np
 
 from inlay.arguments import as_entries, as_flag, as_integer
 from inlay.errors import InvalidArguments, OutOfMemory, Unimplemented, shown
-from inlay.memory.array_calls import ArrayCall, RearrangeOptions, plan_call
-from inlay.memory.array_kinds import (
+from inlay.memory.buffers import view_as_array
+from inlay.notation.format_tag import FormatTag
+from inlay.rearranging.array_calls import ArrayCall, RearrangeOptions, plan_call
+from inlay.rearranging.array_kinds import (
     AnyArray,
     ArrayKind,
     NumpyArrays,
@@ -41,10 +43,8 @@ from inlay.memory.array_kinds import (
     jax_of_numpy,
     jax_steps,
 )
-from inlay.memory.axis_moves import row_major_strides
-from inlay.memory.buffers import view_as_array
-from inlay.memory.einops_notation import Operation, ResolvedAxes, parse_rearrangement, resolve_axes
-from inlay.notation.format_tag import FormatTag
+from inlay.rearranging.axis_moves import row_major_strides
+from inlay.rearranging.einops_notation import Operation, ResolvedAxes, parse_rearrangement, resolve_axes
 
 MOST_CALLS = 4096
 """Number of forms of calls that are remembered."""

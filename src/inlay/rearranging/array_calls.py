@@ -19,8 +19,8 @@ from inlay.data_type import DataType, DataTypeLike, as_data_type
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Dims
 from inlay.measure.interleaved import seconds_per_call
-from inlay.memory.array_kinds import AnyArray, ArrayKind, AxisSteps, StridedForm
-from inlay.memory.axis_moves import (
+from inlay.rearranging.array_kinds import AnyArray, ArrayKind, AxisSteps, StridedForm
+from inlay.rearranging.axis_moves import (
     AxisMove,
     MovedAxis,
     destination_strides,
@@ -30,7 +30,7 @@ from inlay.memory.axis_moves import (
     row_major_strides,
     source_strides,
 )
-from inlay.memory.einops_notation import ResolvedAxes
+from inlay.rearranging.einops_notation import ResolvedAxes
 from inlay.reordering import CompiledReorder
 from inlay.reordering.attributes import PLAIN, Operands, as_real_array, operands
 

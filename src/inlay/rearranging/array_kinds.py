@@ -22,10 +22,10 @@ import numpy.typing as npt
 from inlay.data_type import DataType, as_data_type
 from inlay.errors import InvalidArguments
 from inlay.layout import Dims
-from inlay.memory.axis_moves import row_major_strides
 from inlay.memory.buffers import address_of
-from inlay.memory.einops_notation import ResolvedAxes
 from inlay.memory.result_pool import SMALLEST, result_pool_of_process
+from inlay.rearranging.axis_moves import row_major_strides
+from inlay.rearranging.einops_notation import ResolvedAxes
 
 AnyArray: TypeAlias = Any
 """An array of any kind."""
