@@ -12,13 +12,13 @@ from functools import partial
 from math import prod
 from typing import Any, NoReturn, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
 
 from inlay.data_type import DataType, DataTypeLike, as_data_type
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Dims
 from inlay.measure.interleaved import seconds_per_call
+from inlay.memory.buffers import Bytes, address_of, allocate, bytes_at
 from inlay.rearranging.array_kinds import AnyArray, ArrayKind, AxisSteps, StridedForm
 from inlay.rearranging.axis_moves import (
     AxisMove,
@@ -160,21 +160,20 @@ def _types(
     wanted = None if options.dtype is None else as_data_type(_plain_dtype(options.dtype))
     dst_type = wanted or form.data_type
     if out_form is not None:
-        if wanted is not None and wanted != out_form.data_type:
+        if wanted is not None and not (out_form.is_described and wanted == out_form.data_type):
             raise InvalidArguments(f"dtype is {wanted}, but out holds {out_form.dtype}: leave dtype out")
         dst_type = out_form.data_type
-    # Types that descriptors lack are moved as bits, so their names decide.
-    is_same = dst_type == form.data_type and (
-        out_form is None or str(out_form.dtype) == str(form.dtype) or form.is_number
-    )
+    if wanted is None:
+        is_same = out_form is None or form.has_type_of(out_form)
+    else:
+        is_same = form.is_described and wanted == form.data_type
     if is_same and options.scale is None:
         return form.data_type, dst_type, False
-    if not form.is_number or not dst_type.is_number or dst_type.is_sub_byte:
-        raise InvalidArguments(
-            f"elements of {form.dtype} are never converted to {dst_type}, and types that only move have no scale: "
-            "convert the array first"
-        )
-    return form.data_type, dst_type, True
+    is_computable = dst_type.is_number and not dst_type.is_sub_byte and (out_form is None or out_form.is_number)
+    if form.is_number and is_computable:
+        return form.data_type, dst_type, True
+    problem = "have no scale" if is_same else f"are never converted to {wanted or (out_form or form).dtype}"
+    raise InvalidArguments(f"elements of {form.dtype} {problem}: convert the array first")
 
 
 def _plain_dtype(dtype: Any) -> DataTypeLike:
@@ -247,7 +246,8 @@ def _new_result_call(
     def call(x: AnyArray, out: AnyArray) -> AnyArray:
         src = address(x)
         if src & mask:
-            src = address(x := _aligned(kind, x))
+            aligned = _aligned_bytes(src, move.src_range)
+            src = address_of(aligned) - low
         result = allocate()
         run(src + low, address(result))
         return result
@@ -255,15 +255,12 @@ def _new_result_call(
     return call
 
 
-def _aligned(kind: ArrayKind, x: AnyArray) -> AnyArray:
-    """Return an array of equal elements and strides that begins at a multiple of its elements."""
-    strides = np.asarray(x).strides
-    low = sum(min(0, s * (n - 1)) for s, n in zip(strides, x.shape, strict=True))
-    high = sum(max(0, s * (n - 1)) for s, n in zip(strides, x.shape, strict=True)) + x.itemsize
-    span = np.ndarray((high - low,), np.uint8, np.empty(high - low, np.uint8))
-    copy = np.ndarray(x.shape, x.dtype, span, -low, strides)
-    np.copyto(copy, x)
-    return copy
+def _aligned_bytes(address: int, extent: tuple[int, int]) -> Bytes:
+    """Return a copy of the bytes of a range, given from this address on, that begins at a multiple of 64."""
+    low, high = extent
+    copied = allocate(high - low)
+    copied[:] = bytes_at(address + low, high - low)
+    return copied
 
 
 def _out_call(
@@ -292,7 +289,8 @@ def _out_call(
                 f"out begins at an address that is no multiple of the {out_mask + 1} bytes of its elements"
             )
         if src & mask:
-            src = address(x := _aligned(kind, x))
+            aligned = _aligned_bytes(src, move.src_range)
+            src = address_of(aligned) - src_low
         run(src + src_low, to + dst_low)
         return out
 
@@ -316,9 +314,13 @@ def _framework_call(kind: ArrayKind, resolved: ResolvedAxes, options: RearrangeO
 
     def call(x: AnyArray, out: AnyArray) -> AnyArray:
         result = kind.apply(x, steps)
-        if options.out is not None:
-            kind.assign(out, result)
-            return out
         return kind.copy(result) if needs_copy else result
 
-    return call
+    def call_into(x: AnyArray, out: AnyArray) -> AnyArray:
+        try:
+            kind.assign(out, kind.apply(x, steps))
+        except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+            raise InvalidArguments(f"out cannot be written by the framework of the array: {error}") from error
+        return out
+
+    return call if options.out is None else call_into
