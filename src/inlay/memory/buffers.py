@@ -149,9 +149,6 @@ def address_of(array: npt.NDArray[Any]) -> int:
 
 
 _BYTES_TYPE = np.dtype(np.uint8)
-_NARROW_TYPES = {
-    f"torch.{t.dtype.name}": t.dtype for t in DATA_TYPES.values() if t.dtype.isbuiltin == 2 and not t.is_sub_byte
-}
 
 
 def view_as_bytes(buffer: object, data_type: DataType, name: str = "buffer") -> Bytes:
@@ -201,6 +198,12 @@ def view_as_array(buffer: object, name: str = "buffer") -> npt.NDArray[Any]:
         _refuse_buffer(buffer, name, "it has neither the buffer protocol, nor __array_interface__, nor DLPack")
     except (BufferError, RuntimeError, ValueError) as error:
         _refuse_buffer(buffer, name, str(error))
+
+
+_NARROW_TYPES = {
+    f"torch.{t.dtype.name}": t.dtype for t in DATA_TYPES.values() if t.dtype.isbuiltin == 2 and not t.is_sub_byte
+}
+"""PyTorch's types that NumPy has through ml_dtypes."""
 
 
 def _is_narrow_tensor(buffer: Any) -> bool:
