@@ -32,9 +32,9 @@ with the code in the low half: oneDNN's sizes count one byte for each.
 """
 
 import ctypes
+import importlib
 import mmap
 import os
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -211,15 +211,13 @@ def _is_narrow_tensor(buffer: Any) -> bool:
 
     DLPack refuses tensors that require gradients, whatever their type.
     """
-    torch = sys.modules.get("torch")
-    is_exported = torch is not None and isinstance(buffer, torch.Tensor) and not buffer.requires_grad
-    return is_exported and str(buffer.dtype) in _NARROW_TYPES
+    return str(getattr(buffer, "dtype", None)) in _NARROW_TYPES and not buffer.requires_grad
 
 
 def _view_narrow_tensor(tensor: Any) -> npt.NDArray[Any]:
     """Return an array of ml_dtypes over the memory of a tensor, by way of unsigned integers."""
     dtype = _NARROW_TYPES[str(tensor.dtype)]
-    bits = tensor.view(getattr(sys.modules["torch"], f"uint{8 * dtype.itemsize}"))
+    bits = tensor.view(getattr(importlib.import_module("torch"), f"uint{8 * dtype.itemsize}"))
     return np.from_dlpack(bits).view(dtype)
 
 

@@ -300,6 +300,19 @@ def _out_call(
 # Arrays that no reorder moves
 
 
+def _framework_out_call(kind: ArrayKind, steps: AxisSteps) -> ArrayCall:
+    """Return the call that writes to `out` by the functions of the framework, whose errors name `out`."""
+
+    def call(x: AnyArray, out: AnyArray) -> AnyArray:
+        try:
+            kind.assign(out, kind.apply(x, steps))
+        except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+            raise InvalidArguments(f"out cannot be written by the framework of the array: {error}") from error
+        return out
+
+    return call
+
+
 def _framework_call(kind: ArrayKind, resolved: ResolvedAxes, options: RearrangeOptions, can_view: bool) -> ArrayCall:
     """Return the call that rearranges by the functions of the framework."""
     if options.computes:
@@ -311,16 +324,11 @@ def _framework_call(kind: ArrayKind, resolved: ResolvedAxes, options: RearrangeO
 
     # Where strides do not suffice, the last step has copied already.
     steps, needs_copy = AxisSteps.of(resolved), options.copy and can_view
+    if options.out is not None:
+        return _framework_out_call(kind, steps)
 
     def call(x: AnyArray, out: AnyArray) -> AnyArray:
         result = kind.apply(x, steps)
         return kind.copy(result) if needs_copy else result
 
-    def call_into(x: AnyArray, out: AnyArray) -> AnyArray:
-        try:
-            kind.assign(out, kind.apply(x, steps))
-        except (AttributeError, RuntimeError, TypeError, ValueError) as error:
-            raise InvalidArguments(f"out cannot be written by the framework of the array: {error}") from error
-        return out
-
-    return call if options.out is None else call_into
+    return call
