@@ -281,4 +281,4 @@ def test_numbers_beyond_f32_are_named_as_they_were_given() -> None:
 def test_a_buffer_of_objects_is_refused() -> None:
     """Objects have no bytes."""
     with pytest.raises(inlay.InvalidArguments, match="buffer holds object"):
-        CompoundMemory(CompoundDesc(compound("ggml:Q4_0"), (1, 32)), np.empty(18, object))  # type: ignore[arg-type]
+        CompoundMemory(CompoundDesc(compound("ggml:Q4_0"), (1, 32)), np.empty(18, object))

@@ -8,6 +8,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import inlay
 from inlay.memory import pack
@@ -118,3 +120,34 @@ def test_random_keys_of_jax_are_rearranged() -> None:
     keys = jax.random.split(jax.random.key(0), 4)
     data = jax.random.key_data(inlay.rearrange(keys, "(a b) -> b a", a=2))
     assert np.array_equal(data, jax.random.key_data(keys).reshape(2, 2, -1).swapaxes(0, 1))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 9),
+    st.integers(1, 40),
+    st.integers(1, 40),
+    st.sampled_from(["u1", "f4", "c16"]),
+    st.booleans(),
+)
+def test_interleaved_parts_of_one_array_are_apart(
+    rows: int, width: int, gap: int, dtype: str, transposes: bool
+) -> None:
+    """`out` may lie between the rows of the array, and nothing between them is written."""
+    whole = np.arange(rows * (2 * width + gap)).reshape(rows, -1).astype(dtype)
+    before = whole.copy()
+    x, out = whole[:, :width], whole[:, width : 2 * width]
+    if transposes:
+        x, out = x[::-1].T, out.T
+    assert inlay.rearrange(x, "a b -> a b", out=out) is out
+    assert np.array_equal(out, x)
+    assert np.array_equal(whole[:, :width], before[:, :width])
+    assert np.array_equal(whole[:, 2 * width :], before[:, 2 * width :])
+
+
+def test_one_shared_byte_is_refused() -> None:
+    """Rows that cross are not apart."""
+    whole = np.arange(64, dtype=np.float32).reshape(8, 8)
+    for out in (whole[:, 2:5], whole[::-1, 2:5], whole[1:6, 2:].T):
+        with pytest.raises(inlay.InvalidArguments, match="out shares bytes with the array"):
+            inlay.rearrange(whole[: out.shape[0], : out.shape[1]], "a b -> a b", out=out)

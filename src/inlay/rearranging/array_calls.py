@@ -7,11 +7,13 @@ A plan depends on shapes, strides, types and options alone. What differs from ca
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any, NoReturn, TypeAlias
 
+import numpy as np
 import numpy.typing as npt
 
 from inlay.data_type import DataType, DataTypeLike, as_data_type
@@ -40,6 +42,7 @@ ArrayCall: TypeAlias = Callable[[AnyArray, AnyArray], AnyArray]
 MOST_TIMED = 4 << 20
 """Size of the largest result for which two ways to make it are timed, in bytes."""
 _TIMED_CALLS = 4  # calls in a row, and how often these are timed
+_MOST_WORK = 100_000  # candidates in the search for a byte that two arrays share
 _CLEARLY = 0.9  # share of our own time that the framework's call may take to be chosen
 
 
@@ -121,7 +124,7 @@ def plan_call(
         if is_converted or not is_repeated or prod(resolved.shape) * dst_type.itemsize > MOST_TIMED:
             return own
         return _faster_call(own, _framework_call(kind, resolved, RearrangeOptions(copy=True), can_view), x)
-    return _out_call(kind, destination, move, resolved, options, values)
+    return _out_call(kind, form, destination, move, resolved.shape, values)
 
 
 def _faster_call(own: ArrayCall, framework: ArrayCall, x: AnyArray) -> ArrayCall:
@@ -265,13 +268,13 @@ def _aligned_bytes(address: int, extent: tuple[int, int]) -> Bytes:
 
 def _out_call(
     kind: ArrayKind,
+    form: StridedForm,
     dst: _Side,
     move: AxisMove,
-    resolved: ResolvedAxes,
-    options: RearrangeOptions,
+    shape: Dims,
     values: Operands | None,
 ) -> ArrayCall:
-    """Return the call that moves into `out`."""
+    """Return the call that moves an array of this form into `out`, which has this shape."""
     address, out_address, is_writable = kind.address, dst.kind.address, dst.kind.is_writable
     run, mask, out_mask = _runner(move, values), _alignment_mask(move.src_itemsize), _alignment_mask(move.dst_itemsize)
     (src_low, src_high), (dst_low, dst_high) = move.src_range, move.dst_range
@@ -279,9 +282,8 @@ def _out_call(
     def call(x: AnyArray, out: AnyArray) -> AnyArray:
         src, to = address(x), out_address(out)
         if src + src_low < to + dst_high and to + dst_low < src + src_high:
-            raise InvalidArguments(
-                "out shares bytes with the array: a rearrangement is not done in place, give another"
-            )
+            read = _bytes_of_elements(src, move.src_range, form.shape, form.strides, move.src_itemsize)
+            _require_apart(read, _bytes_of_elements(to, move.dst_range, shape, dst.strides, move.dst_itemsize))
         if not is_writable(out):
             raise InvalidArguments("out is read-only: give a writable array, or none to have one made")
         if to & out_mask:
@@ -295,6 +297,25 @@ def _out_call(
         return out
 
     return call
+
+
+def _bytes_of_elements(address: int, extent: tuple[int, int], shape: Dims, strides: Dims, itemsize: int) -> Bytes:
+    """Return a view of the bytes of the elements of an array, with one more axis; strides are in elements."""
+    low, high = extent
+    steps = (*(stride * itemsize for stride in strides), 1)
+    return np.ndarray((*shape, itemsize), np.uint8, bytes_at(address + low, high - low), -low, steps)
+
+
+def _require_apart(read: Bytes, written: Bytes) -> None:
+    """Check that no byte is read and written, by views whose ranges overlap.
+
+    Raises:
+        InvalidArguments: a byte is in both views, or the search for one takes too long.
+    """
+    with suppress(np.exceptions.TooHardError):
+        if not np.shares_memory(read, written, max_work=_MOST_WORK):  # type: ignore[arg-type]
+            return
+    raise InvalidArguments("out shares bytes with the array: a rearrangement is not done in place, give another")
 
 
 # Arrays that no reorder moves
