@@ -75,9 +75,9 @@ if TYPE_CHECKING:
     )
     from inlay.memory.compound import CompoundMemory, assemble, pack_compound
     from inlay.memory.padding import preserves_padding
-    from inlay.memory.rearrangement import ascontiguous, rearrange, repeat, transpose
     from inlay.memory.sparse import to_coo, to_csr, to_dense
     from inlay.notation.dictionary import NamedLayout, named
+    from inlay.rearranging import ascontiguous, rearrange, repeat, transpose
     from inlay.render import show
     from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
     from inlay.reordering.threads import get_num_threads, set_num_threads
@@ -176,7 +176,7 @@ _LATE_NAMES = {
     "ZeroPoints": "inlay.reordering.attributes",
     "as_strided": "inlay.memory",
     "assemble": "inlay.memory.compound",
-    "ascontiguous": "inlay.memory.rearrangement",
+    "ascontiguous": "inlay.rearranging",
     "check_padding": "inlay.memory",
     "compound": "inlay.descriptor.compound_table",
     "describe_compensated": "inlay.descriptor.compound_desc",
@@ -192,16 +192,16 @@ _LATE_NAMES = {
     "plan": "inlay.graph.plan",
     "poison_padding": "inlay.memory",
     "preserves_padding": "inlay.memory.padding",
-    "rearrange": "inlay.memory.rearrangement",
+    "rearrange": "inlay.rearranging",
     "reorder": "inlay.memory",
-    "repeat": "inlay.memory.rearrangement",
+    "repeat": "inlay.rearranging",
     "set_num_threads": "inlay.reordering.threads",
     "show": "inlay.render",
     "to_coo": "inlay.memory.sparse",
     "to_csr": "inlay.memory.sparse",
     "to_dense": "inlay.memory.sparse",
     "verify": "inlay.inference",
-    "transpose": "inlay.memory.rearrangement",
+    "transpose": "inlay.rearranging",
     "zero_padding": "inlay.memory",
 }
 """Module of each public name that is imported at first use."""

@@ -262,3 +262,23 @@ def test_the_example_runs() -> None:
     done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     assert "the same weights for KleidiAI: 288 bytes, equal values" in done.stdout
+
+
+def test_the_text_of_a_memory_is_one_line() -> None:
+    """Format, dims and size, without the table of the format."""
+    assert (
+        repr(pack_compound(np.ones((2, 64), np.float32), "ggml:Q4_0")) == "<CompoundMemory of ggml:Q4_0 2x64, 72 bytes>"
+    )
+
+
+def test_numbers_beyond_f32_are_named_as_they_were_given() -> None:
+    """1e300 is no infinity in the caller's array."""
+    with pytest.raises(inlay.InvalidArguments) as error:
+        pack_compound(np.full((1, 32), 1e300), "ggml:Q8_0")
+    assert str(error.value) == "array holds 1e+300 at (0, 0): quantize numbers that are finite in f32"
+
+
+def test_a_buffer_of_objects_is_refused() -> None:
+    """Objects have no bytes."""
+    with pytest.raises(inlay.InvalidArguments, match="buffer holds object"):
+        CompoundMemory(CompoundDesc(compound("ggml:Q4_0"), (1, 32)), np.empty(18, object))

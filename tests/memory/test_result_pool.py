@@ -22,7 +22,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> ResultPool:
     """The pool of the process, empty and with a limit of 8 MiB."""
     fresh = ResultPool(8 << 20)
     monkeypatch.setattr(result_pool, "result_pool_of_process", lambda: fresh)
-    monkeypatch.setattr("inlay.memory.array_kinds.result_pool_of_process", lambda: fresh)
+    monkeypatch.setattr("inlay.rearranging.array_kinds.result_pool_of_process", lambda: fresh)
     return fresh
 
 

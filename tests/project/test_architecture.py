@@ -41,6 +41,7 @@ LAYERS = (
     "reordering",
     "emission",
     "memory",
+    "rearranging",
     "inference",
     "storage",
     "primitives",

@@ -39,11 +39,6 @@ Data flows through the modules in this order:
     sparse          CSR and COO memory from and to dense arrays, SciPy and torch
     axis_orders     axis orders of frameworks (NHWC, HWIO, ...) and oneDNN's names for them
     frameworks      arrays of NumPy, PyTorch and JAX from and to `Memory`
-    einops_notation patterns of einops: parser, checks and lengths of axes
-    axis_moves      moves between two strided arrays, axis by axis
-    array_kinds     what a rearrangement needs of arrays of NumPy, PyTorch and JAX
-    array_calls     planned calls of a rearrangement
-    rearrangement   `rearrange`, `repeat`, `transpose`, `ascontiguous`
 
 Terms:
 

@@ -32,6 +32,7 @@ with the code in the low half: oneDNN's sizes count one byte for each.
 """
 
 import ctypes
+import importlib
 import mmap
 import os
 from collections.abc import Sequence
@@ -43,7 +44,7 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from inlay.data_type import DataType, number_kind
+from inlay.data_type import DATA_TYPES, DataType, number_kind
 from inlay.descriptor import MemoryDesc, kinds
 from inlay.descriptor.sparsity import sparse_counts
 from inlay.errors import InvalidArguments, OutOfMemory, Unimplemented, shown
@@ -191,12 +192,33 @@ def view_as_array(buffer: object, name: str = "buffer") -> npt.NDArray[Any]:
         if hasattr(buffer, "__array_interface__"):
             return np.array(buffer, copy=False)
         if hasattr(buffer, "__dlpack__"):
-            return np.from_dlpack(buffer)
+            return _view_narrow_tensor(buffer) if _is_narrow_tensor(buffer) else np.from_dlpack(buffer)
         return np.array(memoryview(buffer), copy=False)  # type: ignore[arg-type]
     except TypeError:
         _refuse_buffer(buffer, name, "it has neither the buffer protocol, nor __array_interface__, nor DLPack")
     except (BufferError, RuntimeError, ValueError) as error:
         _refuse_buffer(buffer, name, str(error))
+
+
+_NARROW_TYPES = {
+    f"torch.{t.dtype.name}": t.dtype for t in DATA_TYPES.values() if t.dtype.isbuiltin == 2 and not t.is_sub_byte
+}
+"""PyTorch's types that NumPy has through ml_dtypes."""
+
+
+def _is_narrow_tensor(buffer: Any) -> bool:
+    """Return True for a tensor of PyTorch of a type of ml_dtypes, which NumPy does not import by DLPack.
+
+    DLPack refuses tensors that require gradients, whatever their type.
+    """
+    return str(getattr(buffer, "dtype", None)) in _NARROW_TYPES and not buffer.requires_grad
+
+
+def _view_narrow_tensor(tensor: Any) -> npt.NDArray[Any]:
+    """Return an array of ml_dtypes over the memory of a tensor, by way of unsigned integers."""
+    dtype = _NARROW_TYPES[str(tensor.dtype)]
+    bits = tensor.view(getattr(importlib.import_module("torch"), f"uint{8 * dtype.itemsize}"))
+    return np.from_dlpack(bits).view(dtype)
 
 
 def _refuse_buffer(buffer: object, name: str, reason: str) -> NoReturn:

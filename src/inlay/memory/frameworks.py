@@ -30,7 +30,7 @@ Source: the oneDNN RFC on memory descriptor operations, section 4.2.
 """
 
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +56,15 @@ from inlay.memory.axis_orders import (
 )
 from inlay.memory.buffers import Bytes, view_as_array
 from inlay.memory.memory import require_memory
-from inlay.memory.strided_views import import_optional, plain_strides, strided_array, strided_tensor, torch_type
+from inlay.memory.strided_views import (
+    import_optional,
+    plain_strides,
+    refuse_view,
+    strided_array,
+    torch_refusal,
+    torch_type,
+    torch_view,
+)
 from inlay.notation.format_tag import FormatTag
 
 __all__ = [
@@ -116,20 +124,11 @@ def to_numpy(memory: Memory, *, copy: bool | None = None) -> npt.NDArray[Any]:
     [9.0, 4.0, 5.0]
     """
     require_memory(memory)
-    strides = plain_strides(memory.desc)
     copy = None if copy is None else as_flag("copy", copy)
-    if copy or strides is None:
-        if copy is False:
-            _refuse_view(memory)
-        return memory.unpack()
-    return strided_array(memory.desc, memory.buffer, strides)
-
-
-def _refuse_view(memory: Memory) -> NoReturn:
-    raise InvalidArguments(
-        f"{memory.desc!r} has no plain strides, so no array can be a view of it: "
-        "allow a copy, or reorder it to a plain format first"
-    )
+    strides = plain_strides(memory.desc)
+    if copy is False and strides is None:
+        refuse_view(memory.desc, "to_numpy(m, copy=False)")
+    return memory.unpack() if copy or strides is None else strided_array(memory.desc, memory.buffer, strides)
 
 
 # PyTorch and JAX
@@ -183,17 +182,17 @@ def to_torch(memory: Memory, *, copy: bool | None = None) -> Any:
     """
     torch = import_optional("torch", "to_torch")
     require_memory(memory)
-    strides = plain_strides(memory.desc)
-    desc = memory.desc
+    copy = None if copy is None else as_flag("copy", copy)
+    desc, strides = memory.desc, plain_strides(memory.desc)
     if isinstance(desc.layout, (kinds.CSR, kinds.COO)) and copy is not False:
         return sparse.to_torch(memory).clone() if copy else sparse.to_torch(memory)
     dtype = torch_type(torch, desc)
-    if copy or strides is None or not memory.is_writable or any(stride < 0 for stride in strides):
-        if copy is False:
-            _refuse_view(memory)
-        flat = memory.unpack().reshape(-1).view(np.uint8)
-        return torch.from_numpy(flat).view(dtype).reshape(desc.dims)
-    return strided_tensor(desc, memory.buffer, strides, torch)
+    if copy is False and strides is None:
+        refuse_view(desc, "to_torch(m, copy=False)")
+    if strides is not None and not copy and (copy is False or not torch_refusal(strides, memory.buffer)):
+        return torch_view(desc, memory.buffer, strides, "to_torch(m, copy=False)")
+    flat = memory.unpack().reshape(-1).view(np.uint8)
+    return torch.from_numpy(flat).view(dtype).reshape(desc.dims)
 
 
 def from_jax(array: Any) -> Memory:

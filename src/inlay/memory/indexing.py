@@ -17,6 +17,7 @@ import numpy as np
 
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
+from inlay.descriptor.fields import addressed_layout
 from inlay.descriptor.validation import as_integers
 from inlay.errors import InvalidIndex, Unimplemented, shown
 from inlay.layout import Layout
@@ -121,7 +122,7 @@ def read_element(desc: MemoryDesc, buffer: Bytes, key: object) -> Any:
         InvalidIndex: an entry is no integer, or outside its axis.
         InvalidArguments: `desc` has no layout.
     """
-    _, data_type = desc.require_layout("an index")
+    _, data_type = addressed_layout(desc, "an index")
     entries = _complete_key(desc, key)
     point = [_as_coordinate(entry, i, dim) for i, (entry, dim) in enumerate(zip(entries, desc.dims, strict=True))]
     return _element_at(buffer, desc.offset(tuple(point)), data_type)

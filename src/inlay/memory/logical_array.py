@@ -81,6 +81,8 @@ class LogicalArray:
         """Return the number of elements along the first axis."""
         return self.desc.dims[0]
 
+    __contains__ = None  # NumPy would search the elements, Python the views of the first axis
+
     def __bool__(self) -> bool:
         """Return True: memory exists, whatever its elements are."""
         return True
@@ -201,9 +203,8 @@ class LogicalArray:
             InvalidArguments: as `numpy`; or the memory is read-only, has a negative stride, or a type that PyTorch
                 lacks.
         """
-        if len(self.buffers) > 1:
-            require_strides(self.desc, "m.torch()")
-        return torch_view(self.desc, self.buffers[0])
+        strides = require_strides(self.desc, "m.torch()")
+        return torch_view(self.desc, self.buffers[0], strides, "m.torch()")
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """Return the elements in logical order, for NumPy: a view for `np.asarray`, a copy for `np.array`.

@@ -53,9 +53,10 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
     """Copy a logical array into new memory of this format, and convert the elements to `data_type` if it is not None.
 
     `array` is a NumPy or ml_dtypes array with any strides, any buffer that `Memory` can wrap, or nested lists of
-    numbers, which become an array of the type of the destination, or of the type that NumPy infers. `format` is any
-    text of `parse_notation` (tag, alias, pattern, layout of CuTe, vendor's name), or a whole descriptor with the dims
-    of the array. A sparse descriptor states the number of stored elements; `to_csr` and `to_coo` count them instead.
+    numbers, which become an array of the type that NumPy infers and are converted as such an array is; integers of a
+    type that no reorder converts to (u16, bool) must be exact. `format` is any text of `parse_notation` (tag, alias,
+    pattern, layout of CuTe, vendor's name), or a whole descriptor with the dims of the array. A sparse descriptor
+    states the number of stored elements; `to_csr` and `to_coo` count them instead.
 
     Post-condition: pack(array, format).unpack() equals `array`, bit for bit if the type does not change.
 
@@ -136,12 +137,25 @@ def _as_array(array: object, data_type: DataTypeLike | None = None) -> npt.NDArr
 
 
 def _array_of_lists(values: list[Any] | tuple[Any, ...], data_type: DataType | None) -> npt.NDArray[Any]:
-    """Return nested lists of numbers as an array of `data_type`, or of the type that NumPy infers."""
+    """Return nested lists of numbers as an array of the type that NumPy infers; of `data_type` if no reorder converts.
+
+    Raises:
+        InvalidArguments: lists differ in length or hold no numbers, or `data_type` cannot hold one of them.
+    """
+    numbers: npt.NDArray[Any] = np.empty(0, object)
     with suppress(ValueError, TypeError, OverflowError):
         numbers = np.asarray(values)
-        if numbers.dtype.kind not in "OUSmMV":
-            return numbers if data_type is None else numbers.astype(data_type.dtype)
-    raise InvalidArguments(f"array is {shown(values)}: give lists of numbers, all of one length along each axis")
+    if numbers.dtype.kind in "OUSmMV":
+        raise InvalidArguments(f"array is {shown(values)}: give lists of numbers, all of one length along each axis")
+    if data_type is None or (data_type.is_number and as_data_type(numbers.dtype).is_number):
+        return numbers
+    kind = data_type.dtype.kind
+    with np.errstate(all="ignore"):
+        converted = (numbers if kind == "c" else numbers.real).astype(data_type.dtype)
+    is_kept = converted == numbers if kind in "iub" else np.isreal(numbers) | (kind == "c")
+    if not is_kept.all():
+        raise InvalidArguments(f"array holds {numbers[~is_kept][0]}, which {data_type} cannot hold: give other numbers")
+    return converted
 
 
 def _pack_destination(

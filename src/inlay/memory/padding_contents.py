@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay.data_type import DataType, number_kind
-from inlay.descriptor import MemoryDesc
+from inlay.descriptor import MemoryDesc, kinds
 from inlay.errors import InvalidArguments, shown
 from inlay.layout import Layout
 from inlay.memory.buffers import Bytes, decode_elements, encode_elements
@@ -90,9 +90,10 @@ def count_lanes(desc: MemoryDesc) -> int:
     >>> count_lanes(MemoryDesc((2, 17), "f32", "aB8b"))
     14
     """
-    if not isinstance(desc.layout, Layout) or desc.layout.dims == desc.dims:
+    layout = desc.layout.layout if isinstance(desc.layout, kinds.SwizzledLayout) else desc.layout
+    if not isinstance(layout, Layout) or layout.dims == desc.dims:
         return 0
-    return prod(desc.layout.dims) - prod(desc.dims)
+    return prod(layout.dims) - prod(desc.dims)
 
 
 def require_contents(padding: object) -> PaddingContents:
@@ -114,7 +115,7 @@ def _number_of(value: object) -> npt.NDArray[Any]:
         number = np.asarray(value)
     except (TypeError, ValueError, OverflowError):
         return np.empty(0)
-    is_number = number.ndim == 0 and (number.dtype.kind == "c" or number_kind(number.dtype) is not None)
+    is_number = number.ndim == 0 and (number.dtype.kind in "bc" or number_kind(number.dtype) is not None)
     return number if is_number else np.empty(0)
 
 

@@ -24,7 +24,11 @@ from inlay.notation.format_tag import FormatTag
 
 
 def plain_strides(desc: MemoryDesc) -> Dims | None:
-    """Return the stride of each axis, in elements, or None if an axis has blocks or the elements have 4 bits."""
+    """Return the stride of each axis, in elements, or None if an axis has blocks or the elements have 4 bits.
+
+    This is the rule of views: an array can be a view of the elements exactly if there are strides. `to_numpy` and
+    `to_torch` leave padding out of their views; the views of a `Memory` refuse it (`require_strides`).
+    """
     layout, data_type = desc.layout, desc.data_type
     if not isinstance(layout, Layout) or data_type is None or data_type.is_sub_byte:
         return None
@@ -127,34 +131,31 @@ def torch_type(torch: Any, desc: MemoryDesc) -> Any:
     return dtype
 
 
-def strided_tensor(desc: MemoryDesc, buffer: Bytes, strides: Dims, torch: Any) -> Any:
-    """Return the elements as a tensor with these strides, which are 0 or more, in elements: a view.
-
-    Raises:
-        InvalidArguments: PyTorch has no such type.
-    """
-    dtype = torch_type(torch, desc)
-    whole = buffer[: buffer.size // dtype.itemsize * dtype.itemsize]
-    return torch.from_numpy(whole).view(dtype).as_strided(desc.dims, strides, first_element(desc))
+def torch_refusal(strides: Dims, buffer: Bytes) -> str:
+    """Return the reason why PyTorch has no tensor with these strides over a buffer; empty text if it has one."""
+    if min(strides, default=0) < 0:
+        return "has a negative stride"
+    return "" if buffer.flags.writeable else "is read-only"
 
 
-def torch_view(desc: MemoryDesc, buffer: Bytes) -> Any:
-    """Return the elements as a tensor of shape `desc.dims` that shares the buffer.
+def torch_view(desc: MemoryDesc, buffer: Bytes, strides: Dims, purpose: str) -> Any:
+    """Return the elements as a tensor with these strides, which are in elements: a view.
 
     Raises:
         MissingExtra: PyTorch is not installed.
-        InvalidArguments: no strided tensor can be a view, since the memory is blocked, padded or read-only, has a
-            negative stride, or PyTorch lacks its type.
+        InvalidArguments: the memory is read-only, a stride is negative, or PyTorch lacks the type; the text starts with
+            `purpose`.
     """
-    torch = import_optional("torch", "m.torch()")
-    strides = require_strides(desc, "m.torch()")
-    if min(strides, default=0) < 0 or not buffer.flags.writeable:
-        problem = "has a negative stride" if min(strides, default=0) < 0 else "is read-only"
+    torch = import_optional("torch", purpose)
+    problem = torch_refusal(strides, buffer)
+    if problem:
         raise InvalidArguments(
-            f"m.torch() is a view, and {desc!r} {problem}, which PyTorch does not support: torch.tensor(m.unpack()) "
+            f"{purpose} is a view, and {desc!r} {problem}, which PyTorch does not support: torch.tensor(m.unpack()) "
             "is a copy"
         )
-    return strided_tensor(desc, buffer, strides, torch)
+    dtype = torch_type(torch, desc)
+    whole = buffer[: buffer.size // dtype.itemsize * dtype.itemsize]
+    return torch.from_numpy(whole).view(dtype).as_strided(desc.dims, strides, first_element(desc))
 
 
 # The array as stored
@@ -164,8 +165,8 @@ def physical_array(desc: MemoryDesc, buffer: Bytes) -> npt.NDArray[Any]:
     """Return the elements as stored, padding included: one axis for each digit, outermost first in memory.
 
     Strides are positive, so the first entry is the one at the lowest address. Digits of stride 0 are left out. 4-bit
-    elements, opaque formats, and layouts whose digits overlap or end in a partial block give one axis: all their
-    bytes, or all elements from the lowest to the highest.
+    elements, opaque formats, swizzles, and layouts whose digits overlap or end in a partial block give one axis: all
+    their bytes, or all elements from the lowest to the highest.
 
     Post-conditions: the result shares the buffer; its strides fall from the first axis to the last; for a tag, its
     shape is the number of blocks along each axis, in the order of the tag, and then the inner blocks.
@@ -179,6 +180,10 @@ def physical_array(desc: MemoryDesc, buffer: Bytes) -> npt.NDArray[Any]:
     """
     if isinstance(desc.layout, kinds.Opaque):
         return buffer[: desc.layout.nbytes]
+    if isinstance(desc.layout, kinds.SwizzledLayout) and desc.data_type is not None:
+        begin = desc.offset0 * desc.data_type.bits // 8
+        stored_bytes = buffer[begin : begin + desc.size]
+        return stored_bytes if desc.data_type.is_sub_byte else stored_bytes.view(desc.data_type.dtype)
     if not isinstance(desc.layout, Layout) or desc.data_type is None:
         refuse_view(desc, "m.physical()")
     layout, data_type = desc.layout, desc.data_type

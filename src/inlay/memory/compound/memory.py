@@ -11,7 +11,7 @@ True
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -35,13 +35,13 @@ from inlay.memory.reorder_cache import find_reorder
 _U8 = DATA_TYPES["u8"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CompoundMemory:
     """A buffer that holds a tensor in a compound format."""
 
     desc: CompoundDesc
     """Format and dims."""
-    buffer: npt.NDArray[np.uint8] = field(repr=False)
+    buffer: npt.NDArray[np.uint8]
     """The bytes, of which the first `desc.size` belong to the tensor."""
 
     def __post_init__(self) -> None:
@@ -53,12 +53,17 @@ class CompoundMemory:
         if not isinstance(self.desc, CompoundDesc):
             raise InvalidArguments(f"desc is {shown(self.desc)}: give a CompoundDesc, as inlay.CompoundDesc(...) is")
         array = view_as_array(self.buffer)
-        data = view_as_bytes(array.view(np.uint8) if array.flags.c_contiguous and array.ndim else array, _U8)
+        has_bytes = array.flags.c_contiguous and array.ndim and not array.dtype.hasobject
+        data = view_as_bytes(array.view(np.uint8) if has_bytes else array, _U8)
         if data.size < self.desc.size:
             raise InvalidArguments(
                 f"buffer of {data.size} bytes is too small: {self.desc} takes {self.desc.size} bytes"
             )
         object.__setattr__(self, "buffer", data)
+
+    def __repr__(self) -> str:
+        """Return format, dims and the number of bytes as text."""
+        return f"<CompoundMemory of {self.desc}, {self.buffer.size} bytes>"
 
     def stream(self, name: str, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
         """Return a copy of the numbers of a stream as a logical array, in `out` if it is not None, without padding.
@@ -235,11 +240,12 @@ def _as_floats(array: object) -> npt.NDArray[np.float32]:
     logical = view_as_array(array, "array")
     if np.dtype(logical.dtype).name not in ("float32", "float16", "bfloat16", "float64") or not logical.ndim:
         raise InvalidArguments(f"array is {logical.dtype} of shape {logical.shape}: give floats with one axis or more")
-    floats = logical.astype(np.float32, copy=False)
+    with np.errstate(over="ignore"):
+        floats = logical.astype(np.float32, copy=False)
     finite = np.isfinite(floats)
     if not finite.all():
         at = tuple(int(i) for i in np.argwhere(~finite)[0])
-        raise InvalidArguments(f"array holds {floats[at]} at {at}: quantize finite numbers")
+        raise InvalidArguments(f"array holds {logical[at]} at {at}: quantize numbers that are finite in f32")
     return floats
 
 

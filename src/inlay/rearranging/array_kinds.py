@@ -22,10 +22,10 @@ import numpy.typing as npt
 from inlay.data_type import DataType, as_data_type
 from inlay.errors import InvalidArguments
 from inlay.layout import Dims
-from inlay.memory.axis_moves import row_major_strides
 from inlay.memory.buffers import address_of
-from inlay.memory.einops_notation import ResolvedAxes
 from inlay.memory.result_pool import SMALLEST, result_pool_of_process
+from inlay.rearranging.axis_moves import row_major_strides
+from inlay.rearranging.einops_notation import ResolvedAxes
 
 AnyArray: TypeAlias = Any
 """An array of any kind."""
@@ -42,9 +42,20 @@ class StridedForm:
     dtype: Any
     """Type of the elements in the words of the framework."""
     data_type: DataType
-    """Type of the elements; a type of as many bits for elements that are moved only."""
-    is_number: bool
-    """True if reorders can convert the elements."""
+    """Type of the elements, or another type of as many bits, as which they are moved."""
+    is_described: bool = True
+    """True if `data_type` is the type of the elements."""
+
+    @property
+    def is_number(self) -> bool:
+        """True if reorders can convert the elements."""
+        return self.is_described and self.data_type.is_number
+
+    def has_type_of(self, other: "StridedForm") -> bool:
+        """Return True if the elements have the type of those of another form, perhaps of another framework."""
+        if self.is_described and other.is_described:
+            return self.data_type == other.data_type
+        return self.is_described == other.is_described and bool(self.dtype == other.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +167,8 @@ class NumpyArrays:
         dtype, size = array.dtype, array.dtype.itemsize
         if dtype.hasobject or size not in _BITS_TYPES or any(stride % size for stride in array.strides):
             return None
-        data_type, is_number = numpy_data_type(dtype)
-        return StridedForm(array.shape, tuple(s // size for s in array.strides), dtype, data_type, is_number)
+        data_type, is_described = numpy_data_type(dtype)
+        return StridedForm(array.shape, tuple(s // size for s in array.strides), dtype, data_type, is_described)
 
     @staticmethod
     def is_writable(array: npt.NDArray[Any]) -> bool:
@@ -213,9 +224,10 @@ class NumpyArrays:
 
 @lru_cache(maxsize=256)
 def numpy_data_type(dtype: "np.dtype[Any]") -> tuple[DataType, bool]:
-    """Return the data type of NumPy's elements of whole bytes, and True if they are numbers that reorders convert.
+    """Return the data type of NumPy's elements of whole bytes, and True.
 
-    Types that descriptors lack (other byte orders, dates, texts, structures) become a type of as many bits.
+    Types that descriptors lack (other byte orders, dates, texts, structures) or that take 4 bits in memory become a
+    type of as many bits, and False.
 
     >>> numpy_data_type(np.dtype(">f4"))[0].name, numpy_data_type(np.dtype("f4"))[0].name
     ('u32', 'f32')
@@ -225,7 +237,7 @@ def numpy_data_type(dtype: "np.dtype[Any]") -> tuple[DataType, bool]:
         data_type = as_data_type(dtype)
     except InvalidArguments:
         return bits, False
-    return (bits, False) if data_type.is_sub_byte else (data_type, data_type.is_number)
+    return (bits, False) if data_type.is_sub_byte else (data_type, True)
 
 
 def _apply_steps(
@@ -286,7 +298,7 @@ class TorchTensors:
             tensor.data_ptr()
         except (InvalidArguments, RuntimeError):
             return None  # vmap and grad of torch.func wrap tensors that have no data of their own
-        return StridedForm(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, data_type, data_type.is_number)
+        return StridedForm(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, data_type)
 
     @staticmethod
     def is_writable(tensor: Any) -> bool:

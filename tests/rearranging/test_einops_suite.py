@@ -15,7 +15,7 @@ import pytest
 
 import inlay
 from inlay.errors import InlayError
-from inlay.memory.einops_notation import AnonymousAxis, AnyAxes, NamedAxis, is_axis_name, items_of, parse_side
+from inlay.rearranging.einops_notation import AnonymousAxis, AnyAxes, NamedAxis, is_axis_name, items_of, parse_side
 
 pytestmark = pytest.mark.heavy
 einops = pytest.importorskip("einops")

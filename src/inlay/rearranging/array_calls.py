@@ -7,6 +7,7 @@ A plan depends on shapes, strides, types and options alone. What differs from ca
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -19,8 +20,9 @@ from inlay.data_type import DataType, DataTypeLike, as_data_type
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Dims
 from inlay.measure.interleaved import seconds_per_call
-from inlay.memory.array_kinds import AnyArray, ArrayKind, AxisSteps, StridedForm
-from inlay.memory.axis_moves import (
+from inlay.memory.buffers import Bytes, address_of, allocate, bytes_at
+from inlay.rearranging.array_kinds import AnyArray, ArrayKind, AxisSteps, StridedForm
+from inlay.rearranging.axis_moves import (
     AxisMove,
     MovedAxis,
     destination_strides,
@@ -30,7 +32,7 @@ from inlay.memory.axis_moves import (
     row_major_strides,
     source_strides,
 )
-from inlay.memory.einops_notation import ResolvedAxes
+from inlay.rearranging.einops_notation import ResolvedAxes
 from inlay.reordering import CompiledReorder
 from inlay.reordering.attributes import PLAIN, Operands, as_real_array, operands
 
@@ -40,6 +42,7 @@ ArrayCall: TypeAlias = Callable[[AnyArray, AnyArray], AnyArray]
 MOST_TIMED = 4 << 20
 """Size of the largest result for which two ways to make it are timed, in bytes."""
 _TIMED_CALLS = 4  # calls in a row, and how often these are timed
+_MOST_WORK = 100_000  # candidates in the search for a byte that two arrays share
 _CLEARLY = 0.9  # share of our own time that the framework's call may take to be chosen
 
 
@@ -121,7 +124,7 @@ def plan_call(
         if is_converted or not is_repeated or prod(resolved.shape) * dst_type.itemsize > MOST_TIMED:
             return own
         return _faster_call(own, _framework_call(kind, resolved, RearrangeOptions(copy=True), can_view), x)
-    return _out_call(kind, destination, move, resolved, options, values)
+    return _out_call(kind, form, destination, move, resolved.shape, values)
 
 
 def _faster_call(own: ArrayCall, framework: ArrayCall, x: AnyArray) -> ArrayCall:
@@ -160,21 +163,20 @@ def _types(
     wanted = None if options.dtype is None else as_data_type(_plain_dtype(options.dtype))
     dst_type = wanted or form.data_type
     if out_form is not None:
-        if wanted is not None and wanted != out_form.data_type:
+        if wanted is not None and not (out_form.is_described and wanted == out_form.data_type):
             raise InvalidArguments(f"dtype is {wanted}, but out holds {out_form.dtype}: leave dtype out")
         dst_type = out_form.data_type
-    # Types that descriptors lack are moved as bits, so their names decide.
-    is_same = dst_type == form.data_type and (
-        out_form is None or str(out_form.dtype) == str(form.dtype) or form.is_number
-    )
+    if wanted is None:
+        is_same = out_form is None or form.has_type_of(out_form)
+    else:
+        is_same = form.is_described and wanted == form.data_type
     if is_same and options.scale is None:
         return form.data_type, dst_type, False
-    if not form.is_number or not dst_type.is_number or dst_type.is_sub_byte:
-        raise InvalidArguments(
-            f"elements of {form.dtype} are never converted to {dst_type}, and types that only move have no scale: "
-            "convert the array first"
-        )
-    return form.data_type, dst_type, True
+    is_computable = dst_type.is_number and not dst_type.is_sub_byte and (out_form is None or out_form.is_number)
+    if form.is_number and is_computable:
+        return form.data_type, dst_type, True
+    problem = "have no scale" if is_same else f"are never converted to {wanted or (out_form or form).dtype}"
+    raise InvalidArguments(f"elements of {form.dtype} {problem}: convert the array first")
 
 
 def _plain_dtype(dtype: Any) -> DataTypeLike:
@@ -247,7 +249,8 @@ def _new_result_call(
     def call(x: AnyArray, out: AnyArray) -> AnyArray:
         src = address(x)
         if src & mask:
-            src = address(x := _aligned(kind, x))
+            aligned = _aligned_bytes(src, move.src_range)
+            src = address_of(aligned) - low
         result = allocate()
         run(src + low, address(result))
         return result
@@ -255,26 +258,23 @@ def _new_result_call(
     return call
 
 
-def _aligned(kind: ArrayKind, x: AnyArray) -> AnyArray:
-    """Return an array of equal elements and strides that begins at a multiple of its elements."""
-    strides = np.asarray(x).strides
-    low = sum(min(0, s * (n - 1)) for s, n in zip(strides, x.shape, strict=True))
-    high = sum(max(0, s * (n - 1)) for s, n in zip(strides, x.shape, strict=True)) + x.itemsize
-    span = np.ndarray((high - low,), np.uint8, np.empty(high - low, np.uint8))
-    copy = np.ndarray(x.shape, x.dtype, span, -low, strides)
-    np.copyto(copy, x)
-    return copy
+def _aligned_bytes(address: int, extent: tuple[int, int]) -> Bytes:
+    """Return a copy of the bytes of a range, given from this address on, that begins at a multiple of 64."""
+    low, high = extent
+    copied = allocate(high - low)
+    copied[:] = bytes_at(address + low, high - low)
+    return copied
 
 
 def _out_call(
     kind: ArrayKind,
+    form: StridedForm,
     dst: _Side,
     move: AxisMove,
-    resolved: ResolvedAxes,
-    options: RearrangeOptions,
+    shape: Dims,
     values: Operands | None,
 ) -> ArrayCall:
-    """Return the call that moves into `out`."""
+    """Return the call that moves an array of this form into `out`, which has this shape."""
     address, out_address, is_writable = kind.address, dst.kind.address, dst.kind.is_writable
     run, mask, out_mask = _runner(move, values), _alignment_mask(move.src_itemsize), _alignment_mask(move.dst_itemsize)
     (src_low, src_high), (dst_low, dst_high) = move.src_range, move.dst_range
@@ -282,9 +282,8 @@ def _out_call(
     def call(x: AnyArray, out: AnyArray) -> AnyArray:
         src, to = address(x), out_address(out)
         if src + src_low < to + dst_high and to + dst_low < src + src_high:
-            raise InvalidArguments(
-                "out shares bytes with the array: a rearrangement is not done in place, give another"
-            )
+            read = _bytes_of_elements(src, move.src_range, form.shape, form.strides, move.src_itemsize)
+            _require_apart(read, _bytes_of_elements(to, move.dst_range, shape, dst.strides, move.dst_itemsize))
         if not is_writable(out):
             raise InvalidArguments("out is read-only: give a writable array, or none to have one made")
         if to & out_mask:
@@ -292,14 +291,47 @@ def _out_call(
                 f"out begins at an address that is no multiple of the {out_mask + 1} bytes of its elements"
             )
         if src & mask:
-            src = address(x := _aligned(kind, x))
+            aligned = _aligned_bytes(src, move.src_range)
+            src = address_of(aligned) - src_low
         run(src + src_low, to + dst_low)
         return out
 
     return call
 
 
+def _bytes_of_elements(address: int, extent: tuple[int, int], shape: Dims, strides: Dims, itemsize: int) -> Bytes:
+    """Return a view of the bytes of the elements of an array, with one more axis; strides are in elements."""
+    low, high = extent
+    steps = (*(stride * itemsize for stride in strides), 1)
+    return np.ndarray((*shape, itemsize), np.uint8, bytes_at(address + low, high - low), -low, steps)
+
+
+def _require_apart(read: Bytes, written: Bytes) -> None:
+    """Check that no byte is read and written, by views whose ranges overlap.
+
+    Raises:
+        InvalidArguments: a byte is in both views, or the search for one takes too long.
+    """
+    with suppress(np.exceptions.TooHardError):
+        if not np.shares_memory(read, written, max_work=_MOST_WORK):  # type: ignore[arg-type]
+            return
+    raise InvalidArguments("out shares bytes with the array: a rearrangement is not done in place, give another")
+
+
 # Arrays that no reorder moves
+
+
+def _framework_out_call(kind: ArrayKind, steps: AxisSteps) -> ArrayCall:
+    """Return the call that writes to `out` by the functions of the framework, whose errors name `out`."""
+
+    def call(x: AnyArray, out: AnyArray) -> AnyArray:
+        try:
+            kind.assign(out, kind.apply(x, steps))
+        except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+            raise InvalidArguments(f"out cannot be written by the framework of the array: {error}") from error
+        return out
+
+    return call
 
 
 def _framework_call(kind: ArrayKind, resolved: ResolvedAxes, options: RearrangeOptions, can_view: bool) -> ArrayCall:
@@ -313,12 +345,11 @@ def _framework_call(kind: ArrayKind, resolved: ResolvedAxes, options: RearrangeO
 
     # Where strides do not suffice, the last step has copied already.
     steps, needs_copy = AxisSteps.of(resolved), options.copy and can_view
+    if options.out is not None:
+        return _framework_out_call(kind, steps)
 
     def call(x: AnyArray, out: AnyArray) -> AnyArray:
         result = kind.apply(x, steps)
-        if options.out is not None:
-            kind.assign(out, result)
-            return out
         return kind.copy(result) if needs_copy else result
 
     return call

@@ -18,8 +18,8 @@ from math import prod
 from inlay.data_type import DataType
 from inlay.descriptor.arrays import place_lowest_first
 from inlay.layout import Dims, Layout
-from inlay.memory.einops_notation import ResolvedAxes
 from inlay.memory.reorder_cache import AnyReorder, find_reorder
+from inlay.rearranging.einops_notation import ResolvedAxes
 from inlay.reordering.attributes import PLAIN, Attributes, Scales
 
 MOST_AXES = 12

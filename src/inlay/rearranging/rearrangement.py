@@ -30,8 +30,11 @@ import numpy as np
 
 from inlay.arguments import as_entries, as_flag, as_integer
 from inlay.errors import InvalidArguments, OutOfMemory, Unimplemented, shown
-from inlay.memory.array_calls import ArrayCall, RearrangeOptions, plan_call
-from inlay.memory.array_kinds import (
+from inlay.memory import Memory
+from inlay.memory.buffers import view_as_array
+from inlay.notation.format_tag import FormatTag
+from inlay.rearranging.array_calls import ArrayCall, RearrangeOptions, plan_call
+from inlay.rearranging.array_kinds import (
     AnyArray,
     ArrayKind,
     NumpyArrays,
@@ -41,15 +44,14 @@ from inlay.memory.array_kinds import (
     jax_of_numpy,
     jax_steps,
 )
-from inlay.memory.axis_moves import row_major_strides
-from inlay.memory.buffers import view_as_array
-from inlay.memory.einops_notation import Operation, ResolvedAxes, parse_rearrangement, resolve_axes
-from inlay.notation.format_tag import FormatTag
+from inlay.rearranging.axis_moves import row_major_strides
+from inlay.rearranging.einops_notation import Operation, ResolvedAxes, parse_rearrangement, resolve_axes
 
 MOST_CALLS = 4096
 """Number of forms of calls that are remembered."""
 
-_MOST_BYTES = 1 << 62
+_MOST_ELEMENTS = 1 << 62
+_NUMBERS = (int, float, np.generic, type(None))
 _NUMPY = NumpyArrays()
 _calls: dict[tuple[Any, ...], ArrayCall] = {}
 _kinds: dict[type, ArrayKind] = {np.ndarray: _NUMPY}
@@ -248,12 +250,14 @@ def _rearrange_new_form(
         x = _stack(x)
     array = _as_array(x)
     resolved = resolve_axes(parsed, tuple(array.shape), lengths)
-    return _run(key, array, resolved, options)
+    # Other objects with a hash, such as tensors, may hold another number at the next call.
+    is_fixed = all(isinstance(value, _NUMBERS) for value in (options.scale, *lengths.values()))
+    return _run(key if is_fixed else None, array, resolved, options)
 
 
 def _run(key: tuple[str, object] | None, x: AnyArray, resolved: ResolvedAxes, options: RearrangeOptions) -> AnyArray:
     """Run a rearrangement; remember the call by `key` and the forms of the arrays, unless `key` is None."""
-    if prod(resolved.shape) > _MOST_BYTES:
+    if prod(resolved.shape) > _MOST_ELEMENTS:
         raise OutOfMemory(f"the result of shape {resolved.shape} has more than 2**62 elements")
     copy = None if options.copy is None else as_flag("copy", options.copy)
     options = replace(options, copy=copy)
@@ -274,6 +278,8 @@ def _as_array(x: AnyArray) -> AnyArray:
     """Return an array of NumPy, PyTorch or JAX, or of another library that exports its memory, as it is."""
     if type(x) is np.ndarray:
         return x
+    if isinstance(x, Memory):
+        return x.numpy()
     if _torch_of(x) is not None or _jax_of(x) is not None:
         return x
     values = view_as_array(x, "x")
@@ -296,7 +302,7 @@ def _kind_of(x: AnyArray) -> ArrayKind | None:
 
 def _destination_kind(out: AnyArray) -> ArrayKind:
     """Return the kind of a destination, which is an array of NumPy or PyTorch."""
-    kind = _kind_of(out)
+    kind = _NUMPY if isinstance(out, np.ndarray) and not hasattr(out, "mask") else _kind_of(out)
     if kind is None:
         raise InvalidArguments(
             f"out is a {type(out).__name__}, which cannot be written in place: give an array of NumPy or PyTorch"
@@ -345,9 +351,10 @@ def _rearrange_foreign(x: AnyArray, resolved: ResolvedAxes, options: RearrangeOp
     if jax is None:
         result = _run(None, np.asarray(view_as_array(x, "x")), resolved, options)
         return result if options.out is not None else _export(x, result)
-    is_concrete = not isinstance(x, jax.core.Tracer) and [d.platform for d in x.devices()] == ["cpu"]
+    is_key = jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended)
+    is_concrete = not (is_key or isinstance(x, jax.core.Tracer)) and [d.platform for d in x.devices()] == ["cpu"]
     if not is_concrete and (options.computes or options.out is not None):
-        raise Unimplemented("dtype, scale and out need a JAX array with values on the CPU, not one that is traced")
+        raise Unimplemented("dtype, scale and out need a JAX array of numbers on the CPU, not one that is traced")
     keeps_order = list(resolved.order) == list(range(len(resolved.split)))
     if not is_concrete or (keeps_order and not options.computes and options.out is None and not options.copy):
         return jax_steps(jax, x, resolved)
