@@ -97,6 +97,7 @@ def test_a_descriptor_survives_its_text(desc: MemoryDesc, swizzle: Swizzle) -> N
         "Sw<2,1,3> o 0 o (_4,_8):(_8,_1)",
         "S<2,1,3> o 0 o (4,8):(8,1)",
         "Swizzle< 2, 1, 3 > o ( 4 , 8 ) : ( 8 , 1 )",
+        "Sw<2,1,3>o(4,8):(8,1)",
         "Swizzle<2,1,3> o r c -> r c",
         "Swizzle<2,1,3> o ab",
     ],

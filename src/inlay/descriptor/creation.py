@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import TypeAlias
 
+from inlay.arguments import as_integer
 from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.descriptor import kinds
 from inlay.descriptor.extras import NO_EXTRAS, Extras, require_extras
@@ -114,7 +115,7 @@ def require_offset0(offset0: object) -> None:
     Raises:
         InvalidArguments: `offset0` is not an integer of 64 bits, or is negative.
     """
-    (start,) = as_integers("offset0", (offset0,))  # type: ignore[arg-type]
+    start = as_integer("offset0", offset0, most=LARGEST)
     if start < 0:
         raise InvalidArguments(f"offset0 is {start}: the first element is 0 or more elements into the buffer")
 
