@@ -30,6 +30,7 @@ Memory: offsets 0 to 15; rows begin with offset: a,b
 """
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any, Protocol, get_args, overload, runtime_checkable
 
 import numpy as np
@@ -39,6 +40,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.descriptor.arrays import describe_array
 from inlay.descriptor.compound_desc import CompoundDesc
 from inlay.descriptor.compound_format import CompoundFormat
+from inlay.descriptor.kinds import SwizzledLayout
 from inlay.errors import InvalidArguments, shown
 from inlay.layout import Layout
 from inlay.notation import parse_notation
@@ -55,11 +57,14 @@ __all__ = ["CompoundPicture", "Picture", "show"]
 
 @runtime_checkable
 class DescribedMemory(Protocol):
-    """A `Memory`, by the attribute that a picture needs: drawing a tag must not import the compiler of reorders."""
+    """A `Memory`, by what a picture needs: drawing a tag must not import the compiler of reorders."""
 
     @property
     def desc(self) -> MemoryDesc:
         """Descriptor of the bytes."""
+
+    def unpack(self) -> npt.NDArray[Any]:
+        """Return the elements as a row-major array."""
 
 
 @overload
@@ -89,8 +94,9 @@ def show(
     the color of its block. Padding is hatched; memory that belongs to no element is dotted. Large tensors are shown in
     part, and say so. A descriptor without a layout or without elements is shown in words.
 
-    An array is shown as it is stored, with any strides, and a `Memory` as its descriptor. A text of `parse_notation`
-    (tag, pattern, vendor's name) is shown with small dims: 2, and one element more than a block along a blocked axis.
+    An array is shown as it is stored, with any strides, and a `Memory` in its layout. If they have at most 256 elements
+    and `offsets` is False, the cells have the values, rounded to 4 digits. A text of `parse_notation` (tag, pattern,
+    vendor's name) is shown with small dims: 2, and one element more than a block along a blocked axis.
     A `Layout` has elements and no data type; its lowest element is the first of the strip. Where strides overlap, an
     offset of the strip shows the first coordinate stored there.
 
@@ -118,7 +124,7 @@ def show(
     _require_options(format, width, {"offsets": offsets, "color": color})
     ndims = described.ndims
     found = names_of(described) if names is None else checked_names(names, ndims)
-    return Picture(described, found, offsets, format, width, color, has_type)
+    return Picture(described, found, offsets, format, width, color, has_type, _values_of(desc, described))
 
 
 def _require_options(format: object, width: object, flags: Mapping[str, object]) -> None:
@@ -154,6 +160,22 @@ def _described(desc: object) -> MemoryDesc:
         f"desc is of type {type(desc).__name__}: give a MemoryDesc, such as MemoryDesc((2, 3), 'f32', 'ab'), a Memory, "
         "a Layout, an array, or a format tag"
     )
+
+
+_MOST_VALUES = 256
+"""Number of elements up to which a picture of an array shows values."""
+
+
+def _values_of(source: object, desc: MemoryDesc) -> tuple[str, ...] | None:
+    """Return the texts of the elements of a small array or memory in row-major order; None for all else."""
+    if not isinstance(source, (np.ndarray, DescribedMemory)) or not isinstance(desc.layout, Layout | SwizzledLayout):
+        return None
+    if not 0 < prod(desc.dims) <= _MOST_VALUES:
+        return None
+    array = source if isinstance(source, np.ndarray) else source.unpack()
+    is_whole = array.dtype.kind in "iub" or "int" in array.dtype.name
+    number = int if is_whole else complex if array.dtype.kind == "c" else float
+    return tuple(str(number(x)) if is_whole else f"{number(x):.4g}" for x in array.reshape(-1))
 
 
 def _example_of(notation: Notation) -> MemoryDesc:

@@ -79,8 +79,9 @@ def _describe_forbidden(graph: OpGraph, references: Sequence[Op]) -> str:
     more = f" and {len(references) - _MOST_NAMED} more" if len(references) > _MOST_NAMED else ""
     install = "" if find_onnxruntime() is not None else f", which {INSTALL} installs"
     return (
-        f"fallback=None (--fallback none) allows primitives alone, and {len(references)} of {len(graph.ops)} operations have none: "
-        f"{named}{more}: give fallback=False (--fallback numpy) for NumPy, or 'auto' for ONNX Runtime too{install}"
+        f"fallback=None (--fallback none) allows primitives alone, and {len(references)} of {len(graph.ops)} "
+        f"operations have none: {named}{more}: give fallback=False (--fallback numpy) for NumPy, or 'auto' for ONNX "
+        f"Runtime too{install}"
     )
 
 
