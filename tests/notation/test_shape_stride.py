@@ -17,6 +17,7 @@ from inlay.errors import InlayError, InvalidArguments
 from inlay.layout import Layout
 from inlay.notation import parse_notation
 from inlay.notation.shape_stride import ShapeStride, shape_stride_of
+from inlay.render.legend import layout_name
 from inlay.testing import descriptors, layouts, swizzles
 
 Tree: TypeAlias = "int | list[Tree]"
@@ -125,3 +126,9 @@ def test_documented_form_of_cute_is_printed() -> None:
     expected = [(i % 4) + (i // 4) * 16 + (j % 2) * 4 + (j // 2) * 64 for i in range(32) for j in range(8)]
     assert desc.offset(np.indices((32, 8)).reshape(2, -1).T).tolist() == expected
     assert desc.shape_stride == text
+
+
+def test_a_picture_names_the_swizzle_beside_a_pattern_that_begins_with_s() -> None:
+    desc = MemoryDesc((4, 8), "u8", "S D -> S D", swizzle=Swizzle(2, 1, 3))
+    assert layout_name(desc) == "Swizzle<2,1,3> o S D -> S D"
+    assert layout_name(MemoryDesc((4, 8), "u8", "Swizzle<2,1,3> o S D -> S D")) == "Swizzle<2,1,3> o S D -> S D"
