@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import TypeAlias
 
-from inlay.arguments import as_integer
 from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.descriptor import kinds
 from inlay.descriptor.extras import NO_EXTRAS, Extras, require_extras
@@ -26,6 +25,7 @@ from inlay.descriptor.validation import (
     require_bound,
     require_dims,
     require_nested,
+    require_offset0,
     require_padding,
     require_placed,
 )
@@ -107,17 +107,6 @@ def as_notation(format: FormatLike | None, pattern: str | None, dims: Dims) -> N
             f"format is {shown(format)}: give a format tag as text, such as {LETTERS[: len(dims)]!r}, or a FormatTag"
         )
     return format
-
-
-def require_offset0(offset0: object) -> None:
-    """Check the offset of the origin in the buffer, in elements.
-
-    Raises:
-        InvalidArguments: `offset0` is not an integer of 64 bits, or is negative.
-    """
-    start = as_integer("offset0", offset0, most=LARGEST)
-    if start < 0:
-        raise InvalidArguments(f"offset0 is {start}: the first element is 0 or more elements into the buffer")
 
 
 def resolve_swizzle(notation: Notation | kinds.Any | None, swizzle: object) -> Swizzle:
