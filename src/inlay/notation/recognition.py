@@ -75,6 +75,8 @@ Notation: TypeAlias = FormatTag | Pattern | ShapeStride | SwizzledNotation
 def parse_notation(text: str) -> Notation:
     """Parse a text that names a layout: a tag, a pattern, CuTe's `shape:stride`, a vendor's name, each with a swizzle.
 
+    White space at both ends is left out, and line breaks are spaces, so that `spelling` is one line.
+
     Post-condition: parse_notation(result.spelling) == result.
 
     Raises:
@@ -93,6 +95,7 @@ def parse_notation(text: str) -> Notation:
         raise InvalidArguments(f"a format tag is text such as 'nChw16c', not {shown(text)}")
     if text.isalnum():
         return FormatTag.parse(text)
+    text = " ".join(text.split())
     swizzle, rest = split_swizzle(text)
     notation = _parse_unswizzled(rest)
     return notation if swizzle is None else SwizzledNotation(text, swizzle, notation)
