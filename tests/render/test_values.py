@@ -60,6 +60,11 @@ def test_offsets_and_large_arrays_are_numbered() -> None:
     assert drawn("ab")[-1].endswith("its index in row-major order")
 
 
+def test_the_data_of_a_masked_array_are_shown() -> None:
+    masked = np.ma.MaskedArray([[1.5, 2.0]], [[True, False]])
+    assert drawn(masked) == drawn(masked.data)
+
+
 def test_values_are_in_the_markup() -> None:
     svg = inlay.show(np.array([0.25, 7])).svg()
     assert ">0.25</text>" in svg

@@ -172,7 +172,7 @@ def _values_of(source: object, desc: MemoryDesc) -> tuple[str, ...] | None:
         return None
     if not 0 < prod(desc.dims) <= _MOST_VALUES:
         return None
-    array = source if isinstance(source, np.ndarray) else source.unpack()
+    array = np.asarray(source if isinstance(source, np.ndarray) else source.unpack())
     is_whole = array.dtype.kind in "iub" or "int" in array.dtype.name
     number = int if is_whole else complex if array.dtype.kind == "c" else float
     return tuple(str(number(x)) if is_whole else f"{number(x):.4g}" for x in array.reshape(-1))
