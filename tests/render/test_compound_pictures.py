@@ -3,6 +3,7 @@
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 import inlay
@@ -29,6 +30,11 @@ def test_words_fit_their_rectangles_and_the_picture(name: str) -> None:
         for box in boxes:
             if box["y"] < y < box["y"] + 20 and box["x"] <= x < box["x"] + box["width"]:
                 assert x + end <= box["x"] + box["width"]
+
+
+def test_a_memory_is_drawn_as_its_format() -> None:
+    memory = inlay.pack_compound(np.zeros((2, 64), np.float32), "ggml:Q4_0")
+    assert str(inlay.show(memory)) == str(inlay.show(memory.desc))
 
 
 def test_the_first_of_several_entries_has_its_number() -> None:

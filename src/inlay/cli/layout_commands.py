@@ -19,7 +19,7 @@ from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.comparison import first_difference
 from inlay.descriptor.compound_desc import CompoundDesc
-from inlay.descriptor.compound_table import compound, compound_formats
+from inlay.descriptor.compound_table import compound, is_compound
 from inlay.descriptor.fields import require_layout
 from inlay.errors import InvalidArguments, printable
 from inlay.notation.dictionary import ONEDNN, find_named, has_vendor, list_equivalent, list_rows
@@ -71,7 +71,7 @@ def describe_source(text: str, dims: str, data_type: str) -> MemoryDesc | Compou
         InvalidArguments, NotationError: `text` names none of both, or does not fit `dims`; or a compound format has
             another `data_type` than f32, to which it unpacks.
     """
-    if text.lower() not in {name.lower() for name in compound_formats()}:
+    if not is_compound(text):
         return MemoryDesc(parse_dims(dims), data_type, text)
     if data_type != "f32":
         raise InvalidArguments(

@@ -67,8 +67,18 @@ class DescribedMemory(Protocol):
         """Return the elements as a row-major array."""
 
 
+class DescribedCompound(Protocol):
+    """A `CompoundMemory`, by what a picture needs."""
+
+    @property
+    def desc(self) -> CompoundDesc:
+        """Descriptor of the bytes."""
+
+
 @overload
-def show(desc: CompoundFormat | CompoundDesc, *, format: PictureFormat = ...) -> CompoundPicture: ...
+def show(
+    desc: CompoundFormat | CompoundDesc | DescribedCompound, *, format: PictureFormat = ...
+) -> CompoundPicture: ...
 @overload
 def show(
     desc: MemoryDesc | Layout | DescribedMemory | npt.NDArray[Any] | Notation | str,
@@ -80,7 +90,17 @@ def show(
     names: str | Sequence[str] | None = ...,
 ) -> Picture: ...
 def show(
-    desc: MemoryDesc | Layout | DescribedMemory | npt.NDArray[Any] | Notation | str | CompoundFormat | CompoundDesc,
+    desc: (
+        MemoryDesc
+        | Layout
+        | DescribedMemory
+        | npt.NDArray[Any]
+        | Notation
+        | str
+        | CompoundFormat
+        | CompoundDesc
+        | DescribedCompound
+    ),
     *,
     offsets: bool = False,
     format: PictureFormat = "text",
@@ -100,7 +120,8 @@ def show(
     A `Layout` has elements and no data type; its lowest element is the first of the strip. Where strides overlap, an
     offset of the strip shows the first coordinate stored there.
 
-    Of a compound format, the bytes of one block are shown, with the stream of every bit; only `format` applies.
+    Of a compound format or a `CompoundMemory`, the bytes of one block are shown, with the stream of every bit; only
+    `format` applies.
 
     `format` is what `str` of the picture gives. `width`, in characters, is that of the terminal where it is None;
     `color` is used where the terminal has it. `names` calls the axes something else, such as "oihw".
@@ -117,8 +138,9 @@ def show(
     text    f32::any:any::f0 2x3
     The layout is not chosen yet: the primitive that takes this descriptor chooses it.
     """
-    if isinstance(desc, (CompoundFormat, CompoundDesc)):
-        return picture_compound(desc, format)
+    source: object = desc.desc if isinstance(desc, DescribedMemory) else desc
+    if isinstance(source, (CompoundFormat, CompoundDesc)):
+        return picture_compound(source, format)
     has_type = not isinstance(desc, Layout)
     described = _described(desc)
     _require_options(format, width, {"offsets": offsets, "color": color})
