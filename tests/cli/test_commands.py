@@ -9,7 +9,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from inlay import __version__
+from inlay.cli import main
 from inlay.descriptor import MemoryDesc
+from inlay.descriptor.compound_desc import CompoundDesc
+from inlay.descriptor.compound_table import compound
 from inlay.memory import pack
 from inlay.notation.dictionary import list_rows, list_vendors
 from inlay.notation.format_tag import ALIASES, ENUMERATED
@@ -27,6 +30,29 @@ def test_show_prints_the_picture_of_the_library(capsys: Capture) -> None:
 def test_show_writes_an_svg_file(capsys: Capture) -> None:
     assert succeed(capsys, "show", "ab", "2,3", "--svg", "a.svg") == "wrote a.svg\n"
     assert Path("a.svg").read_text().startswith("<svg ")
+
+
+def test_show_draws_the_bits_of_a_compound_format(capsys: Capture) -> None:
+    drawn = str(show(CompoundDesc(compound("ggml:Q4_0"), (2, 64))))
+    assert succeed(capsys, "show", "ggml:q4_0", "2x64") == f"{drawn}\n"
+    assert main(["show", "ggml:Q4_0", "2x64", "--offsets"]) == 2
+    error = "error: --offsets numbers elements, but ggml:Q4_0 is drawn bit by bit: leave the option out\n"
+    assert capsys.readouterr().err == error
+
+
+@pytest.mark.parametrize(
+    ("text", "dims", "pattern"),
+    [
+        ("nChw8c", "2x17x5x4", "n (c c8) h w -> n c h w c8"),
+        ("(m m4 m32) (k k4) -> m k m32 m4 k4", "300x20", "(m m4 m32) (k k4) -> m k m32 m4 k4"),
+        ("(rowx4 rowy8) col -> rowx4 col rowy8", "32x3", "(row row8) col -> row col row8"),
+        ("a4 a8 -> a8 a4", "4x8", "a b -> b a"),
+        ("(4,6):(1,4)", "4x6", "a b -> b a"),
+    ],
+)
+def test_info_prints_the_pattern_in_the_names_of_the_axes(capsys: Capture, text: str, dims: str, pattern: str) -> None:
+    lines = succeed(capsys, "info", text, dims).splitlines()
+    assert [line.split(maxsplit=1)[1] for line in lines if line.startswith("pattern ")] == [pattern]
 
 
 def test_offset_explains_the_digits(capsys: Capture) -> None:
@@ -49,6 +75,9 @@ def test_names_lists_every_enumerated_tag_and_alias(capsys: Capture) -> None:
 def test_names_takes_a_pattern_and_lists_types(capsys: Capture) -> None:
     assert succeed(capsys, "names", "nChw16*") == "aBcd16b              nChw16c gOiw16o\n"
     assert succeed(capsys, "names", "--types", "bf*") == "bf16     16 bits  float     bfloat16\n"
+    for options, remedy in ((["--types", "zz*"], "inlay names --types"), (["zz*"], "inlay names")):
+        assert main(["names", *options]) == 2
+        assert capsys.readouterr().err == f"error: no name matches 'zz*': `{remedy}` lists all\n"
 
 
 def test_names_prints_a_layout_in_every_notation(capsys: Capture) -> None:

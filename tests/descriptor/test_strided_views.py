@@ -126,15 +126,15 @@ blocks  one for each a: 3 elements side by side in memory
 
 Tensor: a runs down, b across
       b=0    1    2
-a=0   A0+  A1+  A2+
-  1   B3+  B4+  B5+
-  2   C6+  C7+  C8+
-  3   D9+ D10+ D11+
+a=0  A 0+ A 1+ A 2+
+  1  B 1+ B 2+ B 3+
+  2  C 2+ C 3+ C 4+
+  3  D 3+ D 4+ D 5+
 
 Memory: offsets 0 to 5; rows begin with offset: a,b
-0: 0,0 │ A0+  A1+  A2+│ B5+│ C8+│D11+
+0: 0,0 │A 0+ A 1+ A 2+│B 3+│C 4+│D 5+
 
-  A0+  element, the letter of its block, its index in row-major order
+ A 0+  element, the letter of its block, its value
     +  several coordinates share the element; memory names the first"""
     assert str(inlay.show(windows, width=80, color=False)) == expected
     assert "<svg" in inlay.show(windows).svg()

@@ -176,7 +176,7 @@ def test_padding_is_a_part_of_the_layout() -> None:
         ("4:1", False),
         ("nChw16c", False),
         ("n (c c16) -> n c c16", False),
-        ("tensorrt:", False),
+        ("tensorrt:", True),
         ("", False),
         (None, False),
         (3, False),

@@ -19,14 +19,14 @@ def joined(*parts: npt.ArrayLike) -> Bytes:
 
 # The bytes of one block whose scales are 1, around the bytes of its elements, and what is added to each element.
 BLOCKS: dict[str, tuple[str, int, Callable[[Bytes], Bytes], int]] = {
-    "ggml:Q4_0": ("Q4_0", 32, lambda quants: joined(ONE, quants), -8),
-    "ggml:Q4_K": (
+    "ggml:Q4_0.qs": ("Q4_0", 32, lambda quants: joined(ONE, quants), -8),
+    "ggml:Q4_K.qs": (
         "Q4_K",
         256,
         lambda quants: joined(ONE, [0, 0], [1] * 4, [0] * 4, [1] * 4, quants),
         0,
     ),
-    "ggml:Q6_K_ql": ("Q6_K", 256, lambda quants: joined(quants, [0] * 64, [1] * 16, ONE), -32),
+    "ggml:Q6_K.ql": ("Q6_K", 256, lambda quants: joined(quants, [0] * 64, [1] * 16, ONE), -32),
 }
 
 

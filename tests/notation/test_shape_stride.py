@@ -4,6 +4,7 @@ Its errors are in golden/mistakes/notation.txt.
 """
 
 import itertools
+import json
 import math
 from typing import TypeAlias
 
@@ -12,11 +13,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import inlay
 from inlay import MemoryDesc, Swizzle
 from inlay.errors import InlayError, InvalidArguments
 from inlay.layout import Layout
 from inlay.notation import parse_notation
 from inlay.notation.shape_stride import ShapeStride, shape_stride_of
+from inlay.render.legend import layout_name
 from inlay.testing import descriptors, layouts, swizzles
 
 Tree: TypeAlias = "int | list[Tree]"
@@ -97,6 +100,7 @@ def test_a_descriptor_survives_its_text(desc: MemoryDesc, swizzle: Swizzle) -> N
         "Sw<2,1,3> o 0 o (_4,_8):(_8,_1)",
         "S<2,1,3> o 0 o (4,8):(8,1)",
         "Swizzle< 2, 1, 3 > o ( 4 , 8 ) : ( 8 , 1 )",
+        "Sw<2,1,3>o(4,8):(8,1)",
         "Swizzle<2,1,3> o r c -> r c",
         "Swizzle<2,1,3> o ab",
     ],
@@ -124,3 +128,30 @@ def test_documented_form_of_cute_is_printed() -> None:
     expected = [(i % 4) + (i // 4) * 16 + (j % 2) * 4 + (j // 2) * 64 for i in range(32) for j in range(8)]
     assert desc.offset(np.indices((32, 8)).reshape(2, -1).T).tolist() == expected
     assert desc.shape_stride == text
+
+
+def test_a_picture_names_the_swizzle_beside_a_pattern_that_begins_with_s() -> None:
+    desc = MemoryDesc((4, 8), "u8", "S D -> S D", swizzle=Swizzle(2, 1, 3))
+    assert layout_name(desc) == "Swizzle<2,1,3> o S D -> S D"
+    assert layout_name(MemoryDesc((4, 8), "u8", "Swizzle<2,1,3> o S D -> S D")) == "Swizzle<2,1,3> o S D -> S D"
+
+
+@pytest.mark.parametrize(
+    ("text", "spelling"),
+    [
+        (" ab\n", "ab"),
+        ("r c\n  -> c\tr", "r c -> c r"),
+        ("(4,8)\n:(8,1)", "(4,8) :(8,1)"),
+        (" Swizzle<2,1,3> o\n(4,8):(8,1)", "Swizzle<2,1,3> o (4,8):(8,1)"),
+        (" cublaslt:COL ", "r c -> c r"),
+    ],
+)
+def test_the_spelling_is_one_line_of_which_repr_is_an_expression(text: str, spelling: str) -> None:
+    desc = MemoryDesc((4, 8), "u8", text)
+    assert desc.spelling == spelling
+    assert eval(repr(desc)) == desc
+    assert str(inlay.show(desc, width=80, color=False)).startswith(spelling)
+    if "->" in text:
+        assert MemoryDesc((4, 8), "u8", pattern=text).spelling == spelling
+    values = json.loads(desc.to_json()) | {"format": text, "version": 2}
+    assert MemoryDesc.from_json(json.dumps(values)).spelling == spelling

@@ -13,7 +13,6 @@ from inlay.cli.network_commands import (
     EngineOption,
     choose_tier,
     explain_dim_options,
-    explain_fallback_option,
     parse_convolutions,
     parse_dim_options,
     parse_fallback,
@@ -158,7 +157,7 @@ def _bench_network(path: str, rounds: int | None, seconds: float | None, options
         "fallback": parse_fallback(options["fallback"]),
     }
     network_options |= {"rounds": ROUNDS if rounds is None else rounds, "compiles": options["torch-compile"]}
-    with MeasurementProgress() as progress, explain_dim_options(), explain_fallback_option():
+    with MeasurementProgress() as progress, explain_dim_options():
         callback = progress.update if costs == "measured" else None
         report = bench_network(path, costs=costs, seconds=seconds, progress=callback, **network_options)
     progress.report(report.sources)

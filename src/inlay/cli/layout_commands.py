@@ -5,7 +5,7 @@ two, and `inlay names` names one in every notation and lists names.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -18,9 +18,13 @@ from inlay.cli.output import echo, write
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.comparison import first_difference
+from inlay.descriptor.compound_desc import CompoundDesc
+from inlay.descriptor.compound_table import compound, is_compound
+from inlay.descriptor.fields import require_layout
 from inlay.errors import InvalidArguments, printable
 from inlay.notation.dictionary import ONEDNN, find_named, has_vendor, list_equivalent, list_rows
 from inlay.notation.format_tag import ALIASES, ENUMERATED, FormatTag
+from inlay.notation.pattern import pattern_of
 from inlay.render import show as picture
 from inlay.render.legend import explain_offset, legend, names_of
 
@@ -35,21 +39,45 @@ def show(
 ) -> None:
     """Draw a layout: the logical grid, and below it the memory in address order.
 
-    Examples:
+    Of a compound format, the bytes of one block are drawn, with the stream of every bit.
+
+    For example:
+
       inlay show nChw8c 2x17x5x4 --offsets
 
       inlay show "(m m4 m32) (k k4) -> m k m32 m4 k4" 300x20 --dtype u8
 
       inlay show "Swizzle<3,4,3> o (8,128):(128,1)" 8x128 --dtype u8
+
+      inlay show ggml:Q4_0 4096x4096
     """
     if svg is not None and svg.suffix.lower() != ".svg":
         raise InvalidArguments(f"--svg writes a file that ends in .svg, not {svg.suffix or 'without an ending'!r}")
-    drawn = picture(MemoryDesc(parse_dims(dims), data_type, tag), offsets=offsets)
+    source = describe_source(tag, dims, data_type)
+    if isinstance(source, CompoundDesc) and offsets:
+        raise InvalidArguments(f"--offsets numbers elements, but {tag} is drawn bit by bit: leave the option out")
+    drawn = picture(source) if isinstance(source, CompoundDesc) else picture(source, offsets=offsets)
     if svg is None:
         write(str(drawn))
         return
     drawn.save(svg)
     echo(f"wrote {printable(str(svg))}")
+
+
+def describe_source(text: str, dims: str, data_type: str) -> MemoryDesc | CompoundDesc:
+    """Return the descriptor of a compound format, or of a text that names a layout.
+
+    Raises:
+        InvalidArguments, NotationError: `text` names none of both, or does not fit `dims`; or a compound format has
+            another `data_type` than f32, to which it unpacks.
+    """
+    if not is_compound(text):
+        return MemoryDesc(parse_dims(dims), data_type, text)
+    if data_type != "f32":
+        raise InvalidArguments(
+            f"--dtype is {data_type}: a compound format has its own types and unpacks to f32; leave the option out"
+        )
+    return CompoundDesc(compound(text), parse_dims(dims))
 
 
 @app.command(short_help="Explain the offset of one element.", context_settings={"ignore_unknown_options": True})
@@ -74,19 +102,29 @@ def info(tag: TagArgument, dims: DimsArgument, data_type: TypeOption = "f32") ->
     Example: inlay info "(2,(8,3)):(24,(1,8))" 2x17
     """
     desc = MemoryDesc(parse_dims(dims), data_type, tag)
-    words = legend(desc, names_of(desc))
-    facts = [*words.facts, *_notations(desc)]
+    axes = names_of(desc)
+    words = legend(desc, axes)
+    facts = [*words.facts, *_notations(desc, axes)]
     width = max(len(name) for name, _ in facts)
     echo("\n".join([words.title, *(f"{name:<{width}}  {text}" for name, text in facts)]))
 
 
-def _notations(desc: MemoryDesc) -> Iterator[tuple[str, str]]:
-    """Yield the name of each notation that can say a layout, and its text."""
+def _notations(desc: MemoryDesc, axes: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the name of each notation that can say a layout, and its text; `axes` are the names in the pattern.
+
+    A name of an axis that ends in a number would be an extent there, so such axes are called a, b, c, ...
+    """
     if desc.tag is not None:
         yield "tag", desc.tag
-    for name in ("pattern", "shape_stride"):
-        with suppress(InvalidArguments):
-            yield name.replace("_", ":"), getattr(desc, name)
+    with suppress(InvalidArguments):
+        yield (
+            "pattern",
+            pattern_of(
+                require_layout(desc, "pattern")[0], axes if not any(name[-1].isdigit() for name in axes) else None
+            ),
+        )
+    with suppress(InvalidArguments):
+        yield "shape:stride", desc.shape_stride
 
 
 @app.command(short_help="Compare two layouts.")
@@ -122,7 +160,15 @@ def names(
     A shell pattern, such as '*16c', lists tags with their aliases. With a vendor, as 'tensorrt:*', it lists the layouts
     of the vendor.
 
-    Examples: inlay names nChw16c    inlay names tensorrt:CHW32    inlay names 'xla:*'    inlay names --types
+    For example:
+
+      inlay names nChw16c
+
+      inlay names tensorrt:CHW32
+
+      inlay names 'xla:*'
+
+      inlay names --types
     """
     if not types and not _GLOB.search(name):
         echo(f"{find_named(name)}\n{list_equivalent(name)}" if has_vendor(name) else str(list_equivalent(name)))
@@ -130,7 +176,9 @@ def names(
     list_lines = _type_lines if types else _vendor_lines if ":" in name else _tag_lines
     lines = list(list_lines(name))
     if not lines:
-        everything = "inlay names '*:*'" if list_lines is _vendor_lines else "inlay names"
+        everything = {_vendor_lines: "inlay names '*:*'", _type_lines: "inlay names --types"}.get(
+            list_lines, "inlay names"
+        )
         raise InvalidArguments(f"no name matches {name!r}: `{everything}` lists all")
     echo("\n".join(lines))
 

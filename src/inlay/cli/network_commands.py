@@ -21,7 +21,7 @@ from numpy.lib import format as npy_format
 
 from inlay.cli.application import CleanOption, MeasurementProgress, app, clear_abandoned
 from inlay.cli.output import echo
-from inlay.errors import InvalidArguments, Unimplemented, printable
+from inlay.errors import InvalidArguments, printable
 from inlay.files import atomic_write, file_error, require_unused
 from inlay.measure.interleaved import time_call
 
@@ -248,9 +248,8 @@ def _plan_network(
     from inlay.graph.plan import plan as make_plan
 
     if tier != "measured":
-        with explain_fallback_option():
-            return make_plan(network, costs=tier, isa=isa, threads=threads, **options)
-    with MeasurementProgress() as progress, explain_fallback_option():
+        return make_plan(network, costs=tier, isa=isa, threads=threads, **options)
+    with MeasurementProgress() as progress:
         measured_plan = make_plan(network, costs=tier, seconds=seconds, progress=progress.update, **options)
     progress.report(measured_plan.sources)
     return measured_plan
@@ -376,28 +375,6 @@ def explain_dim_options(options: str = "--dim NAME=N and --batch N") -> Iterator
         if not re.search(r"\b(batch=|dims=|dims names)", str(error)):
             raise
         raise InvalidArguments(f"{error}\n(here: {options})") from error
-
-
-_FALLBACK_WORDS = {
-    "fallback=None allows": "--fallback none allows",
-    "give fallback=False for NumPy, or 'auto' for": "give --fallback numpy, or --fallback auto for",
-    "fallback=False forbids": "--fallback numpy forbids",
-}
-"""The library's words for its argument `fallback`, and those of the command line."""
-
-
-@contextmanager
-def explain_fallback_option() -> Iterator[None]:
-    """Put the option --fallback in place of the library's argument in errors that the block raises."""
-    try:
-        yield
-    except Unimplemented as error:
-        text = str(error)
-        for words, option in _FALLBACK_WORDS.items():
-            text = text.replace(words, option)
-        if text == str(error):
-            raise
-        raise Unimplemented(text) from error
 
 
 def parse_input_files(texts: Sequence[str]) -> dict[str | None, Path]:

@@ -257,6 +257,15 @@ def compound_formats() -> Mapping[str, CompoundFormat]:
     return MappingProxyType({row.name: row for row in rows})
 
 
+def is_compound(text: str) -> bool:
+    """Return True if `text` is the name of a compound format, in any case.
+
+    >>> is_compound("ggml:q4_0"), is_compound("tensorrt:CHW32")
+    (True, False)
+    """
+    return text.lower() in {name.lower() for name in compound_formats()}
+
+
 def compound(name: str) -> CompoundFormat:
     """Return the compound format called `name`; case does not matter.
 

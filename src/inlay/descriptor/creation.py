@@ -25,6 +25,7 @@ from inlay.descriptor.validation import (
     require_bound,
     require_dims,
     require_nested,
+    require_offset0,
     require_padding,
     require_placed,
 )
@@ -106,17 +107,6 @@ def as_notation(format: FormatLike | None, pattern: str | None, dims: Dims) -> N
             f"format is {shown(format)}: give a format tag as text, such as {LETTERS[: len(dims)]!r}, or a FormatTag"
         )
     return format
-
-
-def require_offset0(offset0: object) -> None:
-    """Check the offset of the origin in the buffer, in elements.
-
-    Raises:
-        InvalidArguments: `offset0` is not an integer of 64 bits, or is negative.
-    """
-    (start,) = as_integers("offset0", (offset0,))  # type: ignore[arg-type]
-    if start < 0:
-        raise InvalidArguments(f"offset0 is {start}: the first element is 0 or more elements into the buffer")
 
 
 def resolve_swizzle(notation: Notation | kinds.Any | None, swizzle: object) -> Swizzle:

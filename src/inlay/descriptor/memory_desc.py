@@ -306,6 +306,8 @@ class MemoryDesc(KindConstructors, DescriptorQueries):
     def permute_axes(self, permutation: Iterable[int], *, allow_empty: bool = False) -> "MemoryDesc":
         """Relabel the logical axes: axis i becomes axis `permutation[i]`; no data moves.
 
+        As in oneDNN, axes are 0 or more; `Memory.permute_axes` takes negative ones too, which count from the last.
+
         Post-conditions:
             result.dims[permutation[i]] == self.dims[i] for every axis i.
             result.offset(y) == self.offset(x) for every coordinate x, where y[permutation[i]] == x[i].

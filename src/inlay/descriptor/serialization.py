@@ -91,7 +91,8 @@ def validate_fields(parts: DescriptorParts) -> FieldValues:
         InvalidArguments, Unimplemented: as `validate_parts`.
     """
     blocks = validate_parts(parts)
-    return parts.dims, parts.data_type, parts.layout, parts.offset0, blocks, parts.extras, parts.spelling
+    spelling = None if parts.spelling is None else parse_notation(parts.spelling).spelling
+    return parts.dims, parts.data_type, parts.layout, parts.offset0, blocks, parts.extras, spelling
 
 
 def validate_parts(parts: DescriptorParts) -> InnerBlocks | None:

@@ -19,7 +19,7 @@ from collections.abc import Set as AbstractSet
 from math import prod
 from typing import NoReturn
 
-from inlay.arguments import integer_or_none
+from inlay.arguments import as_integer, integer_or_none
 from inlay.data_type import DataType
 from inlay.errors import InvalidArguments, shown
 from inlay.layout import RUNTIME, Axis, Dims, Layout
@@ -135,7 +135,16 @@ def require_placed(dims: Dims, layout: Layout, offset0: int) -> None:
     require_dims(dims)
     require_padding(dims, layout.dims)
     require_64_bits(layout)
-    (start,) = as_integers("offset0", (offset0,))
+    require_offset0(offset0)
+
+
+def require_offset0(offset0: object) -> None:
+    """Check the offset of the origin in the buffer, in elements.
+
+    Raises:
+        InvalidArguments: `offset0` is not an integer of 64 bits, or is negative.
+    """
+    start = as_integer("offset0", offset0, most=LARGEST)
     if start < 0:
         raise InvalidArguments(f"offset0 is {start}: the first element is 0 or more elements into the buffer")
 

@@ -102,22 +102,22 @@ class Swizzle:
         >>> Swizzle(2, 0, 2).apply(0b0111), Swizzle(2, 0, 2).apply([4, 5, 6, 7])
         (6, array([5, 4, 7, 6]))
         """
-        if type(offsets) is int:
-            values: Any = offsets
-            least = offsets
-        else:
+        values: Any = offsets
+        least = most = offsets
+        if type(offsets) is not int:
             try:
                 values = np.asarray(offsets)
             except ValueError:
                 raise InvalidArguments("offsets have rows of different lengths: give an array") from None
             if values.size and not np.issubdtype(values.dtype, np.integer):
                 raise InvalidArguments(f"offsets are integers, got {values.dtype}")
-            values = values.astype(np.int64)
-            least = int(values.min(initial=0))
+            least, most = (int(values.min()), int(values.max())) if values.size else (0, 0)
         if least < 0:
             raise InvalidArguments(f"offset {shown(least)} cannot be swizzled: offsets are 0 or more")
-        if type(values) is int and values.bit_length() > 63:
-            raise InvalidArguments(f"offset {shown(values)} cannot be swizzled: offsets have 63 bits")
+        if most.bit_length() > 63:
+            raise InvalidArguments(f"offset {shown(most)} cannot be swizzled: offsets have 63 bits")
+        if type(offsets) is not int:
+            values = values.astype(np.int64)
         read = values & self.source_mask
         return values ^ (read >> self.shift if self.shift >= 0 else read << -self.shift)
 

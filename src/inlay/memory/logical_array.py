@@ -123,8 +123,9 @@ class LogicalArray:
     def permute_axes(self, permutation: int | Iterable[int], *more: int) -> Self:
         """Return the view in which axis i of this memory is axis `permutation[i]`; no data moves.
 
-        The direction is that of `MemoryDesc.permute_axes`: the inverse of NumPy's `transpose`. Negative axes count from
-        the last one. The axes are one sequence or several arguments, as in NumPy.
+        The direction is that of `MemoryDesc.permute_axes`: the inverse of NumPy's `transpose`. Negative axes, which
+        `MemoryDesc.permute_axes` refuses as oneDNN does, count from the last one. The axes are one sequence or several
+        arguments, as in NumPy.
 
         Post-condition: result.unpack() equals self.unpack().transpose(inverse of `permutation`).
 

@@ -43,7 +43,7 @@ ONEDNN = "onednn"
 
 _ONEDNN_TITLE = "oneDNN format tags"
 _ONEDNN_SOURCE = "oneDNN, dnnl_format_tag_t"
-_VENDOR_NAME = re.compile(r"([A-Za-z][A-Za-z0-9_.+-]*):(?=.)", re.DOTALL)
+_VENDOR_NAME = re.compile(r"([A-Za-z][A-Za-z0-9_.+-]*):")
 _FACTORS = ((3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41), (41, 37, 31, 29, 23, 19, 17, 13, 11, 7, 5, 3))
 """Numbers of blocks of the axes with which layouts are compared: two layouts of equal offsets for both are one."""
 
@@ -131,7 +131,7 @@ class LayoutNames:
 
 
 def has_vendor(text: object) -> bool:
-    """Return True if `text` has the form of a name of the dictionary: a word, a colon, and more.
+    """Return True if `text` begins as a name of the dictionary does: with a word and a colon.
 
     The shape and stride of CuTe, `(4,8):(8,1)`, has a colon too, but no word before it.
 
@@ -262,6 +262,14 @@ def _parse_tag(text: str) -> FormatTag:
     try:
         return FormatTag.parse(text)
     except FormatTagError:
+        if not text.isalnum() and text:
+            raise NotationError(
+                "a layout is named by a tag, a pattern, or a vendor's name such as 'tensorrt:CHW32'; "
+                "`inlay info TEXT DIMS` prints the notations of other texts",
+                text,
+                0,
+                len(text),
+            ) from None
         names = [row.name for row in _read_rows().values() if row.name.partition(":")[2] == text]
         if not names:
             raise
@@ -365,7 +373,7 @@ def _refuse_name(text: str, vendor: str, start: int) -> NoReturn:
     """Raise the error for a name that is not in the table; its vendor ends before `start`."""
     if vendor not in _read_table()["vendors"]:
         _refuse_vendor(vendor, text)
-    near = _nearest(text, [row.name for row in list_rows(vendor)])
+    near = _nearest(text, [row.name for row in list_rows(vendor)]) if text[start:] else []
     problem = f"{vendor} has no layout {shown(text[start:])}: {_advice(near)}`inlay names '{vendor}:*'` lists them"
     raise NotationError(problem, text, start, len(text))
 

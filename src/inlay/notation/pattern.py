@@ -25,7 +25,7 @@ from itertools import count, product, repeat, takewhile
 from math import prod
 from typing import TypeAlias
 
-from inlay.errors import InvalidArguments, PatternError
+from inlay.errors import InvalidArguments, PatternError, shown
 from inlay.layout import RUNTIME, Axis, Digit, Layout
 from inlay.notation.token_reader import TokenReader
 
@@ -60,7 +60,7 @@ class Pattern:
     """
 
     spelling: str
-    """The text that it was parsed from."""
+    """The text that it was parsed from, on one line."""
     groups: tuple[DigitGroup, ...]
     """Digits of each axis, most significant first."""
     order: DigitGroup
@@ -75,7 +75,7 @@ class Pattern:
             InvalidArguments: `text` is not a `str`.
         """
         if not isinstance(text, str):
-            raise InvalidArguments(f"a pattern is text such as 'n (c c16) h w -> n c h w c16', not {text!r}")
+            raise InvalidArguments(f"a pattern is text such as 'n (c c16) h w -> n c h w c16', not {shown(text)}")
         return _parse(text)
 
     @property
@@ -191,10 +191,7 @@ def read_axes(text: str) -> tuple[PatternAxis, ...]:
     >>> [(axis.name, axis.block, axis.is_fixed) for axis in read_axes("n (c c4 c8) h4 -> n c h4 c4 c8")]
     [('n', 1, False), ('c', 32, False), ('h', 4, True)]
     """
-    if not isinstance(text, str):
-        raise InvalidArguments(f"a pattern is text such as 'n (c c16) h w -> n c h w c16', not {text!r}")
-    groups, _ = _read_pattern(TokenReader(text, _TOKEN, PatternError))
-    return tuple(_summarize(group) for group in groups)
+    return tuple(_summarize(group) for group in Pattern.parse(text).groups)
 
 
 def _summarize(group: DigitGroup) -> PatternAxis:
@@ -341,9 +338,10 @@ def _compute_strides(pattern: Pattern, extents: Mapping[str, int]) -> dict[str, 
 
 @lru_cache(maxsize=512)
 def _parse(text: str) -> Pattern:
-    """Parse a pattern; equal texts return a cached pattern."""
+    """Parse a pattern; equal texts return a cached pattern. Errors have the text as it is."""
     groups, order = _read_pattern(TokenReader(text, _TOKEN, PatternError))
-    return Pattern(text, tuple(groups), order)
+    line = " ".join(text.split())
+    return Pattern(text, tuple(groups), order) if line == text else _parse(line)
 
 
 def _read_pattern(reader: TokenReader) -> tuple[list[DigitGroup], DigitGroup]:

@@ -2,10 +2,10 @@
 
     text                                        notation                   parsed to
     nChw8c, aBcd8b                              format tag or alias        `FormatTag`
-    n (c c8) h w -> n c h w c8                  pattern: has an arrow or   `Pattern`
-                                                a group of names
+    n (c c8) h w -> n c h w c8                  pattern: has an arrow, a   `Pattern`
+                                                group, or several words
     (2,(8,3),5,4):(480,(1,160),32,8)            CuTe: starts with a        `ShapeStride`
-                                                parenthesis or number
+                                                number
     tensorrt:CHW32, onednn:nChw8c               name of the dictionary:    `Pattern`, or `FormatTag`
                                                 a word and a colon         for oneDNN
     Swizzle<3,4,3> o (8,64):(64,1)              any of them, swizzled      `SwizzledNotation`
@@ -31,6 +31,11 @@ from inlay.notation.dictionary import ONEDNN, find_named, has_vendor
 from inlay.notation.format_tag import FormatTag
 from inlay.notation.pattern import Pattern
 from inlay.notation.shape_stride import ShapeStride, split_swizzle
+
+_NUMBER_FIRST = re.compile(r"[\s(]*(?:[_0-9]|-[0-9])")
+"""The beginning of a layout of CuTe: an extent, which may be inside parentheses."""
+_PATTERN_PART = re.compile(r"->|→|[()]|\S\s+\S")
+"""What a pattern has and no tag: an arrow, a group, several words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,8 @@ Notation: TypeAlias = FormatTag | Pattern | ShapeStride | SwizzledNotation
 def parse_notation(text: str) -> Notation:
     """Parse a text that names a layout: a tag, a pattern, CuTe's `shape:stride`, a vendor's name, each with a swizzle.
 
+    White space at both ends is left out, and line breaks are spaces, so that `spelling` is one line.
+
     Post-condition: parse_notation(result.spelling) == result.
 
     Raises:
@@ -88,6 +95,7 @@ def parse_notation(text: str) -> Notation:
         raise InvalidArguments(f"a format tag is text such as 'nChw16c', not {shown(text)}")
     if text.isalnum():
         return FormatTag.parse(text)
+    text = " ".join(text.split())
     swizzle, rest = split_swizzle(text)
     notation = _parse_unswizzled(rest)
     return notation if swizzle is None else SwizzledNotation(text, swizzle, notation)
@@ -98,11 +106,9 @@ def _parse_unswizzled(text: str) -> FormatTag | Pattern | ShapeStride:
     if has_vendor(text):
         row = find_named(text)
         return FormatTag.parse(row.name.partition(":")[2]) if row.vendor == ONEDNN else Pattern.parse(row.pattern)
-    if "->" in text or re.match(r"[\s(]*\([\s(]*[A-Za-z]", text):
-        return Pattern.parse(text)
-    if text.lstrip()[:1] in tuple("(_0123456789") and text.strip():
+    if _NUMBER_FIRST.match(text):
         return ShapeStride.parse(text)
-    return FormatTag.parse(text)
+    return Pattern.parse(text) if _PATTERN_PART.search(text) else FormatTag.parse(text)
 
 
 def is_notation(value: object) -> bool:

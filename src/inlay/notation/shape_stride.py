@@ -23,7 +23,8 @@ The extents fix the padded dims; dims may be smaller, and the rest of each axis 
     prefix   = ( "Swizzle" | "Sw" | "S" ) , "<" , bits , "," , base , "," , shift , ">" , "o" , [ "0" , "o" ] ;
 
 A composition of CuTe is printed as `Sw<3,4,3> o 0 o (8,64):(64,1)`; the number in the middle is an offset that is added
-before the swizzle, and must be 0 here.
+before the swizzle, and must be 0 here. Swizzles count elements here; one that CuTe prints before `smem_ptr[16b](unset)`
+counts bytes, and is refused with the one that counts elements.
 
 Source: NVIDIA CUTLASS, `cute/layout.hpp`, `cute/swizzle.hpp` and `cute/swizzle_layout.hpp` (`print`).
 """
@@ -46,8 +47,11 @@ _DEEPEST = 16
 _TOKEN = re.compile(r"\s*(?:(?P<number>_?-?[0-9]+)|(?P<sign>[(),:])|(?P<end>$)|(?P<foreign>.))", re.DOTALL)
 _PREFIX = re.compile(
     r"\s*(?:Swizzle|Sw|S)\s*<\s*(-?[0-9]{1,9})\s*,\s*(-?[0-9]{1,9})\s*,\s*(-?[0-9]{1,9})\s*>\s*"
-    r"(?:o\s+|∘\s*)(?:_?([0-9]{1,19})\s+(?:o\s+|∘\s*))?"
+    r"(?:o\b|∘)\s*(?:(?:_?(-?[0-9]{1,19})|smem_ptr\[([0-9]{1,3})b\]\(unset\))\s*(?:o\b|∘)\s*)?"
 )
+_SWIZZLE = re.compile(r"\s*(?:Swizzle|Sw|S)\s*<[^>]*>?", re.IGNORECASE)
+"""What is meant as a swizzle, well formed or not."""
+_EXAMPLE = "'Swizzle<3,4,3> o (8,64):(64,1)'"
 
 Modes: TypeAlias = tuple[tuple[int, int], ...]
 """Extent and stride of each digit of one axis, least significant first."""
@@ -154,21 +158,33 @@ def split_swizzle(text: str) -> tuple[Swizzle | None, str]:
     """Return the swizzle before a layout, None if there is none, and the text of the layout.
 
     Raises:
-        InvalidArguments: the numbers are not those of a swizzle (`Swizzle`), or the offset between swizzle and layout
-            is not 0.
+        NotationError: a swizzle is written in another form, or there are two.
+        InvalidArguments: the numbers are not those of a swizzle (`Swizzle`), the offset between swizzle and layout
+            is not 0, or the swizzle is one of byte addresses, as CuTe writes it before `smem_ptr[16b](unset)`.
 
     >>> split_swizzle("Sw<3,4,3> o 0 o (8,64):(64,1)"), split_swizzle("nhwc")
     ((Swizzle(bits=3, base=4, shift=3), '(8,64):(64,1)'), (None, 'nhwc'))
     """
     match = _PREFIX.match(text)
+    other = _SWIZZLE.match(text, match.end() if match else 0)
+    if other is not None:
+        problem = "a layout has one swizzle: leave out this one" if match else f"write a swizzle as in {_EXAMPLE}"
+        raise NotationError(problem, text, *other.span())
     if match is None:
         return None, text
+    bits, base, shift = map(int, match.group(1, 2, 3))
+    rest = text[match.end() :]
     if match[4] is not None and int(match[4]):
         raise InvalidArguments(
             f"the offset {match[4]} between swizzle and layout is not 0: it belongs to a part of a swizzled tensor; "
             "describe the whole tensor, and give offset0 for elements before it"
         )
-    return Swizzle(*map(int, match.group(1, 2, 3))), text[match.end() :]
+    if match[5] is not None:
+        raise InvalidArguments(
+            f"the swizzle before smem_ptr is one of byte addresses: for elements of {match[5]} bits, write "
+            f"Swizzle<{bits},{base + 4 - int(match[5]).bit_length()},{shift}> o {rest}"
+        )
+    return Swizzle(bits, base, shift), rest
 
 
 # Printing

@@ -30,6 +30,7 @@ Memory: offsets 0 to 15; rows begin with offset: a,b
 """
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any, Protocol, get_args, overload, runtime_checkable
 
 import numpy as np
@@ -39,6 +40,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.descriptor.arrays import describe_array
 from inlay.descriptor.compound_desc import CompoundDesc
 from inlay.descriptor.compound_format import CompoundFormat
+from inlay.descriptor.kinds import SwizzledLayout
 from inlay.errors import InvalidArguments, shown
 from inlay.layout import Layout
 from inlay.notation import parse_notation
@@ -55,15 +57,28 @@ __all__ = ["CompoundPicture", "Picture", "show"]
 
 @runtime_checkable
 class DescribedMemory(Protocol):
-    """A `Memory`, by the attribute that a picture needs: drawing a tag must not import the compiler of reorders."""
+    """A `Memory`, by what a picture needs: drawing a tag must not import the compiler of reorders."""
 
     @property
     def desc(self) -> MemoryDesc:
         """Descriptor of the bytes."""
 
+    def unpack(self) -> npt.NDArray[Any]:
+        """Return the elements as a row-major array."""
+
+
+class DescribedCompound(Protocol):
+    """A `CompoundMemory`, by what a picture needs."""
+
+    @property
+    def desc(self) -> CompoundDesc:
+        """Descriptor of the bytes."""
+
 
 @overload
-def show(desc: CompoundFormat | CompoundDesc, *, format: PictureFormat = ...) -> CompoundPicture: ...
+def show(
+    desc: CompoundFormat | CompoundDesc | DescribedCompound, *, format: PictureFormat = ...
+) -> CompoundPicture: ...
 @overload
 def show(
     desc: MemoryDesc | Layout | DescribedMemory | npt.NDArray[Any] | Notation | str,
@@ -75,7 +90,17 @@ def show(
     names: str | Sequence[str] | None = ...,
 ) -> Picture: ...
 def show(
-    desc: MemoryDesc | Layout | DescribedMemory | npt.NDArray[Any] | Notation | str | CompoundFormat | CompoundDesc,
+    desc: (
+        MemoryDesc
+        | Layout
+        | DescribedMemory
+        | npt.NDArray[Any]
+        | Notation
+        | str
+        | CompoundFormat
+        | CompoundDesc
+        | DescribedCompound
+    ),
     *,
     offsets: bool = False,
     format: PictureFormat = "text",
@@ -89,12 +114,14 @@ def show(
     the color of its block. Padding is hatched; memory that belongs to no element is dotted. Large tensors are shown in
     part, and say so. A descriptor without a layout or without elements is shown in words.
 
-    An array is shown as it is stored, with any strides, and a `Memory` as its descriptor. A text of `parse_notation`
-    (tag, pattern, vendor's name) is shown with small dims: 2, and one element more than a block along a blocked axis.
+    An array is shown as it is stored, with any strides, and a `Memory` in its layout. If they have at most 256 elements
+    and `offsets` is False, the cells have the values, rounded to 4 digits. A text of `parse_notation` (tag, pattern,
+    vendor's name) is shown with small dims: 2, and one element more than a block along a blocked axis.
     A `Layout` has elements and no data type; its lowest element is the first of the strip. Where strides overlap, an
     offset of the strip shows the first coordinate stored there.
 
-    Of a compound format, the bytes of one block are shown, with the stream of every bit; only `format` applies.
+    Of a compound format or a `CompoundMemory`, the bytes of one block are shown, with the stream of every bit; only
+    `format` applies.
 
     `format` is what `str` of the picture gives. `width`, in characters, is that of the terminal where it is None;
     `color` is used where the terminal has it. `names` calls the axes something else, such as "oihw".
@@ -111,14 +138,15 @@ def show(
     text    f32::any:any::f0 2x3
     The layout is not chosen yet: the primitive that takes this descriptor chooses it.
     """
-    if isinstance(desc, (CompoundFormat, CompoundDesc)):
-        return picture_compound(desc, format)
+    source: object = desc.desc if isinstance(desc, DescribedMemory) else desc
+    if isinstance(source, (CompoundFormat, CompoundDesc)):
+        return picture_compound(source, format)
     has_type = not isinstance(desc, Layout)
     described = _described(desc)
     _require_options(format, width, {"offsets": offsets, "color": color})
     ndims = described.ndims
     found = names_of(described) if names is None else checked_names(names, ndims)
-    return Picture(described, found, offsets, format, width, color, has_type)
+    return Picture(described, found, offsets, format, width, color, has_type, _values_of(desc, described))
 
 
 def _require_options(format: object, width: object, flags: Mapping[str, object]) -> None:
@@ -154,6 +182,22 @@ def _described(desc: object) -> MemoryDesc:
         f"desc is of type {type(desc).__name__}: give a MemoryDesc, such as MemoryDesc((2, 3), 'f32', 'ab'), a Memory, "
         "a Layout, an array, or a format tag"
     )
+
+
+_MOST_VALUES = 256
+"""Number of elements up to which a picture of an array shows values."""
+
+
+def _values_of(source: object, desc: MemoryDesc) -> tuple[str, ...] | None:
+    """Return the texts of the elements of a small array or memory in row-major order; None for all else."""
+    if not isinstance(source, (np.ndarray, DescribedMemory)) or not isinstance(desc.layout, Layout | SwizzledLayout):
+        return None
+    if not 0 < prod(desc.dims) <= _MOST_VALUES:
+        return None
+    array = np.asarray(source if isinstance(source, np.ndarray) else source.unpack())
+    is_whole = array.dtype.kind in "iub" or "int" in array.dtype.name
+    number = int if is_whole else complex if array.dtype.kind == "c" else float
+    return tuple(str(number(x)) if is_whole else f"{number(x):.4g}" for x in array.reshape(-1))
 
 
 def _example_of(notation: Notation) -> MemoryDesc:

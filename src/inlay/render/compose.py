@@ -26,6 +26,9 @@ from inlay.descriptor.fields import addressed_layout
 from inlay.errors import Unimplemented
 from inlay.layout import Dims, Layout
 from inlay.render.scene import (
+    INDEX,
+    OFFSET,
+    VALUE,
     Cell,
     Elision,
     Grid,
@@ -220,10 +223,16 @@ _ELISION_WIDTH = 5
 """Characters that planes left out take between two that are shown."""
 
 
-def compose(desc: MemoryDesc, names: Sequence[str], room: SpaceLimits, offsets: bool = False) -> Scene:
+def compose(
+    desc: MemoryDesc,
+    names: Sequence[str],
+    room: SpaceLimits,
+    offsets: bool = False,
+    values: Sequence[str] | None = None,
+) -> Scene:
     """The scene of a descriptor that has a bound layout and at least one element.
 
-    Cells are numbered by row-major index, or by offset with `offsets`.
+    Cells are numbered by row-major index, or by offset with `offsets`; else they have `values`, in row-major order.
 
     Post-conditions: an element shown in both views has one number and one color. Cells of the grid cover, and skip,
     each padded coordinate once; rows of the strip each offset from `strip.start` to `strip.stop` once.
@@ -232,28 +241,37 @@ def compose(desc: MemoryDesc, names: Sequence[str], room: SpaceLimits, offsets: 
         InvalidArguments: the kind of `desc` has no layout.
         Unimplemented: a dim or stride is RUNTIME.
     """
-    return _Composer(desc, tuple(names), room, offsets).scene()
+    return _Composer(desc, tuple(names), room, offsets, None if offsets else values).scene()
 
 
 class _Composer:
     """One run of `compose`: the descriptor and all that is derived from it."""
 
-    def __init__(self, desc: MemoryDesc, names: tuple[str, ...], room: SpaceLimits, offsets: bool) -> None:
+    def __init__(
+        self,
+        desc: MemoryDesc,
+        names: tuple[str, ...],
+        room: SpaceLimits,
+        offsets: bool,
+        values: Sequence[str] | None,
+    ) -> None:
         self.desc = desc
         self.layout, self.data_type = addressed_layout(desc, "a picture")
         self.names = names
         self.room = room
         self.offsets = offsets
+        # A letter of a block and a value such as 1.5 need a space between them.
+        self.values = values and [" " * room.mark + value for value in values]
         self.places = places(self.layout)
         self.blocks = blocks_of(self.layout)
         low, high = self.layout.span
         in_size = desc.size * 8 // self.data_type.bits
         self.start, self.stop = desc.offset0 + low, desc.offset0 + max(high, in_size)
         self.shares = shares_elements(self.layout)
-        largest = max(abs(self.start), self.stop - 1) if offsets else prod(desc.dims) - 1
+        largest = str(max(abs(self.start), self.stop - 1) if offsets else prod(desc.dims) - 1)
         # Numbers in padding keep a character of hatching, shared ones a plus, negative ones their sign.
         extra = self.shares + (offsets and self.start < 0) + (offsets and desc.padded_dims != desc.dims)
-        self.label_width = len(str(largest)) + extra
+        self.label_width = max(map(len, self.values or [largest])) + extra
 
     @property
     def cell_width(self) -> int:
@@ -264,7 +282,8 @@ class _Composer:
         """Both views."""
         digits = sum(len(str(n - 1)) for n in self.layout.dims)
         width = digits + self.layout.ndims - 1
-        return Scene(self.names, self.label_width, width, self.offsets, self._grid(), self._strip())
+        numbers = OFFSET if self.offsets else INDEX if self.values is None else VALUE
+        return Scene(self.names, self.label_width, width, numbers, self._grid(), self._strip())
 
     def cell(self, coordinate: Dims, offset: int, is_shared: bool = False) -> Cell:
         """The cell of an element or of padding; equal in both views up to `starts_block`."""
@@ -272,7 +291,8 @@ class _Composer:
         index = 0
         for x, n in zip(coordinate, self.desc.dims, strict=True):
             index = index * n + x
-        label = str(offset) if self.offsets else str(index) if is_data else ""
+        number = index if self.values is None else self.values[index] if is_data else ""
+        label = str(offset) if self.offsets else str(number) if is_data else ""
         color = self.blocks.color(coordinate)
         is_shared = is_shared or self.shares
         return Cell("data" if is_data else "padding", offset, coordinate, label, color, is_shared=is_shared)

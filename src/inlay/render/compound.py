@@ -12,18 +12,21 @@ In markup each stream has a color, and a line has one rectangle for each range o
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from html import escape
+from math import ceil, prod
 from pathlib import Path
 from typing import get_args
 
 from inlay.descriptor.compound_desc import CompoundDesc
 from inlay.descriptor.compound_format import CompoundFormat, Section, Stream
 from inlay.errors import InvalidArguments, shown
-from inlay.files import atomic_write
-from inlay.render.picture import PictureFormat
+from inlay.render.picture import PictureFormat, html_page, save_picture
 
 _COLORS = ("#9ecae1", "#fdae6b", "#a1d99b", "#bcbddc", "#fc9272", "#d9d9d9")
 _MOST_LINES = 40
-_LINE, _BIT, _LEFT = 22, 56, 90  # sizes in the SVG, in pixels: height of a line, width of a bit, width of the labels
+_LINE, _BIT, _LEFT = 22, 56, 90
+"""Sizes in the SVG, in pixels: height of a line, least width of a bit, width of the labels."""
+_CHARACTER = 7.3
+"""Width of a character in the SVG, in pixels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class BitRun:
     stream: str
     """Name of the stream; empty for unused bits."""
     entry: int
-    """Index of the entry in row-major order."""
+    """Index of the entry in row-major order; -1 if a block has one entry of the stream."""
     shift: int
     """Position of the lowest bit in the number."""
 
@@ -79,8 +82,9 @@ def _byte_runs(fmt: CompoundFormat, section: int, in_footer: bool) -> Iterator[t
     owners: list[tuple[str, int, int] | None] = [None] * (8 * (part.footer_nbytes if in_footer else part.nbytes))
     for stream in fmt.streams:
         if stream.section == section and stream.in_footer == in_footer:
+            first = 0 if prod(stream.dims) > 1 else -1
             for field in stream.fields:
-                for entry, offset in enumerate(field.bit_offsets().tolist()):
+                for entry, offset in enumerate(field.bit_offsets().tolist(), first):
                     for bit in range(field.width):
                         owners[offset + bit] = stream.name, entry, field.shift + bit
     for start in range(0, len(owners), 8):
@@ -131,21 +135,25 @@ class CompoundPicture:
     def svg(self) -> str:
         """The picture as one self-contained `svg` element."""
         colors = {s.name: _COLORS[i % len(_COLORS)] for i, s in enumerate(self.compound_format.streams)}
+        maps = [(title, rows[:_MOST_LINES]) for title, rows in self._maps()]
+        bit = max([_BIT, *(_bit_width(run, row) for _, rows in maps for row in rows for run in row.runs)])
+        words = [self._title(), *map(self._stream_text, self.compound_format.streams), *(title for title, _ in maps)]
+        width = max(_LEFT + 8 * bit, 20 + int(_CHARACTER * max(map(len, words))))
         parts, y = [_svg_text(0, 16, self._title())], 16
         for stream in self.compound_format.streams:
             y += _LINE
             parts += [_svg_box(0, y - 12, 14, colors[stream.name]), _svg_text(20, y, self._stream_text(stream).strip())]
-        for title, rows in self._maps():
+        for title, rows in maps:
             y += 2 * _LINE
             parts.append(_svg_text(0, y, title))
-            for row in rows[:_MOST_LINES]:
+            for row in rows:
                 y += _LINE
                 parts.append(_svg_text(0, y, _bytes_text(row)))
                 for run in row.runs:
-                    x, width = _LEFT + _BIT * (7 - run.high), _BIT * (run.high - run.low + 1)
-                    parts.append(_svg_box(x, y - 15, width, colors.get(run.stream, "none")))
+                    x, color = _LEFT + bit * (7 - run.high), colors.get(run.stream, "none")
+                    parts.append(_svg_box(x, y - 15, bit * (run.high - run.low + 1), color))
                     parts.append(_svg_text(x + 4, y, _run_text(run, row)))
-        size = f'width="{_LEFT + 8 * _BIT}" height="{y + _LINE}"'
+        size = f'width="{width}" height="{y + _LINE}"'
         head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="monospace" font-size="12">'
         return "\n".join([head, *parts, "</svg>\n"])
 
@@ -197,19 +205,12 @@ class CompoundPicture:
             InvalidArguments: `path` ends in none of .svg, .html and .txt.
             FileError: the file cannot be written.
         """
-        match Path(path).suffix.lower():
-            case ".svg":
-                content = self.svg()
-            case ".html":
-                content = self.html()
-            case ".txt":
-                content = self.text() + "\n"
-            case suffix:
-                raise InvalidArguments(
-                    f"a picture is saved as .svg, .html or .txt, not {suffix or 'without an ending'!r}"
-                )
-        with atomic_write(Path(path)) as file:
-            file.write(content.encode())
+        contents = {
+            ".svg": self.svg,
+            ".html": lambda: html_page(self._title(), self.html()),
+            ".txt": lambda: self.text() + "\n",
+        }
+        save_picture(path, contents)
 
 
 def picture_compound(desc: CompoundFormat | CompoundDesc, format: PictureFormat = "text") -> CompoundPicture:
@@ -265,12 +266,17 @@ def _run_text(run: BitRun, line: ByteLine) -> str:
         return "unused"
     last = run.entry + line.step * (line.last - line.first)
     part = f" >> {run.shift}" if run.shift and line.step else ""
-    if run.entry == last == 0 and not line.step:
+    if run.entry < 0:
         return f"{run.stream}{part}"
     if run.entry == last:
         return f"{run.stream} {run.entry}{part}"
     second = f",{run.entry + line.step}" if line.step > 1 else ""
     return f"{run.stream} {run.entry}{second}..{last}{part}"
+
+
+def _bit_width(run: BitRun, line: ByteLine) -> int:
+    """Return the width of a bit, in pixels, at which the words of a run fit into its rectangle."""
+    return ceil((_CHARACTER * len(_run_text(run, line)) + 8) / (run.high - run.low + 1))
 
 
 def _svg_text(x: int, y: int, text: str) -> str:

@@ -214,10 +214,10 @@ def layout_name(desc: MemoryDesc) -> str:
 
 def _untagged_name(desc: MemoryDesc) -> str:
     """Return the name of a layout without a tag, such as its strides."""
+    spelled = None if desc.spelling is None else parse_notation(desc.spelling)
     if desc.kind == "swizzled":
         text = desc.spelling or "free digits"
-        return text if text.lstrip().startswith("S") else f"{desc.swizzle} o {text}"
-    spelled = None if desc.spelling is None else parse_notation(desc.spelling)
+        return text if isinstance(spelled, SwizzledNotation) else f"{desc.swizzle} o {text}"
     if spelled is not None and not isinstance(spelled, FormatTag):
         return _spelled_name(desc, spelled)
     if desc.kind == "digits" and spelled is None:

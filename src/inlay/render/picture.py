@@ -4,7 +4,9 @@
 a file. What the terminal can show is asked at that moment, so one picture suits a window that has been widened since.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import Literal
 
@@ -39,7 +41,7 @@ class Picture:
     names: tuple[str, ...]
     """One per axis."""
     offsets: bool = False
-    """True if cells are numbered by offset, False for the row-major index."""
+    """True if cells are numbered by offset, False for values or the row-major index."""
     format: PictureFormat = "text"
     """The format that `str` returns."""
     width: int | None = None
@@ -48,6 +50,8 @@ class Picture:
     """True for text in color; None to use the colors of the terminal."""
     has_type: bool = True
     """True if the elements have a data type; those of a bare layout have none."""
+    values: tuple[str, ...] | None = None
+    """Texts of the elements in row-major order, which cells show without `offsets`; None to number the cells."""
 
     def text(self) -> str:
         """The picture as lines of text, none longer than the width."""
@@ -69,7 +73,7 @@ class Picture:
     def _drawn(self, room: SpaceLimits) -> tuple[Legend, Scene | None]:
         """Return the legend, and the scene in the given room; None for the scene if there is nothing to draw."""
         words = legend(self.desc, self.names, has_type=self.has_type)
-        return words, None if words.note else compose(self.desc, self.names, room, self.offsets)
+        return words, None if words.note else compose(self.desc, self.names, room, self.offsets, self.values)
 
     def __str__(self) -> str:
         """The picture in its format."""
@@ -94,18 +98,33 @@ class Picture:
             InvalidArguments: `path` ends in none of .svg, .html and .txt.
             FileError: the file cannot be written.
         """
-        target = Path(path)
-        match target.suffix.lower():
-            case ".svg":
-                content = self.svg()
-            case ".html":
-                title = legend(self.desc, self.names, has_type=self.has_type).title
-                content = _HTML.format(title=title, body=self.html())
-            case ".txt":
-                content = replace(self, format="text", width=self.width or 80, color=False).text() + "\n"
-            case suffix:
-                raise InvalidArguments(
-                    f"a picture is saved as .svg, .html or .txt, not {suffix or 'without an ending'!r}"
-                )
-        with atomic_write(target) as file:
-            file.write(content.encode())
+        save_picture(
+            path,
+            {
+                ".svg": self.svg,
+                ".html": lambda: html_page(legend(self.desc, self.names, has_type=self.has_type).title, self.html()),
+                ".txt": lambda: replace(self, format="text", width=self.width or 80, color=False).text() + "\n",
+            },
+        )
+
+
+def html_page(title: str, body: str) -> str:
+    """Return an HTML page with a picture."""
+    return _HTML.format(title=escape(title), body=body)
+
+
+def save_picture(path: str | Path, contents: Mapping[str, Callable[[], str]]) -> None:
+    """Write the content for the ending of `path`.
+
+    Raises:
+        InvalidArguments: `contents` has none for this ending.
+        FileError: the file cannot be written.
+    """
+    target = Path(path)
+    content = contents.get(target.suffix.lower())
+    if content is None:
+        raise InvalidArguments(
+            f"a picture is saved as .svg, .html or .txt, not {target.suffix or 'without an ending'!r}"
+        )
+    with atomic_write(target) as file:
+        file.write(content().encode())

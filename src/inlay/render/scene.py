@@ -99,6 +99,8 @@ def borders(count: int, data: int, weights: Iterable[int]) -> list[int]:
 
 
 CellKind = Literal["data", "padding", "gap"]
+INDEX, OFFSET, VALUE = "its index in row-major order", "its offset", "its value"
+"""What the number of an element may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ class Cell:
     coordinate: Dims | None
     """The first coordinate that lies here; None for a gap."""
     label: str = ""
-    """The number in the cell: the row-major index of the element, or its offset; empty where there is none."""
+    """The number in the cell, as `Scene.numbers` says; empty where there is none."""
     color: int = 0
     """The color of its block."""
     starts_block: bool = False
@@ -213,8 +215,8 @@ class Scene:
     """Characters of the widest number in a cell, at least 1."""
     coordinate_width: int
     """Characters of the widest coordinate, written with commas."""
-    is_numbered_by_offset: bool
-    """True if cells are numbered by offset, False for the row-major index."""
+    numbers: str
+    """What the numbers in the cells are, in words: INDEX, OFFSET or VALUE."""
     grid: Grid
     """The logical tensor."""
     strip: Strip

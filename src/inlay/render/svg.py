@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 from inlay.data_type import DataType
 from inlay.errors import printable_lines
 from inlay.render.legend import Legend
-from inlay.render.scene import Cell, Elision, Grid, Plane, Scene, Shelf, Strip
+from inlay.render.scene import OFFSET, Cell, Elision, Grid, Plane, Scene, Shelf, Strip
 from inlay.render.text import CHALK, DARK, INK, LIGHT, SHARED, coordinate_text, examples, strip_words
 
 _EM = 7.25
@@ -37,7 +37,7 @@ def draw_svg(legend: Legend, scene: Scene | None, data_type: DataType | None) ->
     `data_type` tells the tooltips at which byte an element lies.
     """
     about = "\n".join([legend.title, *(f"{name}: {words}" for name, words in legend.facts), legend.note]).strip()
-    canvas = _Canvas(data_type, identity_of((about, scene and scene.is_numbered_by_offset)))
+    canvas = _Canvas(data_type, identity_of((about, scene and scene.numbers == OFFSET)))
     canvas.words(legend)
     if scene is not None:
         canvas.grid(scene)

@@ -308,9 +308,8 @@ def strip_words(scene: Scene) -> str:
 
 def examples(scene: Scene, before_number: str = "") -> Iterator[tuple[Cell, str]]:
     """The first cell of each kind that is shown, with what it means."""
-    number = "its offset" if scene.is_numbered_by_offset else "its index in row-major order"
     meanings = {
-        "data": f"element, {before_number}{number}",
+        "data": f"element, {before_number}{scene.numbers}",
         "padding": "padding, kept zero",
         "gap": "gap, belongs to no element",
     }

@@ -76,9 +76,9 @@ def test_false_and_none_forbid() -> None:
     assert {*impls_of(planned(CHAIN, outputs="y m", fallback=False)).values()} == {"numpy"}
     assert planned("y = Relu(x)", fallback=None).numpy.count == 0
     assert text_of(planned, CHAIN, fallback=None) == (
-        "Unimplemented: fallback=None allows primitives alone, and 2 of 3 operations have none: 'a' (there is no "
-        "primitive for Sin), 'y' (there is no primitive for Cos): give fallback=False for NumPy, or 'auto' for ONNX "
-        "Runtime too"
+        "Unimplemented: fallback=None (--fallback none) allows primitives alone, and 2 of 3 operations have none: 'a' "
+        "(there is no primitive for Sin), 'y' (there is no primitive for Cos): give fallback=False (--fallback numpy) "
+        "for NumPy, or 'auto' for ONNX Runtime too"
     )
     stored = planned("y = Relu(x) c = CastLike(half, x)", outputs="y c", fallback=None, half=np.full(1, 0.5))
     assert stored.compile(engine="reference").run({"x": np.ones((2, 3), np.float32)})["c"].tolist() == [0.5]
@@ -99,9 +99,9 @@ def test_a_node_that_only_onnx_runtime_computes_runs() -> None:
 def test_without_the_extra_numpy_computes_and_errors_name_the_command() -> None:
     assert {*impls_of(planned(CHAIN)).values()} == {"numpy"}
     assert text_of(planned, "y = Sin(x)", fallback=None) == (
-        "Unimplemented: fallback=None allows primitives alone, and 1 of 1 operations have none: 'y' (there is no "
-        "primitive for Sin): give fallback=False for NumPy, or 'auto' for ONNX Runtime too, which pip install "
-        "'inlay[fallback]' installs"
+        "Unimplemented: fallback=None (--fallback none) allows primitives alone, and 1 of 1 operations have none: 'y' "
+        "(there is no primitive for Sin): give fallback=False (--fallback numpy) for NumPy, or 'auto' for ONNX Runtime "
+        "too, which pip install 'inlay[fallback]' installs"
     )
     assert text_of(planned, COUNTED, dims=(2, 4), kind=TensorProto.INT64) == (
         "Unimplemented: node 'y': TfIdfVectorizer, opset 17, is computed by no primitive and by no function of Inlay: "
@@ -137,8 +137,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "NumPy computes 2 of 3 steps, " in capsys.readouterr().out
     assert main([*run, "none"]) != 0
     text = capsys.readouterr().err
-    assert "--fallback none allows primitives alone, and 2 of 3 operations have none: " in text
-    assert ": give --fallback numpy, or --fallback auto for ONNX Runtime too\n" in text
-    assert "fallback=" not in text
+    assert "(--fallback none) allows primitives alone, and 2 of 3 operations have none: " in text
+    assert " (--fallback numpy) for NumPy, or 'auto' for ONNX Runtime too\n" in text
     assert main([*run, "some"]) != 0
     assert "--fallback is 'some': give auto, numpy without ONNX Runtime, or none of both" in capsys.readouterr().err

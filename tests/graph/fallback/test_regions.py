@@ -178,11 +178,11 @@ def refusal(call: Any, *arguments: Any, **options: Any) -> str:
 
 def test_regions_are_refused_where_onnx_runtime_is_forbidden() -> None:
     network = network_of("dims")
-    only = f"node 'y': {DIMS}: only ONNX Runtime computes it, and fallback=False forbids it"
+    only = f"node 'y': {DIMS}: only ONNX Runtime computes it, and fallback=False (--fallback numpy) forbids it"
     assert refusal(inlay.plan, network, costs="analytic", fallback=False) == only
     assert refusal(inlay.plan, network, costs="analytic", fallback=None) == (
-        f"fallback=None allows primitives alone, and 1 of 2 operations have none: 'y' ({DIMS}): give fallback=False "
-        "for NumPy, or 'auto' for ONNX Runtime too"
+        f"fallback=None (--fallback none) allows primitives alone, and 1 of 2 operations have none: 'y' ({DIMS}): "
+        "give fallback=False (--fallback numpy) for NumPy, or 'auto' for ONNX Runtime too"
     )
 
 
@@ -192,7 +192,7 @@ def test_the_command_line_refuses_them_in_words_of_its_option(
     file = tmp_path / "net.onnx"
     file.write_bytes(model_of("dims").SerializeToString())
     assert main(["plan", str(file), "--costs", "analytic", "--fallback", "numpy"]) != 0
-    assert "only ONNX Runtime computes it, and --fallback numpy forbids it" in capsys.readouterr().err
+    assert "only ONNX Runtime computes it, and fallback=False (--fallback numpy) forbids it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

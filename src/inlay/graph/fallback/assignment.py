@@ -79,14 +79,15 @@ def _describe_forbidden(graph: OpGraph, references: Sequence[Op]) -> str:
     more = f" and {len(references) - _MOST_NAMED} more" if len(references) > _MOST_NAMED else ""
     install = "" if find_onnxruntime() is not None else f", which {INSTALL} installs"
     return (
-        f"fallback=None allows primitives alone, and {len(references)} of {len(graph.ops)} operations have none: "
-        f"{named}{more}: give fallback=False for NumPy, or 'auto' for ONNX Runtime too{install}"
+        f"fallback=None (--fallback none) allows primitives alone, and {len(references)} of {len(graph.ops)} "
+        f"operations have none: {named}{more}: give fallback=False (--fallback numpy) for NumPy, or 'auto' for ONNX "
+        f"Runtime too{install}"
     )
 
 
 def _why_not_tried(fallback: Fallback) -> str:
     """Return why ONNX Runtime computes no reference."""
-    return "fallback=False forbids it" if fallback is False else f"it is not installed: {INSTALL}"
+    return "fallback=False (--fallback numpy) forbids it" if fallback is False else f"it is not installed: {INSTALL}"
 
 
 def _require_numpy(op: Op, graph: OpGraph, reason: str) -> None:
