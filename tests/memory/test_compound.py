@@ -91,6 +91,21 @@ def test_values_without_compiled_code_are_the_same(name: str, monkeypatch: pytes
     assert same(memory.unpack(), compiled)
 
 
+@pytest.mark.parametrize(("start", "data_type", "has_kernel"), [(4, "f32", False), (4, "f16", True), (8, "f32", True)])
+def test_a_scale_may_begin_within_a_byte(start: int, data_type: str, has_kernel: bool) -> None:
+    width = 32 if data_type == "f32" else 16
+    scale = Stream("scale", data_type, (BitField.of(width, start, ()),))
+    quants = Stream("quants", "u8", (BitField.of(4, 40, ((32, 4),)),))
+    fmt = CompoundFormat("shifted", (Section((32,), 21),), (quants, scale), ("scale",))
+    assert (select_block_kernel(fmt, streams=False) is not None) == has_kernel
+    desc, dtype = CompoundDesc(fmt, (2, 64)), np.dtype(data_type.replace("f", "float"))
+    bits = np.unpackbits(buffer := random_bytes(desc.size), bitorder="little").reshape(4, -1)
+    scales = np.packbits(bits[:, start : start + width], axis=1, bitorder="little").view(dtype).astype(np.float32)
+    numbers = np.packbits(bits[:, 40:].reshape(4, 32, 4), axis=2, bitorder="little")[:, :, 0].astype(np.float32)
+    with np.errstate(all="ignore"):
+        assert same(CompoundMemory(desc, buffer).unpack().reshape(4, 32), scales * numbers)
+
+
 @pytest.mark.parametrize("name", BLOCKS)
 def test_any_bytes_are_assembled_again_from_their_streams(name: str) -> None:
     fmt = compound(name)

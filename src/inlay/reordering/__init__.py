@@ -17,6 +17,7 @@ a `CompiledReorder`, whose `run` can be called any number of times. The modules,
     emit             code of a kernel: the loops around tiles, and tiles at an edge
     emit_blocks      code that computes the values of quantized blocks
     block_kernel     selects the inputs of this code for a compound format
+    emit_swizzles    code that moves the bytes that an XOR swizzle exchanges
     emit_team        code with which threads post work to each other and wait
     emit_sums        code that sums int8 weights
     target           the machine that code is made for; LLVM compiles the code, `inlay.cache` stores it, LLVM links it

@@ -8,14 +8,14 @@ from functools import lru_cache
 from math import prod
 
 import numpy as np
-import numpy.typing as npt
 
 from inlay.descriptor.compound_format import CompoundFormat, Stream
 from inlay.reordering.emit_blocks import LANES, BlockKernel, FieldBits, StreamBits
 
 _NUMBERS = {"u8": "unsigned", "s8": "signed", "f16": "f16", "bf16": "bf16", "f32": "f32"}
 _MOST_REGISTERS = 64
-_NARROWEST = {"f16", "bf16", "f32"}
+_FLOAT_TYPES = {"f16", "bf16", "f32"}
+_MOST_BITS = 32  # from the first bit of a byte to the end of a field that begins in it
 
 
 @lru_cache(maxsize=64)
@@ -30,9 +30,7 @@ def select_block_kernel(fmt: CompoundFormat, *, streams: bool) -> BlockKernel | 
     rows, columns = prod(section.block[:-1]), section.block[-1]
     if len(fmt.sections) > 1 or len(section.block) > 2 or columns % LANES or rows * columns > LANES * _MOST_REGISTERS:
         return None
-    if values.data_type in _NARROWEST or any(
-        _crosses_byte(field.bit_offsets(), field.width) for field in values.fields
-    ):
+    if values.data_type in _FLOAT_TYPES or _most_bits(values) > 8:
         return None
     factors = [tuple(_stream_bits(fmt, fmt.stream(name)) for name in names) for names in (fmt.scales, fmt.minima)]
     quants = _stream_bits(fmt, values)
@@ -43,16 +41,16 @@ def select_block_kernel(fmt: CompoundFormat, *, streams: bool) -> BlockKernel | 
     return BlockKernel(rows, columns, quants, tuple(scales), tuple(minima), fmt.adds_minimum, is_one_row, streams)
 
 
-def _crosses_byte(offsets: npt.NDArray[np.int64], width: int) -> bool:
-    """Return whether a field of that width crosses a byte at one of the offsets."""
-    return bool((offsets % 8 + width > 8).any())
+def _most_bits(stream: Stream) -> int:
+    """Return the most bits from the first bit of a byte to the end of a field that begins in it."""
+    return max(int((field.bit_offsets() % 8).max()) + field.width for field in stream.fields)
 
 
 def _stream_bits(fmt: CompoundFormat, stream: Stream) -> StreamBits | None:
     """Return the bits of a stream; None if its numbers are not converted, or differ within a register."""
     block = fmt.sections[0].block
     dims = stream.dims
-    if stream.in_footer or stream.data_type not in _NUMBERS or stream.bits > 32:
+    if stream.in_footer or stream.data_type not in _NUMBERS or _most_bits(stream) > _MOST_BITS:
         return None
     grouped = [np.arange(size) // (size // dim) for size, dim in zip(block, dims, strict=True)]
     entries = np.ravel_multi_index(np.meshgrid(*grouped, indexing="ij"), dims).reshape(-1, LANES)

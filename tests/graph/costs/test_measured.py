@@ -278,6 +278,41 @@ def test_generic_code_that_would_take_long_is_not_run() -> None:
     assert ms > 100
 
 
+@pytest.mark.parametrize("is_dominated", [True, False])
+def test_generic_code_is_not_run_where_another_kernel_takes_a_tenth_of_its_estimate(is_dominated: bool) -> None:
+    engine = engine_of()
+    generic, other = (cases.convolution(tag, channels=(32, 32), size=28) for tag in ("nchw", "nhwc"))
+    engine.costs |= {operation_key(generic): 0.2, operation_key(other): 1e-4}
+    engine.impls[operation_key(generic)] = "ref:any"
+    costs = prepared(engine, operations=[generic, other] if is_dominated else [generic])
+    ms, source = ms_and_source(costs, generic)
+    assert (engine.counted(generic), source) == ((0, "probed") if is_dominated else (2, "measured"))
+    assert 1 < ms < 100 or not is_dominated
+    if is_dominated:
+        assert ms_and_source(costs, other) == (pytest.approx(0.1), "measured")
+        again = engine_of()
+        again.impls = engine.impls
+        assert ms_and_source(prepared(again, operations=[generic, other]), generic) == (ms, "probed")
+        assert again.runs == []
+
+
+@pytest.mark.parametrize(("seconds", "times"), [(1e-4, 0), (0.6, 1)])
+def test_the_machine_is_measured_beside_much_else(seconds: float, times: int) -> None:
+    engine, calls = engine_of(), [0]
+    engine.costs[operation_key(CASES[1])] = engine.costs[operation_key(CASES[2])] = seconds
+
+    def measure_machine() -> None:
+        calls[0] += 1
+
+    bench = Bench(engine, POOL, engine.clock, lambda: 0.0)
+    costs = MeasuredCosts(
+        [engine], MACHINE, bench, TimingRecords("test", "1"), clock=engine.clock, measure_machine=measure_machine
+    )
+    costs.prepare(CASES)
+    costs.prepare(CASES)
+    assert calls == [times]
+
+
 def test_the_budget_is_kept_and_the_rest_is_estimated() -> None:
     engine = engine_of()
     more = [cases.convolution("nhwc", channels=(16, 8 * n), size=9) for n in range(1, 40)]

@@ -316,19 +316,34 @@ _SECONDS = 0.06  # time for measuring each figure
 def _machine_figures() -> tuple[float, float, float]:
     """Return peak, cache bandwidth and memory bandwidth of this machine with all threads.
 
-    The first `_TRIES` processes measure them, and the best of all is stored: other load makes a measurement slower,
-    never faster. Later processes read the stored figures.
+    They are read from the cache directory, or measured if no process has stored them there.
     """
-    table = TimingTable("machine", _VERSION, *processor_facts(), str(get_num_threads()))
+    tries, known = read_figures(_figures_table().get(_FIGURES))
+    return _with_fast_caches(*(known if tries else measure_figures()))
+
+
+@lru_cache(maxsize=1)
+def measure_figures() -> tuple[float, float, float]:
+    """Measure the figures once in this process, and store and return the best of this and earlier processes.
+
+    Other load makes a measurement slower, never faster, so `_TRIES` processes measure; later ones return what is
+    stored.
+    """
+    table = _figures_table()
     tries, known = read_figures(table.get(_FIGURES))
     if tries >= _TRIES:
-        return _with_fast_caches(*known)
+        return known
     # The best copies, as kernel times are of the processor at its best; the memory model has medians of shorter copies.
     measured = (_peak_rate(), _copy_bandwidth(2 << 20), _copy_bandwidth(max(2 * memory_model().last_level, 32 << 20)))
-    best = tuple(map(max, measured, known))
-    table.put(_FIGURES, [tries + 1, *best])
+    peak, cache, memory = map(max, measured, known)
+    table.put(_FIGURES, [tries + 1, peak, cache, memory])
     table.save()
-    return _with_fast_caches(best[0], best[1], best[2])
+    return peak, cache, memory
+
+
+def _figures_table() -> TimingTable:
+    """Open the table with the figures of this processor and number of threads."""
+    return TimingTable("machine", _VERSION, *processor_facts(), str(get_num_threads()))
 
 
 def _with_fast_caches(peak: float, cache: float, memory: float) -> tuple[float, float, float]:

@@ -6,7 +6,9 @@
     costs.save()                             writes the times to disk; `prepare` and the end of the process do so too
 
 When the time limit is reached, other kernels are estimated: the probed time, times the median error of the model for
-measured kernels of the same sort. `KernelEstimate.source` of these is `scaled`. Estimates are not stored.
+measured kernels of the same sort. `KernelEstimate.source` of these is `scaled`. Estimates are not stored. So is scalar
+code estimated where another kernel for the same dims is a tenth of its estimate: no plan contains it, and running it
+once would take longer than measuring all others.
 
 Nothing is measured while other programs compute. The load is read before the first kernel, and again after a kernel
 whose every round was disturbed. Disturbed times are not stored.
@@ -16,7 +18,7 @@ Times are those of the processor at its best. `slowdown()` returns how much slow
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -27,7 +29,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InlayError
 from inlay.graph.costs.estimates import Costs, CostSources, KernelEstimate, Progress, Source
 from inlay.graph.costs.kernel_models import type_name
-from inlay.graph.costs.machine import Machine, nbytes, processor_facts, this_machine, workload
+from inlay.graph.costs.machine import Machine, measure_figures, nbytes, processor_facts, this_machine, workload
 from inlay.graph.costs.models import (
     MachineCosts,
     estimate_kernel,
@@ -62,7 +64,9 @@ SECONDS = 60.0
 """Default limit of the time for measuring, in seconds."""
 _GROUP_SIZE = 6  # kernels that are measured in turn
 _TOO_SLOW_MS = 100.0  # scalar code with a longer estimate is not measured
+_DOMINATED_MS, _DOMINATED_RATIO = 1.0, 10.0  # nor is this, if another kernel's estimate is so many times shorter
 _SAVE_INTERVAL = 2.0  # seconds
+_LONG_SECONDS = 1.0  # of measuring kernels, beside which the machine is measured too
 
 
 def measured(
@@ -88,7 +92,8 @@ def measured(
     bench = Bench(engines[0], cold)
     records = TimingRecords(*_record_facts(engines[0], machine), pool)
     left = SECONDS if seconds is None else seconds
-    return MeasuredCosts(engines, machine, bench, records, left, progress, read_load=lambda: recent_processors(0.0))
+    read_load = partial(recent_processors, 0.0)
+    return MeasuredCosts(engines, machine, bench, records, left, progress, clock, read_load, measure_figures)
 
 
 def _record_facts(engine: Engine, machine: Machine) -> tuple[str, ...]:
@@ -121,6 +126,7 @@ class MeasuredCosts(MachineCosts):
         progress: Progress | None = None,
         clock: Clock = clock,
         read_load: Callable[[], Processors | None] = lambda: None,
+        measure_machine: Callable[[], object] = lambda: None,
     ) -> None:
         """Time kernels of `engines`.
 
@@ -134,19 +140,23 @@ class MeasuredCosts(MachineCosts):
             clock: returns the time in seconds.
             read_load: measures the share of each processor that is free. While other programs compute, nothing is
                 timed.
+            measure_machine: measures the figures of the machine for later processes; called by `prepare` once it has
+                measured for over `_LONG_SECONDS`, so that a process with little to measure is not delayed.
         """
         super().__init__(machine)
-        self._read_load = read_load
+        self._read_load, self._measure_machine = read_load, measure_machine
         self.processors: Processors | None = None
         """Free share of each processor at the last measurement; None before the first kernel."""
         self._engines, self._bench, self._records = engines, bench, records
         self._seconds_left, self._progress, self._clock = seconds, progress, clock
+        self._keys: dict[int, tuple[Operation, str]] = {}
         self._known: dict[str, KernelEstimate | None] = {}
         self._reorders: dict[tuple[MemoryDesc, MemoryDesc], float] = {}
         self._measured_reorders: set[str] = set()
         self._measured_kernels: set[str] = set()
         self._reorder_sources: dict[str, Source] = {}
         self._errors: dict[str, list[float]] = {}
+        self._least_ms: dict[Hashable, float] = {}
         self._yardstick_seconds: float | None = None
         self._saved = clock()
         self._finalizer = weakref.finalize(self, records.save)
@@ -183,6 +193,8 @@ class MeasuredCosts(MachineCosts):
 
     def prepare(self, operations: Iterable[Operation], reorders: Iterable[tuple[MemoryDesc, MemoryDesc]] = ()) -> None:
         """Measure those that have no stored time, until the time limit; estimate the rest."""
+        seconds_left = self._seconds_left
+        self._keys.clear()
         requests = list(self._select_unmeasured(operations))
         pairs = [pair for pair in dict.fromkeys(reorders) if not self._is_known(*pair)]
         total = len(requests) + len(pairs)
@@ -198,10 +210,12 @@ class MeasuredCosts(MachineCosts):
             self._report_progress(done, total)
         if total:
             self.save()
+        if seconds_left - self._seconds_left > _LONG_SECONDS:
+            self._measure_machine()
 
     def kernel(self, operation: Operation) -> KernelEstimate | None:
         """Return the kernel for `operation`; None where no engine supports these formats."""
-        name = operation_key(operation)
+        name = self._key(operation)
         if name not in self._known:
             self._resolve(list(self._select_unmeasured([operation])))
             if self._clock() - self._saved > _SAVE_INTERVAL:
@@ -244,19 +258,46 @@ class MeasuredCosts(MachineCosts):
         """
         seen = set()
         for operation in operations:
-            name = operation_key(operation)
+            name = self._key(operation)
             if name in self._known or name in seen:
                 continue
             timing = self._records.kernel(name)
             if timing and (restored := self._restore(operation, timing)) is not None:
                 self._known[name] = restored
+                self._note_least(operation, restored.ms)
                 continue
             implementation = find_implementation(self._engines, operation)
             if implementation is None:
                 self._known[name] = None
                 continue
             seen.add(name)
-            yield _MeasurementRequest(name, operation, implementation, estimate_kernel(implementation, self.machine))
+            estimate = estimate_kernel(implementation, self.machine)
+            self._note_least(operation, estimate.ms)
+            yield _MeasurementRequest(name, operation, implementation, estimate)
+
+    def _key(self, operation: Operation) -> str:
+        """Return the key of an operation, computed once for an object since the last `prepare`."""
+        known = self._keys.get(id(operation))
+        if known is None:
+            known = self._keys[id(operation)] = (operation, operation_key(operation))
+        return known[1]
+
+    def _note_least(self, operation: Operation, ms: float) -> None:
+        """Note the least time of a kernel for the dims and parameters of an operation, in any format."""
+        key = _dims_key(operation)
+        self._least_ms[key] = min(ms, self._least_ms.get(key, ms))
+
+    def _is_too_slow(self, request: _MeasurementRequest) -> bool:
+        """Return whether a kernel is scalar code that takes too long to measure, or that no plan can contain."""
+        if request.implementation.kernel_kind != "reference":
+            return False
+        ms = request.estimate.ms
+        return ms > _TOO_SLOW_MS or self._is_dominated(request)
+
+    def _is_dominated(self, request: _MeasurementRequest) -> bool:
+        """Return whether another kernel for the same dims and parameters takes a small part of the estimate."""
+        ms = request.estimate.ms
+        return ms > max(_DOMINATED_MS, _DOMINATED_RATIO * self._least_ms[_dims_key(request.operation)])
 
     def _restore(self, operation: Operation, timing: KernelTiming) -> KernelEstimate | None:
         """Return the estimate that a stored timing describes; None if this process cannot use it."""
@@ -279,7 +320,7 @@ class MeasuredCosts(MachineCosts):
 
     def _resolve(self, group: Sequence[_MeasurementRequest]) -> None:
         """Measure a group of kernels; estimate those that are too slow, are disturbed, or for which no time is left."""
-        measurable = [one for one in group if not _is_too_slow(one)] if group and self._may_measure() else []
+        measurable = [one for one in group if not self._is_too_slow(one)] if group and self._may_measure() else []
         for request, time in zip(measurable, self._measure_group(measurable), strict=True):
             if time is not None and self._is_sound(time):
                 self._record(request, time)
@@ -351,7 +392,7 @@ class MeasuredCosts(MachineCosts):
     def _scale_estimate(self, request: _MeasurementRequest) -> KernelEstimate:
         """Return the estimate times the median error of the model for measured kernels of the same sort."""
         errors = self._errors.get(_family(request))
-        if errors is None or _is_too_slow(request):
+        if errors is None or request.estimate.ms > _TOO_SLOW_MS:
             return request.estimate
         return replace(request.estimate, ms=request.estimate.ms * median(errors), source="scaled")
 
@@ -416,9 +457,10 @@ def reorder_source(costs: Costs, src: MemoryDesc, dst: MemoryDesc) -> Source:
     return costs.reorder_source(src, dst) if isinstance(costs, MeasuredCosts) else "modelled"
 
 
-def _is_too_slow(request: _MeasurementRequest) -> bool:
-    """Return whether a kernel is scalar code that would take too long to measure."""
-    return request.estimate.ms > _TOO_SLOW_MS and request.implementation.kernel_kind == "reference"
+def _dims_key(operation: Operation) -> Hashable:
+    """Return a key that is equal for operations that differ in formats and attributes only."""
+    dims = tuple((name, desc.dims, desc.data_type) for name, desc in operation.descs.items())
+    return operation.kind, dims, tuple(operation.parameters.items())
 
 
 def _family(request: _MeasurementRequest) -> str:

@@ -99,8 +99,15 @@ def reorder_key(src: MemoryDesc, dst: MemoryDesc, moved: int) -> str:
 
     Reorders between the same formats share a key if their sizes are in the same range of a factor of four.
     """
-    sides = [f"{desc.tag} {desc.data_type}" if desc.tag else desc_text(desc) for desc in (src, dst)]
+    sides = [_side_text(desc, desc.exact_key) for desc in (src, dst)]
     return digest(f"{sides} {(moved.bit_length() + 1) // 2}")
+
+
+@lru_cache(maxsize=8192)
+def _side_text(desc: MemoryDesc, _: Hashable) -> str:
+    """Return the tag and type of a descriptor; all of it where it has no tag."""
+    tag = desc.tag
+    return f"{tag} {desc.data_type}" if tag else desc_text(desc)
 
 
 KIND = "costs"

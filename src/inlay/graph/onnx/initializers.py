@@ -8,6 +8,7 @@ Source: ONNX, "External Data"; onnx.proto, TensorProto.
 """
 
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -65,8 +66,11 @@ def read_tensor(tensor: Proto, folder: ModelFolder | None) -> Array:
         raise FileError(f"tensor {tensor.name!r} has a negative extent, {tuple(tensor.dims)}: export the model again")
     if tensor.data_location == PROTO.EXTERNAL:
         _inline(tensor, _read_external(tensor, folder))
-    if tensor.HasField("raw_data") and len(tensor.raw_data) != _nbytes(tensor):
-        raise FileError(_wrong_size(tensor, len(tensor.raw_data), "are stored"))
+    raw = tensor.raw_data if tensor.HasField("raw_data") else None  # each access to the field copies the bytes
+    if raw is not None and len(raw) != _nbytes(tensor):
+        raise FileError(_wrong_size(tensor, len(raw), "are stored"))
+    if raw is not None and tensor.data_type not in _PACKED and sys.byteorder == "little":
+        return read_only(np.frombuffer(raw, dtype).reshape(tuple(tensor.dims)))
     try:
         array = np.asarray(numpy_helper.to_array(tensor))
     except (ValueError, TypeError, KeyError, OverflowError) as error:

@@ -34,6 +34,7 @@ class CostCache:
         self._shapes: dict[int, tuple[Op, Hashable]] = {}
         self._numbers: dict[Hashable, int] = {}
         self._calls: dict[Hashable, KernelCall | None] = {}
+        self._variants: dict[Hashable, tuple[Operation, ...]] = {}
         self._collected: list[Operation] | None = None
         self._preferred: dict[Hashable, dict[str, Format]] = {}
         self.reorder: Callable[[Format, Format], float] = cache(
@@ -62,8 +63,10 @@ class CostCache:
             return None
         key = (self.shape_key(op), tuple(formats.items()), tuple(post_ops))
         if key not in self._calls:
-            descs = {name: self.formats[number] for name, number in formats.items()}
-            self._calls[key] = self._call(op, descs, post_ops)
+            if key not in self._variants:
+                descs = {name: self.formats[number] for name, number in formats.items()}
+                self._variants[key] = self._operations(op, descs, post_ops)
+            self._calls[key] = self._call(self._variants[key])
         return self._calls[key]
 
     def _conversion(self, op: Op, formats: Mapping[str, Format]) -> KernelCall:
@@ -74,15 +77,20 @@ class CostCache:
         source = reorder_source(self.source, **descs)
         return KernelCall(operation_of(op, descs), "inlay", self.reorder(src, dst), nbytes, source=source)
 
-    def _call(self, op: Op, descs: Mapping[str, MemoryDesc], post_ops: Sequence[PostOp]) -> KernelCall | None:
+    def _operations(self, op: Op, descs: Mapping[str, MemoryDesc], post_ops: Sequence[PostOp]) -> tuple[Operation, ...]:
+        """Return the engine's operation by each algorithm that may compute it; none where oneDNN lacks a type."""
         try:
-            operation = operation_of(op, descs, post_ops)
+            return algorithm_variants(operation_of(op, descs, post_ops), self.convolutions)
         except InvalidArguments:  # a constant of a type that oneDNN lacks
+            return ()
+
+    def _call(self, variants: Sequence[Operation]) -> KernelCall | None:
+        """Return the cheapest call of an operation by one of its algorithms; None where no engine supports any."""
+        if not variants:
             return None
-        variants = algorithm_variants(operation, self.convolutions)
         if self._collected is not None:
             self._collected.extend(variants)
-            return KernelCall(operation, "", 1.0)
+            return KernelCall(variants[0], "", 1.0)
         kernels = [(one, kernel) for one in variants if (kernel := self.source.kernel(one)) is not None]
         if not kernels:
             return None

@@ -114,7 +114,7 @@ def enforce_arc_consistency(sizes: Sequence[int], factors: Sequence[Factor]) -> 
     """
     if any(not f.variables and math.isinf(float(f.table)) for f in factors):
         raise InvalidArguments("every assignment costs infinity: a factor of no variables does")
-    alive = [np.ones(size, dtype=bool) for size in sizes]
+    alive = [bytes([1]) * size for size in sizes]
     finite = _finite_entries(factors)
     touching: list[list[Factor]] = [[] for _ in sizes]
     for factor in factors:
@@ -122,20 +122,32 @@ def enforce_arc_consistency(sizes: Sequence[int], factors: Sequence[Factor]) -> 
             for v in factor.variables:
                 touching[v].append(factor)
     waiting = [factor for factor in factors if finite[id(factor.table)] is not None]
+    known: dict[object, tuple[bytes, ...]] = {}  # factors of equal groups have equal tables
     while waiting:
         factor = waiting.pop()
-        fits = np.array(finite[id(factor.table)])
-        for axis, v in enumerate(factor.variables):
-            fits &= alive[v].reshape([-1 if i == axis else 1 for i in range(fits.ndim)])
-        for axis, v in enumerate(factor.variables):
-            left = alive[v] & fits.any(axis=tuple(i for i in range(fits.ndim) if i != axis))
-            if left.sum() < alive[v].sum():
+        before = tuple([alive[v] for v in factor.variables])
+        key = id(factor.table), before
+        if key not in known:
+            known[key] = _supported_states(finite[id(factor.table)], before)
+        for v, left in zip(factor.variables, known[key], strict=True):
+            if left != alive[v]:
                 alive[v] = left
                 waiting.extend(touching[v])
     for v, left in enumerate(alive):
-        if not left.any():
+        if 1 not in left:
             raise InvalidArguments(f"every assignment costs infinity: the factors leave variable {v} no state")
-    return [np.flatnonzero(left) for left in alive]
+    return [np.flatnonzero(np.frombuffer(left, bool)) for left in alive]
+
+
+def _supported_states(finite: NDArray[np.bool_] | None, alive: Sequence[bytes]) -> tuple[bytes, ...]:
+    """Return the states of each axis of a table that have a finite entry among the states that are alive.
+
+    States are a byte each, 1 if they are alive.
+    """
+    fits, axes = np.array(finite), range(len(alive))
+    for axis, states in enumerate(alive):
+        fits &= np.frombuffer(states, bool).reshape([-1 if i == axis else 1 for i in axes])
+    return tuple(fits.any(axis=tuple(i for i in axes if i != axis)).tobytes() for axis in axes)
 
 
 def _finite_entries(factors: Sequence[Factor]) -> dict[int, NDArray[np.bool_] | None]:
@@ -209,16 +221,18 @@ def reduce_problem(sizes: Sequence[int], factors: Sequence[Factor]) -> ReducedPr
     variables = tuple(v for v, remaining in enumerate(states) if len(remaining) > 1)
     indices = {v: place for place, v in enumerate(variables)}
     left, constants = [], []
+    known: dict[object, NDArray[np.float64]] = {}  # factors of equal groups keep a common table
+    texts = [remaining.tobytes() for remaining in states]
     for factor in factors:
-        if any(len(states[v]) < sizes[v] or v not in indices for v in factor.variables):
+        scope = tuple([indices[v] for v in factor.variables if v in indices])
+        key = id(factor.table), *(texts[v] for v in factor.variables)
+        if key not in known:
             table = factor.table[np.ix_(*(states[v] for v in factor.variables))]
-        else:
-            table = factor.table
-        scope = tuple(indices[v] for v in factor.variables if v in indices)
+            known[key] = table.reshape([len(states[variables[place]]) for place in scope])
         if scope:
-            left.append(Factor(scope, table.reshape([len(states[variables[place]]) for place in scope])))
+            left.append(Factor(scope, known[key]))
         else:
-            constants.append(float(table.reshape(-1)[0]))
+            constants.append(float(known[key]))
     return ReducedProblem(variables, tuple(states), tuple(left), math.fsum(constants))
 
 
@@ -361,11 +375,12 @@ def eliminate(
         if factor.variables:
             waiting[min(factor.variables, key=rank.__getitem__)].append((factor, None))
     found: list[Bucket] = []
+    known: dict[object, Bucket] = {}
     for place, v in enumerate(order):
         if time.monotonic() > deadline:
             raise Unimplemented("elimination did not end in time: give it more seconds")
         parts, waiting[v] = waiting[v], []
-        bucket = _bucket(v, sizes, parts)
+        bucket = _bucket(v, sizes, parts, known)
         found.append(bucket)
         if not np.isfinite(bucket.remainder).any():
             raise InvalidArguments("every assignment costs infinity: no states of the variables are allowed together")
@@ -375,12 +390,24 @@ def eliminate(
     return found
 
 
-def _bucket(v: int, sizes: Sequence[int], parts: Sequence[tuple[Factor, int | None]]) -> Bucket:
-    """Eliminate one variable; a part that is the remainder of a bucket comes with the index of that bucket."""
+def _bucket(
+    v: int, sizes: Sequence[int], parts: Sequence[tuple[Factor, int | None]], known: dict[object, Bucket]
+) -> Bucket:
+    """Eliminate one variable; a part that is the remainder of a bucket comes with the index of that bucket.
+
+    `known` has the first bucket of each sum of the same tables: equal layers have equal sums.
+    """
     scope = tuple(sorted({u for factor, _ in parts for u in factor.variables} - {v}))
+    places = {u: place for place, u in enumerate((v, *scope))}
+    key = tuple([(id(factor.table), *(places[u] for u in factor.variables)) for factor, _ in parts])
+    equal = known.get(key)
+    sources = tuple([source for _, source in parts if source is not None])
+    if equal is not None:
+        return replace(equal, variable=v, scope=scope, sources=sources)
     table = sum_factors([factor for factor, _ in parts], (v, *scope), sizes)
     best = np.argmin(table, axis=0).astype(np.min_scalar_type(sizes[v]))
-    return Bucket(v, scope, best, table.min(axis=0), tuple(source for _, source in parts if source is not None))
+    known[key] = Bucket(v, scope, best, table.min(axis=0), sources)
+    return known[key]
 
 
 def _best_states(sizes: Sequence[int], buckets: Sequence[Bucket]) -> list[int]:

@@ -314,11 +314,15 @@ class PlanSearch:
 
     @cached_property
     def _marginals(self) -> list[NDArray[np.float64]]:
-        return min_marginals(self._sizes, self._factors)
+        return min_marginals(self._sizes, self._factors, self._reduced_problem)
 
 
-def min_marginals(sizes: Sequence[int], factors: Sequence[Factor]) -> list[NDArray[np.float64]]:
+def min_marginals(
+    sizes: Sequence[int], factors: Sequence[Factor], reduced: ReducedProblem | None = None
+) -> list[NDArray[np.float64]]:
     """Return the least cost for each state of each variable; `inf` for a state that no assignment of finite cost has.
+
+    `reduced` is `reduce_problem(sizes, factors)`, if that is known.
 
     Raises:
         InvalidArguments: every assignment costs infinity.
@@ -328,7 +332,7 @@ def min_marginals(sizes: Sequence[int], factors: Sequence[Factor]) -> list[NDArr
     >>> [costs.tolist() for costs in min_marginals((2, 2), factors)]
     [[1.0, 2.0], [1.0, 2.0]]
     """
-    problem = reduce_problem(sizes, factors)
+    problem = reduce_problem(sizes, factors) if reduced is None else reduced
     left, least = _reduced_marginals(problem)
     found = [np.full(size, np.inf) for size in sizes]
     for v, states in enumerate(problem.states):

@@ -351,7 +351,7 @@ class CostTables:
 
         All other tensors of the group have one state.
         """
-        key = (tuple(map(id, tables.tables)), tuple(tables.costs), among)
+        key = (tuple(map(id, tables.tables)), tables.costs.tobytes(), among)
         if key not in self._group_table_cache:
             total: NDArray[np.float64] = tables.costs[list(among)]
             for variable, table in zip(tables.variables, tables.tables, strict=True):
