@@ -3,55 +3,45 @@
     integer -> integer     clamped to the range of the destination
     integer -> float       rounded to nearest, ties to even; s64 -> f32 through f64
     float   -> integer     rounded to nearest, ties to even, and clamped; a NaN becomes 0
-    f32    <-> f64         a cast
-    bf16                   widened to f32 by a shift; rounded from f32 to nearest, ties to even
+    float   -> float       exact, or rounded to nearest, ties to even
 
-Decision 0007 explains the working types. The functions use no library, so they round by comparing remainders; they must
-not be compiled with `-ffast-math`. The other conversions (f16, f8, f4, e8m0, and 64-bit numbers to bf16) need long
-algorithms; the `object` form has them.
+Decision 0007 explains the working types. The functions use no library but memcpy, so they round by comparing
+remainders; they must not be compiled with `-ffast-math`. Functions of `c_floats` decode and round f16, bf16, f8, f4 and
+e8m0.
 """
 
 import numpy as np
 
 from inlay.data_type import DataType
+from inlay.emission.c_floats import float_decoder, float_encoder
 from inlay.emission.c_names import element_type
-from inlay.errors import Unimplemented
+from inlay.emission.c_text import function_text, indented
 
-_FLOATS = ("f32", "f64", "bf16")
+_C_FLOATS = ("f32", "f64")
+"""The float types that C has."""
 
 
-def require_conversion(src: DataType, dst: DataType) -> None:
-    """Check that the C form converts from `src` to `dst`.
+def conversion_functions(name: str, src: DataType, dst: DataType) -> list[str]:
+    """Return the C function `NAME_convert`, which converts one element from `src` to `dst`, after those that it calls.
 
-    Raises:
-        Unimplemented: it does not.
+    Precondition: the types differ, and both are numbers.
     """
-    if src == dst:
-        return
-    for data_type in (src, dst):
-        if data_type.kind in ("float", "bits") and data_type.name not in _FLOATS:
-            raise Unimplemented(_refusal(src, dst, f"{data_type} needs"))
-    if dst == "bf16" and src.bits == 64:
-        raise Unimplemented(_refusal(src, dst, f"{src} rounded once to bf16 needs"))
-
-
-def _refusal(src: DataType, dst: DataType, reason: str) -> str:
-    """Return the text of the error about a conversion."""
-    return (
-        f"the c form does not convert {src} to {dst}: {reason} a long algorithm on its bits; it converts between "
-        "integers, f32, f64 and bf16. Use form='object', which converts every pair, or equal types"
-    )
-
-
-def conversion_function(name: str, src: DataType, dst: DataType) -> str:
-    """Return the C function `name` that converts one element from `src` to `dst`.
-
-    Precondition: `require_conversion` accepts the pair, and the types differ.
-    """
-    working = _working_type(src, dst)
-    lines = _decode(src, working) + (_to_integer(src, dst, working) if dst.kind != "float" else _to_float(dst))
-    body = "\n".join(f"    {line}" for line in lines)
-    return f"static {element_type(dst)} {name}({element_type(src)} element)\n{{\n{body}\n}}\n"
+    texts, working = [], _working_type(src, dst)
+    value = "element" if element_type(src) == working else f"({working})element"
+    result = "return value;" if element_type(dst) == working else f"return ({element_type(dst)})value;"
+    if src == "s4":
+        value = f"({working})((element ^ 8) - 8)"
+    if src.kind == "float" and src.name not in _C_FLOATS:
+        decoder = f"{name}_decode_{src}"
+        texts.append(float_decoder(decoder, src))
+        value = f"{decoder}(element)" if working == "float" else f"(double){decoder}(element)"
+    if dst.kind == "float" and dst.name not in _C_FLOATS:
+        encoder = f"{name}_encode_{dst}"
+        texts.append(float_encoder(encoder, dst, "f32" if working == "float" else "f64"))
+        result = f"return {encoder}(value);"
+    lines = [f"{working} value = {value};", *([result] if dst.kind == "float" else _to_integer(src, dst, working))]
+    prototype = f"static {element_type(dst)} {name}_convert({element_type(src)} element)"
+    return [*texts, function_text(prototype, indented(lines))]
 
 
 def _working_type(src: DataType, dst: DataType) -> str:
@@ -59,36 +49,6 @@ def _working_type(src: DataType, dst: DataType) -> str:
     if src.kind != "float" and dst.kind != "float":
         return "int64_t"
     return "double" if 64 in (src.bits, dst.bits) else "float"
-
-
-def _decode(src: DataType, working: str) -> list[str]:
-    """Return statements that define `value`, the number that `element` encodes."""
-    if src == "bf16":
-        return [
-            "const uint32_t bits = (uint32_t)element << 16;",
-            f"{working} value;",
-            "float widened;",
-            "memcpy(&widened, &bits, sizeof widened);",
-            "value = widened;",
-        ]
-    if src == "s4":
-        return [f"{working} value = ({working})((element ^ 8) - 8);"]
-    return [f"{working} value = ({working})element;"]
-
-
-def _to_float(dst: DataType) -> list[str]:
-    """Return statements that return `value`, a number of the working type, as a float."""
-    if dst == "bf16":
-        return [
-            "uint32_t code;",
-            "memcpy(&code, &value, sizeof code);",
-            "if ((code & 0x7FFFFFFFu) > 0x7F800000u) {",
-            "    return (uint16_t)(code >> 16 | 0x40u); /* a quiet NaN */",
-            "}",
-            "code += 0x7FFFu + (code >> 16 & 1u); /* to nearest, ties to even */",
-            "return (uint16_t)(code >> 16);",
-        ]
-    return [f"return ({element_type(dst)})value;"]
 
 
 def _to_integer(src: DataType, dst: DataType, working: str) -> list[str]:

@@ -18,12 +18,11 @@ meant to be read and ported; the `object` form is fast.
 from collections.abc import Iterable, Iterator
 
 from inlay.descriptor import MemoryDesc
-from inlay.emission.c_conversions import conversion_function, require_conversion
+from inlay.emission.c_conversions import conversion_functions
 from inlay.emission.c_names import axis_variables
+from inlay.emission.c_text import INDENT, function_text, indented, nested_loops
 from inlay.emission.functions import EmittedFunction, without_swizzle
 from inlay.emission.loops import CAxis, build_axes, coordinate_terms, offset_expression, sorted_loops, swizzled
-
-_INDENT = "    "
 
 
 def c_source(functions: Iterable[EmittedFunction], offset: tuple[str, MemoryDesc] | None = None) -> str:
@@ -31,14 +30,13 @@ def c_source(functions: Iterable[EmittedFunction], offset: tuple[str, MemoryDesc
 
     Raises:
         InvalidArguments: as `EmittedFunction.problem`.
-        Unimplemented: as `EmittedFunction.problem`, or the C form does not convert between the types.
+        Unimplemented: as `EmittedFunction.problem`.
     """
     texts, prototypes = [], c_prototypes(functions, offset)
     if offset is not None:
-        texts.append(f"{prototypes[0]}\n{{\n{_offset_body(offset[1])}}}\n")
+        texts.append(function_text(prototypes[0], _offset_body(offset[1])))
     for function in functions:
         function.problem()
-        require_conversion(function.src_type, function.dst_type)
         texts += _function_texts(function)
     includes = ["stdint.h", *(["string.h"] if any("memcpy(" in text for text in texts) else [])]
     preamble = [*(f"#include <{include}>" for include in includes), "", *(f"{line};" for line in prototypes), ""]
@@ -66,22 +64,22 @@ def _offset_body(desc: MemoryDesc) -> str:
     else:
         lines.append(f"const int64_t linear = {offset_expression(0, terms)};")
         lines.append(f"return {swizzled(desc.offset0, 'linear', desc.swizzle)};")
-    return "".join(f"{_INDENT}{line}\n" for line in lines)
+    return indented(lines)
 
 
 def _function_texts(function: EmittedFunction) -> list[str]:
     """Return the definitions of one function: those it calls for single elements, then its own."""
     name, texts = function.name, []
     is_empty = 0 in function.dst.padded_dims
-    if not is_empty:
+    if 0 not in function.src.dims:
         if function.src_type.is_sub_byte:
             texts.append(_LOAD4.replace("NAME", name))
-        if function.dst_type.is_sub_byte:
-            texts.append(_STORE4.replace("NAME", name))
         if function.src_type != function.dst_type:
-            texts.append(conversion_function(f"{name}_convert", function.src_type, function.dst_type))
-    body = f"{_INDENT}(void)src;\n{_INDENT}(void)dst;\n" if is_empty else _function_body(function)
-    return [*texts, f"{function.comment}\n{function.prototype}\n{{\n{body}}}\n"]
+            texts += conversion_functions(name, function.src_type, function.dst_type)
+    if not is_empty and function.dst_type.is_sub_byte:
+        texts.append(_STORE4.replace("NAME", name))
+    body = indented(["(void)src;", "(void)dst;"]) if is_empty else _function_body(function)
+    return [*texts, f"{function.comment}\n{function_text(function.prototype, body)}"]
 
 
 _LOAD4 = """static uint8_t NAME_load4(const uint8_t *bytes, int64_t i)
@@ -101,16 +99,8 @@ def _function_body(function: EmittedFunction) -> str:
     """Return the body of a function that writes at least one element."""
     names = axis_variables(function.src, function.dst)
     axes = build_axes(without_swizzle(function.src), without_swizzle(function.dst), names)
-    loops = sorted_loops(axes)
-    lines = [
-        f"{_INDENT * (depth + 1)}for (int64_t {loop.variable} = 0; {loop.variable} < {loop.extent}; "
-        f"{loop.variable}++) {{\n"
-        for depth, loop in enumerate(loops)
-    ]
-    inner = _INDENT * (len(loops) + 1)
-    lines += [f"{inner}{line}\n" for line in _element_lines(function, axes)]
-    lines += [f"{_INDENT * (depth + 1)}}}\n" for depth in reversed(range(len(loops)))]
-    return "".join(lines)
+    loops = [(loop.variable, loop.extent) for loop in sorted_loops(axes)]
+    return nested_loops(loops, _element_lines(function, axes))
 
 
 def _element_lines(function: EmittedFunction, axes: tuple[CAxis, ...]) -> Iterator[str]:
@@ -121,7 +111,7 @@ def _element_lines(function: EmittedFunction, axes: tuple[CAxis, ...]) -> Iterat
     beyond = [f"{axis.name} >= {axis.stored}" for axis in axes if axis.covered > axis.stored]
     if beyond:
         yield f"if ({' || '.join(beyond)}) {{"
-        yield f"{_INDENT}continue; /* part of a block that is not stored */"
+        yield f"{INDENT}continue; /* part of a block that is not stored */"
         yield "}"
     condition, offsets = _data_condition(axes), []
     for side, desc in (("src", function.src), ("dst", function.dst)):

@@ -35,6 +35,8 @@ FORMS: Mapping[str, str] = MappingProxyType(
 )
 """The forms of emitted code, and a description of each."""
 _DEFAULT_NAME = "packed"
+_USED_NAMES = frozenset((("numpy", "np"), ("onednn", "engine")))
+"""Forms, and the names that their texts expect a caller to have defined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ def emit(
     Raises:
         InvalidArguments: an argument has the wrong type or an unknown value, dims differ, a side has no layout,
             elements of a destination overlap, or a target is given for another form than `object`.
-        Unimplemented: dims are RUNTIME, there are extras or attributes, the form cannot say the layout, or it does not
+        Unimplemented: dims are RUNTIME, there are extras or attributes, or the form cannot say the layout or does not
             convert between the types.
         FormatTagError, PatternError, NotationError: `dst` is text that cannot be parsed or does not fit the dims.
 
@@ -137,6 +139,8 @@ def emit(
     """
     _check_form(form, target)
     name = checked_name(name)
+    if (form, name) in _USED_NAMES:
+        raise InvalidArguments(f"name is {shown(name)}, which the {form} form uses otherwise: give another one")
     if isinstance(src, CompoundDesc):
         if dst is not None:
             raise InvalidArguments(f"dst is {shown(dst)}: code of a compound format unpacks to floats and has no dst")
@@ -201,9 +205,9 @@ def _emit_compound(desc: CompoundDesc, form: str, name: str, target: Any) -> Emi
     )
 
 
-def _target_note(machine: Target) -> str:
-    """Return the comment about the processor of an object file."""
-    return f"Code for {machine.triple.split('-')[0]}, processor {machine.cpu} or better."
+def _target_note(machine: Target) -> tuple[str]:
+    """Return the sentence about the processor of an object file."""
+    return (f"Code for {machine.triple.split('-')[0]}, processor {machine.cpu} or better.",)
 
 
 def _check_pair(name: str, src: MemoryDesc, dst: MemoryDesc, form: str) -> None:

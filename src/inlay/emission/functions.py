@@ -11,6 +11,7 @@ from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import MemoryDesc, kinds
 from inlay.descriptor.fields import addressed_layout
 from inlay.emission.c_names import element_type, joined_dims
+from inlay.emission.c_text import comment
 from inlay.layout import Layout
 from inlay.reordering.problem import ReorderProblem, build_reorder_problem
 
@@ -38,8 +39,8 @@ class EmittedFunction:
 
     @property
     def comment(self) -> str:
-        """Both sides in words: oneDNN's text, dims, and size in bytes."""
-        return f"/* {_side_text(self.src)}\n   -> {_side_text(self.dst)} */"
+        """Both sides in words: oneDNN's text, dims, and size of the buffer in bytes."""
+        return comment(f"{_side_text(self.src)}\n   -> {_side_text(self.dst)}")
 
     def problem(self) -> ReorderProblem:
         """Return the problem that the function solves, with offsets before swizzles.
@@ -115,6 +116,18 @@ def _type_of(desc: MemoryDesc) -> DataType:
 
 
 def _side_text(desc: MemoryDesc) -> str:
-    """Return one side of a reorder in words: oneDNN's text, dims, and size in bytes."""
+    """Return one side of a reorder in words: oneDNN's text, dims, and size of the buffer in bytes."""
     padded = f" padded to {joined_dims(desc.padded_dims)}" if desc.padded_dims != desc.dims else ""
-    return f"{desc}, {joined_dims(desc.dims)}{padded}, {desc.size} bytes"
+    return f"{desc}, {joined_dims(desc.dims)}{padded}, {buffer_bytes(desc)} bytes"
+
+
+def buffer_bytes(desc: MemoryDesc) -> int:
+    """Return the number of bytes that a buffer needs: up to the end of the last stored element.
+
+    >>> buffer_bytes(MemoryDesc((2, 17), "f32", "aB8b"))
+    192
+    """
+    layout, data_type = addressed_layout(desc, "an emitted function")
+    low, high = layout.span
+    high = high if desc.swizzle is None else desc.swizzle.round_up(high)
+    return -(-(high + desc.offset0) * data_type.bits // 8) if low < high else 0
