@@ -93,7 +93,9 @@ def digit_order(desc: MemoryDesc) -> DigitOrder:
     if layout.has_runtime:
         raise Unimplemented("a NumPy line needs every dim and stride: bind the RUNTIME ones first")
     if desc.extras:
-        raise Unimplemented(f"no NumPy line describes oneDNN's extras {desc.extras}: describe the elements without extras")
+        raise Unimplemented(
+            f"no NumPy line describes oneDNN's extras {desc.extras}: describe the elements without extras"
+        )
     if 0 in layout.dims:
         return DigitOrder(desc.dims, layout.dims, layout.dims, tuple(range(len(layout.dims))))
     axes = [axis.digits(n) for axis, n in zip(layout.axes, layout.dims, strict=True)]
