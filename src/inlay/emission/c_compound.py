@@ -28,7 +28,7 @@ from inlay.descriptor.compound_format import Stream
 from inlay.emission.c_floats import float_decoder
 from inlay.emission.c_header import header_text
 from inlay.emission.c_names import identifiers, letters
-from inlay.emission.c_text import comment, function_text, indented, nested_loops
+from inlay.emission.c_text import comment, float_literal, function_text, indented, nested_loops
 from inlay.emission.loops import layout_terms, offset_expression
 from inlay.layout import Dims, Layout
 
@@ -164,20 +164,9 @@ def _reader(name: str, desc: CompoundDesc, stream: Stream) -> Iterator[str]:
 def _codebook(name: str, stream: Stream) -> str:
     """Return the definition of the values of codes."""
     values = [float(np.float32(value)) for value in stream.codebook]
-    texts = [_literal(value) for value in values]
+    texts = [float_literal(value) for value in values]
     lines = indented(f"{', '.join(texts[i : i + 4])}," for i in range(0, len(texts), 4))
     return f"static const float {name}[{len(values)}] = {{\n{lines}}};\n"
-
-
-def _literal(value: float) -> str:
-    """Return a number of f32 in C99, in decimal if that is short.
-
-    >>> [_literal(value) for value in (-1.5, 2.0**-40, float("-inf"))]
-    ['-1.5f', '0x1.0000000000000p-40f', '-INFINITY']
-    """
-    if not np.isfinite(value):
-        return "NAN" if np.isnan(value) else f"{'-' if value < 0 else ''}INFINITY"
-    return f"{value!r}f" if value == round(value * 16) / 16 and abs(value) < 1e6 else f"{value.hex()}f"
 
 
 def _decoded(name: str, text: str, stream: Stream) -> str:

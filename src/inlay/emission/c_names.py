@@ -14,6 +14,7 @@ from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, shown
 from inlay.notation import parse_notation
+from inlay.reordering.attributes import QUANTIZATION_TYPES
 
 _SPECIAL: Mapping[str, str] = MappingProxyType(
     {"f32": "float", "f64": "double", "bool": "uint8_t", "complex64": "float _Complex", "complex128": "double _Complex"}
@@ -32,7 +33,7 @@ _C_WORDS = (
 _RESERVED = frozenset(_C_WORDS.split())
 """Words that name neither functions nor axes: keywords up to C23 and C++23, macros, functions of the C library that
 emitted code calls."""
-_LOCALS = frozenset(("src", "dst", "src_linear", "dst_linear", "linear"))
+_LOCALS = frozenset(("src", "dst", "src_linear", "dst_linear", "linear", *QUANTIZATION_TYPES))
 """Names of parameters and local variables in emitted functions."""
 _STDINT = re.compile(
     r"u?int\w*_t|(size|ptrdiff|wchar|char\d+)_t|(U?INT\w*|SIZE|PTRDIFF|WCHAR|WINT|SIG_ATOMIC)_(C|MIN|MAX|WIDTH)"

@@ -1,6 +1,7 @@
-"""The text of C: comments, definitions of functions, and nested loops."""
+"""The text of C: comments, definitions of functions, nested loops, and numbers."""
 
 from collections.abc import Iterable, Sequence
+from math import isfinite, isnan
 
 INDENT = "    "
 """Indentation of one block."""
@@ -49,3 +50,14 @@ def nested_loops(loops: Sequence[tuple[str, int]], lines: Iterable[str]) -> str:
     parts.append(indented(lines, len(loops) + 1))
     parts += [f"{INDENT * depth}}}\n" for depth in range(len(loops), 0, -1)]
     return "".join(parts)
+
+
+def float_literal(value: float, suffix: str = "f") -> str:
+    """Return a number of f32 as a literal of C99, in decimal if that is short; <math.h> has infinity and NaN.
+
+    >>> [float_literal(value) for value in (-1.5, 2.0**-40, float("-inf"))]
+    ['-1.5f', '0x1.0000000000000p-40f', '-INFINITY']
+    """
+    if not isfinite(value):
+        return "NAN" if isnan(value) else f"{'-' if value < 0 else ''}INFINITY"
+    return f"{value!r}{suffix}" if value == round(value * 16) / 16 and abs(value) < 1e6 else f"{value.hex()}{suffix}"
