@@ -114,10 +114,10 @@ def emit(
             layout.
         form: `c`: C99 without dependencies. From a layout, the functions NAME_offset, NAME_pack and NAME_unpack, which
             convert from and to a dense row-major array; from a reorder, the function NAME, whose further parameters
-            are the values of attributes. `object`: machine code of
-            NAME_pack and NAME_unpack, or of NAME, as fast as Inlay on one thread. `numpy`: expressions.
-            `onednn`: C++ calls. `words`: a sentence. From a compound format, `c` has NAME_unpack, which writes floats,
-            and NAME_assemble, which writes the streams; `object` has NAME_unpack.
+            are the values of attributes. `object`: machine code of NAME_pack and NAME_unpack, or of NAME, as fast as
+            Inlay on one thread. `numpy`: expressions. `onednn`: C++ calls. `words`: a sentence. From a compound format,
+            `c` has NAME_unpack, which writes floats, and NAME_assemble, which writes the streams; `object` has
+            NAME_unpack.
         name: the name of functions and variables.
         target: for `object`: one of x86-64-v2, x86-64-v3, x86-64-v4, aarch64, aarch64-sve256, aarch64-sve512; None for
             the processor of this machine.
@@ -148,7 +148,7 @@ def emit(
         return _emit_compound(src, form, name, target)
     src, dst, attributes = _sides(src, dst)
     if attributes != PLAIN:
-        _require_nearest_c(attributes, form)
+        _require_attributes_of_c(attributes, form)
     if form in ("c", "object"):
         functions = _functions(src, dst, name, attributes)
         return _emit_functions(functions, src if dst is None else None, form, name, target)
@@ -189,7 +189,7 @@ def _sides_of_reorder(reorder: Any, dst: object) -> tuple[object, object, Attrib
     return reorder.src, reorder.dst, reorder.attributes
 
 
-def _require_nearest_c(attributes: Attributes, form: str) -> None:
+def _require_attributes_of_c(attributes: Attributes, form: str) -> None:
     """Check that the form computes attributes, and that they round to nearest."""
     if form != "c":
         raise Unimplemented(
