@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import inlay
-from inlay import MemoryDesc, Unimplemented
+from inlay import MemoryDesc
 from inlay.data_type import ALL_TYPES, DATA_TYPES, MOVED_TYPES
 from inlay.emission.functions import row_major_desc
 from inlay.testing import Seeded, draw_descriptor, draw_reorder_problem
@@ -27,8 +27,6 @@ from tests.support.emitted_programs import (
 )
 
 needs_gcc = pytest.mark.skipif(GCC is None, reason="gcc is not installed")
-FLOATS = ("f32", "f64", "bf16")
-CONVERTED = (*FLOATS, *(t.name for t in DATA_TYPES.values() if t.kind in ("signed", "unsigned")))
 CROSS = shutil.which("aarch64-linux-gnu-gcc")
 QEMU = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
 
@@ -108,28 +106,54 @@ def test_every_type_moves(tmp_path: Path) -> None:
 
 @needs_gcc
 def test_every_conversion(tmp_path: Path) -> None:
-    """Each pair of types on the codes that conversions get wrong, equal to the reference, or refused."""
+    """Each pair of types, on all codes of at most 16 bits and those that conversions get wrong, as the reference."""
     pairs: list[Pair] = []
-    contents, refused = [], []
+    contents = []
     for src, dst in product(DATA_TYPES, DATA_TYPES):
         codes = np.arange(256, dtype=np.uint8) if DATA_TYPES[src].is_sub_byte else edge_codes(src)
         count = codes.size * 2 if DATA_TYPES[src].is_sub_byte else codes.size
-        descs = MemoryDesc((count,), src, "a"), MemoryDesc((count,), dst, "a")
-        if src == dst:
-            continue
-        try:
-            inlay.emit(*descs, name="f")
-        except Unimplemented:
-            refused.append((src, dst))
-            continue
-        pairs.append(descs)
-        contents.append(codes.view(np.uint8))
-    expected = {(a, b) for a, b in product(CONVERTED, CONVERTED) if a != b} - {("f64", "bf16"), ("s64", "bf16")}
-    assert {(str(src.data_type), str(dst.data_type)) for src, dst in pairs} == expected
-    assert len(refused) + len(pairs) == len(DATA_TYPES) * (len(DATA_TYPES) - 1)
-    library = compile_library(tmp_path, {"emitted.c": source_of(pairs)}, *STRICT)
+        if src != dst:
+            pairs.append((MemoryDesc((count,), src, "a"), MemoryDesc((count,), dst, "a")))
+            contents.append(codes.view(np.uint8))
+    assert len(pairs) == len(DATA_TYPES) * (len(DATA_TYPES) - 1)
+    library = compile_library(tmp_path, {"emitted.c": source_of(pairs)}, *STRICT, "-Wconversion")
     for i, (pair, content) in enumerate(zip(pairs, contents, strict=True)):
         judge_function(caller(library, f"f{i}"), *pair, content)
+
+
+@needs_gcc
+@pytest.mark.parametrize("narrow", [name for name, t in DATA_TYPES.items() if t.kind == "float" and t.bits <= 16])
+def test_narrow_floats_convert_as_reorder(narrow: str, tmp_path: Path) -> None:
+    """All codes to f32, and random numbers of f32 and f64 to codes, bit for bit as `inlay.reorder`."""
+    rng = np.random.default_rng(16)
+    codes = np.arange(1 << max(DATA_TYPES[narrow].bits, 8)).astype(f"u{DATA_TYPES[narrow].itemsize}")
+    near = np.ldexp(rng.standard_normal(300_000), rng.integers(-160, 140, 300_000))
+    random = rng.integers(0, 2**32, 200_000, np.uint32)
+    with np.errstate(over="ignore"):
+        numbers = np.concatenate([near.astype(np.float32).view(np.uint32), random])
+    pairs: list[Pair] = []
+    contents = []
+    for one, other, array in ((narrow, "f32", codes), ("f32", narrow, numbers), ("f64", narrow, near)):
+        count = array.nbytes * 8 // DATA_TYPES[one].bits
+        pairs.append((MemoryDesc((count,), one, "a"), MemoryDesc((count,), other, "a")))
+        contents.append(array.view(np.uint8))
+    library = compile_library(tmp_path, {"emitted.c": source_of(pairs)}, *STRICT)
+    for i, ((src, dst), content) in enumerate(zip(pairs, contents, strict=True)):
+        found = np.empty(dst.size, np.uint8)
+        caller(library, f"f{i}")(content.ctypes.data, found.ctypes.data)
+        expected = inlay.reorder(inlay.Memory(src, content), dst).buffer.view(np.uint8)
+        assert (found == expected).all(), f"{src} -> {dst}"
+
+
+@needs_gcc
+@pytest.mark.parametrize(("one", "other"), [("u4", "f32"), ("f16", "s4"), ("s4", "s4"), ("s64", "u8")])
+def test_no_function_is_unused_without_data(one: str, other: str, tmp_path: Path) -> None:
+    """A destination that consists of padding alone needs neither loads nor conversions."""
+    pair = tuple(MemoryDesc((0, 6), name, strides=(8, 1), padded_dims=(4, 8)) for name in (one, other))
+    library = compile_library(tmp_path, {"emitted.c": source_of([(pair[0], pair[1])])}, *STRICT)
+    out = np.full(buffer_size(pair[1]), 0xFF, np.uint8)
+    caller(library, "f0")(out.ctypes.data, out.ctypes.data)
+    assert not out.any()
 
 
 @needs_gcc
@@ -140,6 +164,17 @@ def test_a_wrong_stride_is_found(tmp_path: Path) -> None:
     library = compile_library(tmp_path, {"emitted.c": spoiled}, *STRICT)
     with pytest.raises(AssertionError, match="byte"):
         judge_function(caller(library, "f"), src, dst, noise(src, 0))
+
+
+def test_comments_and_macros_give_the_same_bytes() -> None:
+    """Both count from the start of the buffer, where oneDNN's size leaves out what precedes the first element."""
+    part = MemoryDesc((8, 8), "f32", "ab").submemory((2, 3), (1, 1))
+    assert part.size == 64
+    header = inlay.emit(part, name="s").header
+    assert "#define S_PACK_DST_BYTES INT64_C(80)" in header
+    assert "-> f32:0:blocked:ab:8x1:f0, 2 x 3, 80 bytes */" in header
+    assert "Buffers are aligned for their elements, and those of one call do not overlap." in header
+    assert "Padding of a destination is set to zero" in header
 
 
 @needs_gcc

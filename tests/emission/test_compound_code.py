@@ -56,6 +56,20 @@ def odd_format() -> CompoundFormat:
     )
 
 
+def hostile_format(name: str) -> CompoundFormat:
+    """A format whose texts end comments, whose codebook is not finite, and whose s32 exceed f32."""
+    return CompoundFormat(
+        "odd: */ int /*",
+        (Section((4,), 20),),
+        (
+            Stream("n", "s32", (BitField.of(32, 0, ((4, 32),)),), zero=5),
+            Stream(f"{name}_store_bits", "u8", (BitField.of(2, 128, ()),), codebook=(0.1, np.nan, np.inf, -np.inf)),
+            Stream("*/ 2", "u8", (BitField.of(8, 136, ()),)),
+        ),
+        scales=(f"{name}_store_bits",),
+    )
+
+
 DESCS = [*map(ragged_desc, compound_formats().values()), compensated(), ragged_desc(odd_format())]
 
 
@@ -96,6 +110,17 @@ def test_every_format_in_c(tmp_path: Path) -> None:
         library[f"f{i}_assemble"](*(ctypes.c_void_p(a.ctypes.data) for a in arrays), ctypes.c_void_p(target.address))
         assert (target.bytes == expected).all(), str(desc)
         assert target.gap_is_untouched
+
+
+@needs_gcc
+def test_a_hostile_format_compiles(tmp_path: Path) -> None:
+    desc = CompoundDesc(hostile_format("f"), (64, 8))
+    sanitizer = ("-fsanitize=undefined", "-fsanitize-undefined-trap-on-error")
+    library = compile_library(tmp_path, {"f.c": inlay.emit(desc, name="f").content}, *STRICT, *sanitizer)
+    content = noise(desc, 5)
+    content.reshape(-1, 20)[:, 3] |= 0x80  # numbers below -2**31 + 5 among them
+    content[:4] = (0, 0, 0, 0x80)
+    judge_unpack(library, "f_unpack", desc, content)
 
 
 @needs_gcc

@@ -16,7 +16,7 @@ import pytest
 
 import inlay
 from inlay import CompoundDesc, CompoundMemory, MemoryDesc
-from inlay.emission.c_header import buffer_bytes
+from inlay.emission.functions import buffer_bytes
 from inlay.testing import Seeded, draw_reorder_problem
 from tests.support.aarch64_emulator import faults, has_unicorn
 from tests.support.emitted_programs import Bytes, Pair, judge_function, run_emulated
@@ -46,7 +46,10 @@ void *memset(void *dst, int value, __SIZE_TYPE__ count)
 """
 """What emitted code calls of the C library, without calls of itself."""
 OPTIONS = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-ffreestanding", "-fno-stack-protector", "-fno-unwind-tables")
-CONVERSIONS = (("f32", "s8"), ("s32", "bf16"), ("bf16", "s4"), ("f64", "s64"), ("u8", "f32"), ("s64", "f32"))
+CONVERSIONS = (
+    *(("f32", "s8"), ("s32", "bf16"), ("bf16", "s4"), ("f64", "s64"), ("u8", "f32"), ("s64", "f32")),
+    *(("f16", "f32"), ("f32", "f16"), ("f64", "f8_e4m3"), ("f8_e4m3", "f8_e5m2"), ("e8m0", "bf16")),
+)
 SANITIZED = ("-fsanitize=undefined", "-fsanitize-trap=undefined")
 
 

@@ -26,6 +26,8 @@ PATTERNS = [
     f"({'row' * 20} r4) col -> col {'row' * 20} r4",
     "(c c4) c_ -> c_ c c4",
     "(default r4) default_ -> default r4 default_",
+    "(INT8_MAX r4) SIZE_MAX -> SIZE_MAX INT8_MAX r4",
+    "(size_t r4) NULL -> NULL size_t r4",
 ]
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import inlay
 from inlay import MemoryDesc, Swizzle, Unimplemented
-from inlay.emission.c_header import buffer_bytes
-from inlay.emission.functions import row_major_desc, without_swizzle
+from inlay.emission.functions import buffer_bytes, row_major_desc, without_swizzle
 from inlay.errors import InvalidArguments
 from inlay.reordering.reference import reference_reorder
 from inlay.testing import Seeded, descriptors, draw_descriptor, draw_swizzle, swizzles

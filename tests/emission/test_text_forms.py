@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import inlay
 from inlay import MemoryDesc, Unimplemented
 from inlay.cli import main
+from inlay.descriptor import Extras
 from inlay.testing import Seeded, descriptors, draw_descriptor
 from tests.oracles import onednn
 from tests.support.golden_mistakes import assert_mistake, read_mistakes
@@ -24,6 +25,7 @@ from tests.support.paths import ROOT
 NAMES = {
     "M": MemoryDesc,
     "emit": inlay.emit,
+    "E": Extras,
     "L": inlay.RUNTIME,
     "R": inlay.Reorder,
     "A": inlay.Attributes,
@@ -132,12 +134,14 @@ def test_onednn_calls() -> None:
         str(inlay.emit(MemoryDesc(dims, "f32", "nChw8c"), form="onednn", name="d")),
         str(inlay.emit(MemoryDesc(dims, "bf16", "any"), form="onednn", name="d")),
         str(inlay.emit(MemoryDesc((4, 6), "s8", strides=(8, 1)), form="onednn", name="d")),
+        str(inlay.emit(MemoryDesc((inlay.RUNTIME, 6), "s8", "ab"), form="onednn", name="d")),
     ]
     prefix, types = "dnnl::memory::desc d(", "dnnl::memory::data_type::"
     assert lines == [
         f"{prefix}{{2, 17, 5, 4}}, {types}f32, dnnl::memory::format_tag::nChw8c);\n",
         f"{prefix}{{2, 17, 5, 4}}, {types}bf16, dnnl::memory::format_tag::any);\n",
         f"{prefix}{{4, 6}}, {types}s8, dnnl::memory::dims{{8, 1}});\n",
+        f"{prefix}{{DNNL_RUNTIME_DIM_VAL, 6}}, {types}s8, dnnl::memory::format_tag::ab);\n",
     ]
 
 
@@ -149,8 +153,11 @@ def test_sentences() -> None:
     )
     part = MemoryDesc((8, 8), "f32", "ab").submemory((2, 3), (1, 1))
     assert str(inlay.emit(part, form="words")) == (
-        "f32 tensor of a = 2, b = 3; slowest to fastest in memory: a, b; begins at element 9; has gaps; 64 bytes.\n"
+        "f32 tensor of a = 2, b = 3; slowest to fastest in memory: a, b; begins at element 9; has gaps; 64 bytes; "
+        "the buffer has 80 bytes or more.\n"
     )
+    compensated = MemoryDesc((16, 4, 1, 1), "s8", "OIhw4i16o4i", extras=Extras(1, compensation_mask=1))
+    assert str(inlay.emit(compensated, form="words")).endswith("o, i % 4; with oneDNN's extras f1:s8m1; 320 bytes.\n")
 
 
 def test_the_command_writes_and_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

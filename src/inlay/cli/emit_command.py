@@ -12,7 +12,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, printable
 
 _FORM_HELP = "c, object, numpy, onednn or words."
-_TARGET_HELP = "With --form object: x86-64-v2, x86-64-v3, x86-64-v4, aarch64; this machine if none."
+_TARGET_HELP = "With --form object: x86-64-v2, -v3, -v4, aarch64, aarch64-sve256 or -sve512; this machine if none."
 
 
 @app.command("emit", short_help="Emit C, an object file, NumPy or oneDNN code for a layout or reorder.")

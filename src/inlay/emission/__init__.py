@@ -10,8 +10,10 @@ r"""Emission: code for others from one layout, reorder or compound format, which
 
 The modules, each of which uses those before it:
 
+    c_text         the text of C: comments, functions, nested loops, numbers
     c_names        C types of elements, names of axes, the check of callers' names
     loops          the loops over the digits that both layouts share, and offsets as expressions in C
+    c_floats       functions in C that decode narrow floats, and that round numbers to them
     c_conversions  functions in C that convert one element to another type
     functions      the functions to emit: of a layout to pack and unpack, or of a reorder
     c_source       C99 source code

@@ -12,24 +12,26 @@ For ggml's Q4_0 of (3, 64), a number is read from its bit fields, and its value 
     value *= q_read_scale(src, a, b / 32);
     dst[a * 64 + b] = value;
 
-Every operation rounds to f32, so values are those of `CompoundMemory.unpack`. The code uses <stdint.h> and <string.h>
-only: numbers of 16 and 8 bits are decoded from their bits. It must not be compiled with `-ffast-math`, nor with fused
-multiply-adds (gcc: `-std=c99` or `-ffp-contract=off`).
+Every operation rounds to f32, so values are those of `CompoundMemory.unpack`. The code uses <stdint.h> and <string.h>,
+and <math.h> for a codebook with infinities or NaNs: floats of 16 and 8 bits are decoded from their bits (`c_floats`).
+It must not be compiled with `-ffast-math`, nor with fused multiply-adds (gcc: `-std=c99` or `-ffp-contract=off`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 
 import numpy as np
 
+from inlay.data_type import DATA_TYPES
 from inlay.descriptor.compound_desc import CompoundDesc
 from inlay.descriptor.compound_format import Stream
+from inlay.emission.c_floats import float_decoder
 from inlay.emission.c_header import header_text
 from inlay.emission.c_names import identifiers, letters
+from inlay.emission.c_text import comment, float_literal, function_text, indented, nested_loops
 from inlay.emission.loops import layout_terms, offset_expression
-from inlay.layout import Layout
+from inlay.layout import Dims, Layout
 
-_INDENT = "    "
 _TYPES = {
     "u8": "uint8_t",
     "s8": "int8_t",
@@ -42,6 +44,10 @@ _TYPES = {
 """C types of the numbers of streams, by data type; f16, bf16 and f8 as their bits."""
 
 
+_EXACT_BITS = 24
+"""Integers of up to this number of bits are exact in f32."""
+
+
 def compound_source(name: str, desc: CompoundDesc) -> str:
     """Return a C source file with the functions `NAME_unpack` and `NAME_assemble` of a tensor in a compound format.
 
@@ -50,16 +56,17 @@ def compound_source(name: str, desc: CompoundDesc) -> str:
     """
     streams = [one for one in desc.format.streams if one.name in _used_names(desc)]
     texts = [_LOAD_BITS.replace("NAME", name), _STORE_BITS.replace("NAME", name)]
-    floats = dict.fromkeys(stream.data_type for stream in streams if stream.data_type in _DECODED)
-    texts += [_DECODED[data_type].replace("NAME", name) for data_type in floats]
+    floats = dict.fromkeys(stream.data_type for stream in streams if _is_float(stream))
+    texts += [float_decoder(f"{name}_decode_{data_type}", DATA_TYPES[data_type]) for data_type in floats]
     for stream in streams:
         texts += _reader(name, desc, stream)
     texts += [_unpack_function(name, desc), _assemble_function(name, desc)]
     declarations = "".join(f"{prototype};\n" for _, prototype in _declarations(name, desc))
-    return f"#include <stdint.h>\n#include <string.h>\n\n{declarations}\n" + "\n".join(texts)
+    math = "" if np.isfinite([value for one in streams for value in one.codebook]).all() else "#include <math.h>\n"
+    return f"{math}#include <stdint.h>\n#include <string.h>\n\n{declarations}\n" + "\n".join(texts)
 
 
-def compound_header(name: str, desc: CompoundDesc, note: str = "", *, only_unpack: bool = False) -> str:
+def compound_header(name: str, desc: CompoundDesc, note: Sequence[str] = (), *, only_unpack: bool = False) -> str:
     """Return the header of `NAME_unpack` and, unless `only_unpack`, of `NAME_assemble`."""
     sizes = [(f"{name.upper()}_BYTES", desc.size), (f"{name.upper()}_VALUES_BYTES", 4 * prod(desc.dims))]
     declarations = _declarations(name, desc)
@@ -71,24 +78,29 @@ def _declarations(name: str, desc: CompoundDesc) -> list[tuple[str, str]]:
     dims = "x".join(map(str, desc.dims))
     arrays = ", ".join(
         f"{stream.name} {'x'.join(map(str, desc.stream_dims(stream.name)))}"
-        + (f" ({stream.data_type} bits)" if stream.data_type in _DECODED else "")
+        + (f" ({stream.data_type} bits)" if _is_float(stream) else "")
         + (" or a null pointer for zeros" if stream.is_optional else "")
         for stream in desc.format.streams
     )
     parameters = [
         f"const {_TYPES[stream.data_type]} *{parameter}"
-        for stream, parameter in zip(desc.format.streams, _parameters(desc), strict=True)
+        for stream, parameter in zip(desc.format.streams, _parameters(name, desc), strict=True)
     ]
     return [
         (
-            f"/* {desc}, {desc.size} bytes -> values as f32, {dims} in row-major order */",
+            comment(f"{desc}, {desc.size} bytes -> values as f32, {dims} in row-major order"),
             f"void {name}_unpack(const uint8_t *src, float *dst)",
         ),
         (
-            f"/* row-major arrays {arrays}\n   -> {desc}, {desc.size} bytes */",
+            comment(f"row-major arrays {arrays}\n   -> {desc}, {desc.size} bytes"),
             f"void {name}_assemble({', '.join(parameters)}, uint8_t *dst)",
         ),
     ]
+
+
+def _is_float(stream: Stream) -> bool:
+    """Return whether the numbers of a stream are floats, of which the code handles the bits."""
+    return stream.limits is None
 
 
 def _used_names(desc: CompoundDesc) -> tuple[str, ...]:
@@ -96,16 +108,17 @@ def _used_names(desc: CompoundDesc) -> tuple[str, ...]:
     return (desc.format.values.name, *desc.format.scales, *desc.format.minima)
 
 
-def _parameters(desc: CompoundDesc) -> tuple[str, ...]:
-    """Return an identifier for each stream that is no name of an axis or of a local variable."""
+def _parameters(name: str, desc: CompoundDesc) -> tuple[str, ...]:
+    """Return an identifier for each stream that is no name of an axis, a local variable or a called function."""
     taken = (*letters(len(desc.dims)), "value", "bits", "number", "scale_product", "minimum_product")
-    return identifiers([stream.name for stream in desc.format.streams], taken)
-
-
-def _identifier(desc: CompoundDesc, name: str) -> str:
-    """Return the identifier of the stream called `name`."""
     names = [stream.name for stream in desc.format.streams]
-    return _parameters(desc)[names.index(name)]
+    return identifiers(names, (*taken, *(f"{name}_{function}" for function in ("load_bits", "store_bits"))))
+
+
+def _identifier(name: str, desc: CompoundDesc, stream: str) -> str:
+    """Return the identifier of the stream called `stream`."""
+    names = [one.name for one in desc.format.streams]
+    return _parameters(name, desc)[names.index(stream)]
 
 
 _LOAD_BITS = """static uint32_t NAME_load_bits(const uint8_t *src, int64_t at, int width)
@@ -127,57 +140,11 @@ _STORE_BITS = """static void NAME_store_bits(uint8_t *dst, int64_t at, int width
     }
 }
 """
-_AS_FLOAT = """static float NAME_decode_f32(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-"""
-_F16 = """static float NAME_decode_f16(uint32_t bits)
-{
-    uint32_t code = (bits & 0x7FFFu) << 13; /* the fields of an f32 that is too small by 2**112 */
-    float value;
-    memcpy(&value, &code, sizeof value);
-    value *= 0x1p112f;
-    memcpy(&code, &value, sizeof code);
-    if ((bits & 0x7C00u) == 0x7C00u) {
-        code = 0x7F800000u | (bits & 0x3FFu) << 13; /* infinity or NaN */
-    }
-    code |= (bits & 0x8000u) << 16;
-    memcpy(&value, &code, sizeof value);
-    return value;
-}
-"""
-_F8_E4M3 = """static float NAME_decode_f8_e4m3(uint32_t bits)
-{
-    uint32_t code = (bits & 0x7Fu) << 20; /* the fields of an f32 that is too small by 2**120 */
-    float value;
-    memcpy(&value, &code, sizeof value);
-    value *= 0x1p120f;
-    memcpy(&code, &value, sizeof code);
-    if ((bits & 0x7Fu) == 0x7Fu) {
-        code = 0x7FC00000u; /* NaN */
-    }
-    code |= (bits & 0x80u) << 24;
-    memcpy(&value, &code, sizeof value);
-    return value;
-}
-"""
-_DECODED = {
-    "f32": _AS_FLOAT,
-    "f16": _F16,
-    "bf16": _AS_FLOAT.replace("decode_f32", "decode_bf16").replace(
-        "    float value;", "    float value;\n    bits <<= 16;"
-    ),
-    "f8_e4m3": _F8_E4M3,
-}
-"""For each float type of a stream, the function that decodes its bits."""
 
 
 def _reader(name: str, desc: CompoundDesc, stream: Stream) -> Iterator[str]:
     """Yield the codebook of a stream, if any, and the function that returns the value of its number at a coordinate."""
-    axes, text = letters(len(desc.dims)), _identifier(desc, stream.name)
+    axes, text = letters(len(desc.dims)), _identifier(name, desc, stream.name)
     if stream.codebook:
         yield _codebook(f"{name}_codebook_{text}", stream)
     parameters = "".join(f", int64_t {axis}" for axis in axes)
@@ -191,17 +158,14 @@ def _reader(name: str, desc: CompoundDesc, stream: Stream) -> Iterator[str]:
     lines = [f"uint32_t bits = {loads[0]};", *(f"bits |= {load};" for load in loads[1:])]
     lines += [f"(void){axis};" for axis in unused]
     lines.append(f"return {_decoded(name, text, stream)};")
-    body = "".join(f"{_INDENT}{line}\n" for line in lines)
-    yield f"static float {name}_read_{text}(const uint8_t *src{parameters})\n{{\n{body}}}\n"
+    yield function_text(f"static float {name}_read_{text}(const uint8_t *src{parameters})", indented(lines))
 
 
 def _codebook(name: str, stream: Stream) -> str:
     """Return the definition of the values of codes."""
     values = [float(np.float32(value)) for value in stream.codebook]
-    texts = [
-        f"{value!r}f" if value == round(value * 16) / 16 and abs(value) < 1e6 else f"{value.hex()}f" for value in values
-    ]
-    lines = "".join(f"{_INDENT}{', '.join(texts[i : i + 4])},\n" for i in range(0, len(texts), 4))
+    texts = [float_literal(value) for value in values]
+    lines = indented(f"{', '.join(texts[i : i + 4])}," for i in range(0, len(texts), 4))
     return f"static const float {name}[{len(values)}] = {{\n{lines}}};\n"
 
 
@@ -209,24 +173,20 @@ def _decoded(name: str, text: str, stream: Stream) -> str:
     """Return the expression of the value that the bits of a number stand for."""
     if stream.codebook:
         return f"{name}_codebook_{text}[bits]"
-    if stream.data_type in _DECODED:
+    if _is_float(stream):
         return f"{name}_decode_{stream.data_type}(bits)"
     number = "(int32_t)bits"
     if stream.data_type[0] == "s" and stream.bits < 32:
         sign = 1 << stream.bits - 1
         number = f"((int32_t)(bits ^ {sign}) - {sign})"
+    if stream.zero and max(stream.bits, abs(stream.zero).bit_length()) > _EXACT_BITS:
+        return f"(float){number} - {np.float32(stream.zero)}f"
     return f"(float)({number} - {stream.zero})" if stream.zero else f"(float){number}"
 
 
-def _loops(dims: Sequence[int], lines: Sequence[str]) -> str:
+def _loops(dims: Dims, lines: Iterable[str]) -> str:
     """Return loops over all coordinates around these lines."""
-    parts = [
-        f"{_INDENT * depth}for (int64_t {axis} = 0; {axis} < {dim}; {axis}++) {{\n"
-        for depth, (axis, dim) in enumerate(zip(letters(len(dims)), dims, strict=True), 1)
-    ]
-    parts += [f"{_INDENT * (len(dims) + 1)}{line}\n" for line in lines]
-    parts += [f"{_INDENT * depth}}}\n" for depth in range(len(dims), 0, -1)]
-    return "".join(parts)
+    return nested_loops(list(zip(letters(len(dims)), dims, strict=True)), lines)
 
 
 def _unpack_function(name: str, desc: CompoundDesc) -> str:
@@ -243,24 +203,24 @@ def _unpack_function(name: str, desc: CompoundDesc) -> str:
         if calls:
             lines.append(f"value {operator} {calls[0] if len(calls) == 1 else product};")
     lines.append(f"dst[{offset_expression(0, layout_terms(Layout.row_major(desc.dims), axes))}] = value;")
-    comment, prototype = _declarations(name, desc)[0]
-    return f"{comment}\n{prototype}\n{{\n{_loops(desc.dims, lines)}}}\n"
+    remark, prototype = _declarations(name, desc)[0]
+    return f"{remark}\n{function_text(prototype, _loops(desc.dims, lines))}"
 
 
 def _call(name: str, desc: CompoundDesc, stream: str) -> str:
     """Return the call that reads the number of a stream for the element at the loops' indices."""
     groups = zip(letters(len(desc.dims)), desc.group(stream), strict=True)
     coordinates = [f"{axis} / {group}" if group > 1 else axis for axis, group in groups]
-    return f"{name}_read_{_identifier(desc, stream)}({', '.join(['src', *coordinates])})"
+    return f"{name}_read_{_identifier(name, desc, stream)}({', '.join(['src', *coordinates])})"
 
 
 def _assemble_function(name: str, desc: CompoundDesc) -> str:
     """Return the definition of the function that writes all streams."""
-    body = f"{_INDENT}memset(dst, 0, {desc.size});\n"
-    for stream, parameter in zip(desc.format.streams, _parameters(desc), strict=True):
-        body += _loops(desc.fields(stream.name)[0].layout.dims, list(_stores(name, desc, stream, parameter)))
-    comment, prototype = _declarations(name, desc)[1]
-    return f"{comment}\n{prototype}\n{{\n{body}}}\n"
+    body = indented([f"memset(dst, 0, {desc.size});"])
+    for stream, parameter in zip(desc.format.streams, _parameters(name, desc), strict=True):
+        body += _loops(desc.fields(stream.name)[0].layout.dims, _stores(name, desc, stream, parameter))
+    remark, prototype = _declarations(name, desc)[1]
+    return f"{remark}\n{function_text(prototype, body)}"
 
 
 def _stores(name: str, desc: CompoundDesc, stream: Stream, parameter: str) -> Iterator[str]:

@@ -3,92 +3,96 @@
     integer -> integer     clamped to the range of the destination
     integer -> float       rounded to nearest, ties to even; s64 -> f32 through f64
     float   -> integer     rounded to nearest, ties to even, and clamped; a NaN becomes 0
-    f32    <-> f64         a cast
-    bf16                   widened to f32 by a shift; rounded from f32 to nearest, ties to even
+    float   -> float       exact, or rounded to nearest, ties to even
 
-Decision 0007 explains the working types. The functions use no library, so they round by comparing remainders; they must
-not be compiled with `-ffast-math`. The other conversions (f16, f8, f4, e8m0, and 64-bit numbers to bf16) need long
-algorithms; the `object` form has them.
+With attributes, the function computes their formula in f32 or f64, in one statement for each operation.
+
+Decision 0007 explains the working types. The functions use no library but memcpy, so they round by comparing
+remainders; they must not be compiled with `-ffast-math`. Functions of `c_floats` decode and round f16, bf16, f8, f4 and
+e8m0.
 """
+
+from collections.abc import Iterator
 
 import numpy as np
 
 from inlay.data_type import DataType
+from inlay.emission.c_floats import float_decoder, float_encoder
 from inlay.emission.c_names import element_type
-from inlay.errors import Unimplemented
+from inlay.emission.c_text import float_literal, function_text, indented
+from inlay.reordering.attributes import PLAIN, Attributes
+from inlay.reordering.problem import working_type
 
-_FLOATS = ("f32", "f64", "bf16")
+_WORKING = {"float": "f32", "double": "f64"}
+"""The float types that C has, and their data types."""
 
 
-def require_conversion(src: DataType, dst: DataType) -> None:
-    """Check that the C form converts from `src` to `dst`.
+def conversion_functions(name: str, src: DataType, dst: DataType, attributes: Attributes = PLAIN) -> list[str]:
+    """Return the C function `NAME_convert`, which converts one element from `src` to `dst`, after those that it calls.
 
-    Raises:
-        Unimplemented: it does not.
+    Its parameters are the element, the value of each attribute, and the old element of the destination for a sum.
+
+    Precondition: the types differ or attributes compute, both types are numbers, and rounding is to nearest.
     """
-    if src == dst:
-        return
-    for data_type in (src, dst):
-        if data_type.kind in ("float", "bits") and data_type.name not in _FLOATS:
-            raise Unimplemented(_refusal(src, dst, f"{data_type} needs"))
-    if dst == "bf16" and src.bits == 64:
-        raise Unimplemented(_refusal(src, dst, f"{src} rounded once to bf16 needs"))
+    working = _working_type(src, dst, attributes)
+    values = {value: attributes.entry(value).type.widened for value in attributes.names}
+    texts = {
+        kind: float_decoder(f"{name}_decode_{kind}", kind)
+        for kind in (src, *values.values(), *((dst,) if attributes.sum is not None else ()))
+        if _is_narrow_float(kind)
+    }
+    lines = [f"{working} value = {_decoded(name, 'element', src, working)};"]
+    lines += _formula_steps(name, dst, attributes, working)
+    if dst.kind != "float":
+        lines += _to_integer(src, dst, working)
+    elif _is_narrow_float(dst):
+        lines.append(f"return {name}_encode_{dst}(value);")
+    else:
+        lines.append("return value;" if element_type(dst) == working else f"return ({element_type(dst)})value;")
+    encoders = [float_encoder(f"{name}_encode_{dst}", dst, _WORKING[working])] if _is_narrow_float(dst) else []
+    parameters = [f"{element_type(src)} element", *(f"{element_type(kind)} {v[:-1]}" for v, kind in values.items())]
+    parameters += [f"{element_type(dst)} old"] if attributes.sum is not None else []
+    prototype = f"static {element_type(dst)} {name}_convert({', '.join(parameters)})"
+    return [*texts.values(), *encoders, function_text(prototype, indented(lines))]
 
 
-def _refusal(src: DataType, dst: DataType, reason: str) -> str:
-    """Return the text of the error about a conversion."""
-    return (
-        f"the c form does not convert {src} to {dst}: {reason} a long algorithm on its bits; it converts between "
-        "integers, f32, f64 and bf16. Use form='object', which converts every pair, or equal types"
-    )
+def _is_narrow_float(data_type: DataType) -> bool:
+    """Return whether a type is a float that C does not have."""
+    return data_type.kind == "float" and data_type.name not in _WORKING.values()
 
 
-def conversion_function(name: str, src: DataType, dst: DataType) -> str:
-    """Return the C function `name` that converts one element from `src` to `dst`.
-
-    Precondition: `require_conversion` accepts the pair, and the types differ.
-    """
-    working = _working_type(src, dst)
-    lines = _decode(src, working) + (_to_integer(src, dst, working) if dst.kind != "float" else _to_float(dst))
-    body = "\n".join(f"    {line}" for line in lines)
-    return f"static {element_type(dst)} {name}({element_type(src)} element)\n{{\n{body}\n}}\n"
-
-
-def _working_type(src: DataType, dst: DataType) -> str:
+def _working_type(src: DataType, dst: DataType, attributes: Attributes) -> str:
     """Return the C type of the number between decoding and encoding."""
-    if src.kind != "float" and dst.kind != "float":
+    if src.kind != "float" and dst.kind != "float" and not attributes.computes:
         return "int64_t"
-    return "double" if 64 in (src.bits, dst.bits) else "float"
+    return "double" if working_type(src, dst, attributes, 1.0) == "f64" else "float"
 
 
-def _decode(src: DataType, working: str) -> list[str]:
-    """Return statements that define `value`, the number that `element` encodes."""
-    if src == "bf16":
-        return [
-            "const uint32_t bits = (uint32_t)element << 16;",
-            f"{working} value;",
-            "float widened;",
-            "memcpy(&widened, &bits, sizeof widened);",
-            "value = widened;",
-        ]
-    if src == "s4":
-        return [f"{working} value = ({working})((element ^ 8) - 8);"]
-    return [f"{working} value = ({working})element;"]
+def _decoded(name: str, element: str, data_type: DataType, working: str) -> str:
+    """Return the expression of the number that an element encodes."""
+    if _is_narrow_float(data_type):
+        number = f"{name}_decode_{data_type}({element})"
+        return number if working == "float" else f"({working}){number}"
+    if data_type == "s4":
+        return f"({working})(({element} ^ 8) - 8)"
+    return element if element_type(data_type) == working else f"({working}){element}"
 
 
-def _to_float(dst: DataType) -> list[str]:
-    """Return statements that return `value`, a number of the working type, as a float."""
-    if dst == "bf16":
-        return [
-            "uint32_t code;",
-            "memcpy(&code, &value, sizeof code);",
-            "if ((code & 0x7FFFFFFFu) > 0x7F800000u) {",
-            "    return (uint16_t)(code >> 16 | 0x40u); /* a quiet NaN */",
-            "}",
-            "code += 0x7FFFu + (code >> 16 & 1u); /* to nearest, ties to even */",
-            "return (uint16_t)(code >> 16);",
-        ]
-    return [f"return ({element_type(dst)})value;"]
+def _formula_steps(name: str, dst: DataType, attributes: Attributes, working: str) -> Iterator[str]:
+    """Yield the statements of the formula on `value`, each of which rounds once."""
+    numbers = {v: _decoded(name, v[:-1], attributes.entry(v).type.widened, working) for v in attributes.names}
+    if attributes.src_zero_points:
+        yield f"value -= {numbers['src_zero_points']};"
+    if attributes.src_scales:
+        yield f"value *= {numbers['src_scales']};"
+    if attributes.sum is not None:
+        yield f"{working} addend = {_decoded(name, 'old', dst, working)};"
+        yield f"addend *= {float_literal(attributes.sum, 'f' if working == 'float' else '')};"
+        yield "value += addend;"
+    if attributes.dst_scales:
+        yield f"value /= {numbers['dst_scales']};"
+    if attributes.dst_zero_points:
+        yield f"value += {numbers['dst_zero_points']};"
 
 
 def _to_integer(src: DataType, dst: DataType, working: str) -> list[str]:

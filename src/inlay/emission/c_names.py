@@ -7,35 +7,38 @@ f64    double         f16, bf16           uint16_t, the bits of the number     c
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from keyword import iskeyword
 from types import MappingProxyType
 
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, shown
 from inlay.notation import parse_notation
+from inlay.reordering.attributes import QUANTIZATION_TYPES
 
 _SPECIAL: Mapping[str, str] = MappingProxyType(
     {"f32": "float", "f64": "double", "bool": "uint8_t", "complex64": "float _Complex", "complex128": "double _Complex"}
 )
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _MOST_CHARACTERS = 63  # C99, 5.2.4.1: significant initial characters of an internal identifier
-_C_KEYWORDS = (
-    "auto break case char class const continue default delete do double else enum extern float for goto if inline int "
-    "long namespace new operator private protected public register restrict return short signed sizeof static struct "
-    "switch template this throw try typedef typename union unsigned using virtual void volatile while _Bool _Complex "
-    "_Imaginary main"
+_C_WORDS = (
+    "alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const const_cast "
+    "consteval constexpr constinit continue co_await co_return co_yield decltype default delete do double dynamic_cast "
+    "else enum explicit export extern false float for friend goto if inline int linux long main memcpy memset mutable "
+    "namespace new noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast "
+    "requires restrict return short signed sizeof static static_assert static_cast struct switch template this "
+    "thread_local throw true try typedef typeid typename typeof typeof_unqual union unix unsigned using virtual void "
+    "volatile while xor xor_eq NULL"
 )
-_KEYWORDS = frozenset(_C_KEYWORDS.split())
-"""Keywords of C99, and those of C++ that would break a header or a call."""
-_OTHER_WORDS = (
-    "src dst src_linear dst_linear linear memcpy memset and and_eq alignas alignof asm bitand bitor bool catch char8_t "
-    "char16_t char32_t co_await co_return co_yield compl concept const_cast consteval constexpr constinit decltype "
-    "dynamic_cast explicit export false friend linux mutable noexcept not not_eq nullptr or or_eq reinterpret_cast "
-    "requires restrict static_assert static_cast thread_local true typeid typename typeof typeof_unqual unix using "
-    "wchar_t xor xor_eq int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t"
+_RESERVED = frozenset(_C_WORDS.split())
+"""Words that name neither functions nor axes: keywords up to C23 and C++23, macros, functions of the C library that
+emitted code calls."""
+_LOCALS = frozenset(("src", "dst", "src_linear", "dst_linear", "linear", *QUANTIZATION_TYPES))
+"""Names of parameters and local variables in emitted functions."""
+_STDINT = re.compile(
+    r"u?int\w*_t|(size|ptrdiff|wchar|char\d+)_t|(U?INT\w*|SIZE|PTRDIFF|WCHAR|WINT|SIG_ATOMIC)_(C|MIN|MAX|WIDTH)"
 )
-_RESERVED = _KEYWORDS | frozenset(_OTHER_WORDS.split())
-"""Words that name no axis: keywords up to C23 and C++23, macros of GNU C, names that emitted functions use."""
+"""Names that <stdint.h> and <string.h> define, or may define, and types of characters."""
 
 
 def element_type(data_type: DataType) -> str:
@@ -62,14 +65,23 @@ def checked_name(name: object) -> str:
     'weights_to_blocks'
     """
     is_name = isinstance(name, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) is not None
-    if not isinstance(name, str) or not is_name or name in _KEYWORDS:
+    if not isinstance(name, str) or not is_name or is_reserved(name) or iskeyword(name):
         raise InvalidArguments(
-            f"name is {shown(name)}: give ASCII letters, digits and _ that begin with a letter and are no keyword of C "
-            "or C++, such as pack_weights"
+            f"name is {shown(name)}: give ASCII letters, digits and _ that begin with a letter and are no word of C, "
+            "C++ or Python, such as pack_weights"
         )
     if len(name) > _MOST_CHARACTERS - len("_load4"):
         raise InvalidArguments(f"name has {len(name)} characters: give at most {_MOST_CHARACTERS - len('_load4')}")
     return name
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether C or C++ uses an identifier: a keyword, a macro, or a name of <stdint.h> or <string.h>.
+
+    >>> [is_reserved(name) for name in ("xor", "uint8_t", "SIZE_MAX", "row")]
+    [True, True, True, False]
+    """
+    return name in _RESERVED or _STDINT.fullmatch(name) is not None
 
 
 def axis_variables(*descs: MemoryDesc) -> tuple[str, ...]:
@@ -100,15 +112,15 @@ def letters(count: int) -> tuple[str, ...]:
 def identifiers(names: Sequence[str], taken: Iterable[str] = ()) -> tuple[str, ...]:
     """Return an identifier of C for each name: the name itself, or with `_` at its end if it is one of `taken`.
 
-    Post-condition: results are distinct, not in `taken`, no keyword of C or C++, and end in no digit; if the names
-    cannot be spelled in C or are too long, they are a, b, c, ...
+    Post-condition: results are distinct, not in `taken`, no word of C or C++ (`is_reserved`), and end in no digit; if
+    the names cannot be spelled in C or are too long, they are a, b, c, ...
 
     >>> identifiers(("row", "for", "c2", "src")), identifiers(("\u00e4", "b"))
     (('row', 'for_', 'c2_', 'src_'), ('a', 'b'))
     """
-    used = _RESERVED | frozenset(taken)
+    used = frozenset((*_LOCALS, *taken))
     spelled = tuple(
-        f"{name}_" if name in used or name[-1:].isdigit() or name.endswith("_convert") else name for name in names
+        f"{name}_" if name in used or is_reserved(name) or re.search(r"\d$|_convert$", name) else name for name in names
     )
     is_valid = all(re.fullmatch(r"[A-Za-z]\w{0,30}", name, re.ASCII) and name not in used for name in spelled)
     if is_valid and len(set(spelled)) == len(spelled):

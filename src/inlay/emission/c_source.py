@@ -18,12 +18,21 @@ meant to be read and ported; the `object` form is fast.
 from collections.abc import Iterable, Iterator
 
 from inlay.descriptor import MemoryDesc
-from inlay.emission.c_conversions import conversion_function, require_conversion
+from inlay.emission.c_conversions import conversion_functions
 from inlay.emission.c_names import axis_variables
+from inlay.emission.c_text import INDENT, function_text, indented, nested_loops
 from inlay.emission.functions import EmittedFunction, without_swizzle
-from inlay.emission.loops import CAxis, build_axes, coordinate_terms, offset_expression, sorted_loops, swizzled
-
-_INDENT = "    "
+from inlay.emission.loops import (
+    CAxis,
+    build_axes,
+    coordinate_terms,
+    offset_expression,
+    quotient,
+    sorted_loops,
+    swizzled,
+    times,
+)
+from inlay.reordering.problem import ValueLayout, value_layout
 
 
 def c_source(functions: Iterable[EmittedFunction], offset: tuple[str, MemoryDesc] | None = None) -> str:
@@ -31,14 +40,13 @@ def c_source(functions: Iterable[EmittedFunction], offset: tuple[str, MemoryDesc
 
     Raises:
         InvalidArguments: as `EmittedFunction.problem`.
-        Unimplemented: as `EmittedFunction.problem`, or the C form does not convert between the types.
+        Unimplemented: as `EmittedFunction.problem`.
     """
     texts, prototypes = [], c_prototypes(functions, offset)
     if offset is not None:
-        texts.append(f"{prototypes[0]}\n{{\n{_offset_body(offset[1])}}}\n")
+        texts.append(function_text(prototypes[0], _offset_body(offset[1])))
     for function in functions:
         function.problem()
-        require_conversion(function.src_type, function.dst_type)
         texts += _function_texts(function)
     includes = ["stdint.h", *(["string.h"] if any("memcpy(" in text for text in texts) else [])]
     preamble = [*(f"#include <{include}>" for include in includes), "", *(f"{line};" for line in prototypes), ""]
@@ -66,22 +74,23 @@ def _offset_body(desc: MemoryDesc) -> str:
     else:
         lines.append(f"const int64_t linear = {offset_expression(0, terms)};")
         lines.append(f"return {swizzled(desc.offset0, 'linear', desc.swizzle)};")
-    return "".join(f"{_INDENT}{line}\n" for line in lines)
+    return indented(lines)
 
 
 def _function_texts(function: EmittedFunction) -> list[str]:
     """Return the definitions of one function: those it calls for single elements, then its own."""
     name, texts = function.name, []
-    is_empty = 0 in function.dst.padded_dims
-    if not is_empty:
-        if function.src_type.is_sub_byte:
+    is_empty, attributes = 0 in function.dst.padded_dims, function.attributes
+    if 0 not in function.src.dims:
+        if function.src_type.is_sub_byte or (function.dst_type.is_sub_byte and attributes.sum is not None):
             texts.append(_LOAD4.replace("NAME", name))
-        if function.dst_type.is_sub_byte:
-            texts.append(_STORE4.replace("NAME", name))
-        if function.src_type != function.dst_type:
-            texts.append(conversion_function(f"{name}_convert", function.src_type, function.dst_type))
-    body = f"{_INDENT}(void)src;\n{_INDENT}(void)dst;\n" if is_empty else _function_body(function)
-    return [*texts, f"{function.comment}\n{function.prototype}\n{{\n{body}}}\n"]
+        if function.converts:
+            texts += conversion_functions(name, function.src_type, function.dst_type, attributes)
+    if not is_empty and function.dst_type.is_sub_byte:
+        texts.append(_STORE4.replace("NAME", name))
+    unused = [f"(void){parameter};" for parameter in ("src", "dst", *attributes.names)]
+    body = indented(unused) if is_empty else _function_body(function)
+    return [*texts, f"{function.comment}\n{function_text(function.prototype, body)}"]
 
 
 _LOAD4 = """static uint8_t NAME_load4(const uint8_t *bytes, int64_t i)
@@ -100,57 +109,68 @@ _STORE4 = """static void NAME_store4(uint8_t *bytes, int64_t i, uint8_t element)
 def _function_body(function: EmittedFunction) -> str:
     """Return the body of a function that writes at least one element."""
     names = axis_variables(function.src, function.dst)
-    axes = build_axes(without_swizzle(function.src), without_swizzle(function.dst), names)
-    loops = sorted_loops(axes)
-    lines = [
-        f"{_INDENT * (depth + 1)}for (int64_t {loop.variable} = 0; {loop.variable} < {loop.extent}; "
-        f"{loop.variable}++) {{\n"
-        for depth, loop in enumerate(loops)
-    ]
-    inner = _INDENT * (len(loops) + 1)
-    lines += [f"{inner}{line}\n" for line in _element_lines(function, axes)]
-    lines += [f"{_INDENT * (depth + 1)}}}\n" for depth in reversed(range(len(loops)))]
-    return "".join(lines)
+    layouts = {v: value_layout(function.attributes.entry(v), function.src.dims) for v in function.attributes.names}
+    used = [name for layout in layouts.values() if layout for name, n in zip(names, layout.strides, strict=True) if n]
+    axes = build_axes(without_swizzle(function.src), without_swizzle(function.dst), names, used)
+    loops = [(loop.variable, loop.extent) for loop in sorted_loops(axes)]
+    values = [f"{v}[{_value_index(layout, names)}]" for v, layout in layouts.items()]
+    return nested_loops(loops, _element_lines(function, axes, values))
 
 
-def _element_lines(function: EmittedFunction, axes: tuple[CAxis, ...]) -> Iterator[str]:
-    """Yield the statements that move one element."""
+def _value_index(layout: ValueLayout | None, names: tuple[str, ...]) -> str:
+    """Return the index of the value of an attribute that belongs to the coordinate with these names.
+
+    >>> _value_index(ValueLayout((0, 4, 1), (1, 32, 1)), ("a", "b", "c")), _value_index(None, ("a",))
+    ('b / 32 * 4 + c', '0')
+    """
+    if layout is None:
+        return "0"
+    parts = zip(names, layout.groups, layout.strides, strict=True)
+    return offset_expression(0, [times(quotient(name, group), stride) for name, group, stride in parts if stride])
+
+
+def _element_lines(function: EmittedFunction, axes: tuple[CAxis, ...], values: list[str]) -> Iterator[str]:
+    """Yield the statements that move one element, with these values of attributes."""
+    has_data = 0 not in function.src.dims
     for axis in axes:
         if axis.coordinate:
             yield f"const int64_t {axis.name} = {axis.coordinate};"
+            if not has_data:
+                yield f"(void){axis.name};"
     beyond = [f"{axis.name} >= {axis.stored}" for axis in axes if axis.covered > axis.stored]
     if beyond:
         yield f"if ({' || '.join(beyond)}) {{"
-        yield f"{_INDENT}continue; /* part of a block that is not stored */"
+        yield f"{INDENT}continue; /* part of a block that is not stored */"
         yield "}"
-    condition, offsets = _data_condition(axes), []
+    offsets = []
     for side, desc in (("src", function.src), ("dst", function.dst)):
         terms = [term for axis in axes for term in (axis.src_terms if side == "src" else axis.dst_terms)]
         if desc.swizzle is None:
             offsets.append(offset_expression(desc.offset0, terms))
             continue
-        if side == "dst" or condition != "0":
+        if side == "dst" or has_data:
             yield f"const int64_t {side}_linear = {offset_expression(0, terms)};"
         offsets.append(swizzled(desc.offset0, f"{side}_linear", desc.swizzle))
-    yield from _move_lines(function, (offsets[0], offsets[1]), condition)
-
-
-def _data_condition(axes: tuple[CAxis, ...]) -> str:
-    """Return the condition under which an element is data and not padding; empty if all elements are."""
-    parts = [f"{axis.name} < {axis.data}" for axis in axes if min(axis.covered, axis.stored) > axis.data]
-    return "0" if any(axis.data == 0 for axis in axes) else " && ".join(parts)
-
-
-def _move_lines(function: EmittedFunction, offsets: tuple[str, str], condition: str) -> Iterator[str]:
-    """Yield the statement that moves the element between these offsets, or writes zero unless `condition` holds."""
-    name = function.name
-    value = f"{name}_load4(src, {offsets[0]})" if function.src_type.is_sub_byte else f"src[{offsets[0]}]"
-    value = value if function.src_type == function.dst_type else f"{name}_convert({value})"
-    if condition == "0":
-        value, condition = "0", ""
-        yield "(void)src;"
-    choice = f"{condition} ? {value} : 0" if condition else value
+    value = _value(function, (offsets[0], offsets[1]), values)
+    is_data = " && ".join(f"{axis.name} < {axis.data}" for axis in axes if min(axis.covered, axis.stored) > axis.data)
+    if not has_data:
+        yield from (f"(void){parameter};" for parameter in ("src", *function.attributes.names))
+        value = "0"
+    elif is_data:
+        value = f"{is_data} ? {value} : 0"
     if function.dst_type.is_sub_byte:
-        yield f"{name}_store4(dst, {offsets[1]}, (uint8_t)({choice}));"
+        yield f"{function.name}_store4(dst, {offsets[1]}, (uint8_t)({value}));"
     else:
-        yield f"dst[{offsets[1]}] = {choice};"
+        yield f"dst[{offsets[1]}] = {value};"
+
+
+def _value(function: EmittedFunction, offsets: tuple[str, str], values: list[str]) -> str:
+    """Return the expression of the element to write, for these offsets in source and destination."""
+    src, dst = (
+        f"{function.name}_load4({side}, {offset})" if data_type.is_sub_byte else f"{side}[{offset}]"
+        for side, offset, data_type in zip(("src", "dst"), offsets, (function.src_type, function.dst_type), strict=True)
+    )
+    if not function.converts:
+        return src
+    arguments = [src, *values, *([dst] if function.attributes.sum is not None else [])]
+    return f"{function.name}_convert({', '.join(arguments)})"

@@ -35,6 +35,8 @@ FORMS: Mapping[str, str] = MappingProxyType(
 )
 """The forms of emitted code, and a description of each."""
 _DEFAULT_NAME = "packed"
+_USED_NAMES = frozenset((("numpy", "np"), ("onednn", "engine")))
+"""Forms, and the names that their texts expect a caller to have defined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +109,15 @@ def emit(
     """Emit code for others: from one layout, from a reorder between two, or from a tensor in a compound format.
 
     Args:
-        src: the layout, or the source of the reorder; an `inlay.Reorder` without attributes; or a `CompoundDesc`.
+        src: the layout, or the source of the reorder; an `inlay.Reorder`; or a `CompoundDesc`.
         dst: the destination of the reorder, or any text that names its layout, in the type of the source; None for one
             layout.
         form: `c`: C99 without dependencies. From a layout, the functions NAME_offset, NAME_pack and NAME_unpack, which
-            convert from and to a dense row-major array; from a reorder, the function NAME. `object`: machine code of
-            NAME_pack and NAME_unpack, or of NAME, as fast as Inlay on one thread. `numpy`: expressions.
-            `onednn`: C++ calls. `words`: a sentence. From a compound format, `c` has NAME_unpack, which writes floats,
-            and NAME_assemble, which writes the streams; `object` has NAME_unpack.
+            convert from and to a dense row-major array; from a reorder, the function NAME, whose further parameters
+            are the values of attributes. `object`: machine code of NAME_pack and NAME_unpack, or of NAME, as fast as
+            Inlay on one thread. `numpy`: expressions. `onednn`: C++ calls. `words`: a sentence. From a compound format,
+            `c` has NAME_unpack, which writes floats, and NAME_assemble, which writes the streams; `object` has
+            NAME_unpack.
         name: the name of functions and variables.
         target: for `object`: one of x86-64-v2, x86-64-v3, x86-64-v4, aarch64, aarch64-sve256, aarch64-sve512; None for
             the processor of this machine.
@@ -126,8 +129,8 @@ def emit(
     Raises:
         InvalidArguments: an argument has the wrong type or an unknown value, dims differ, a side has no layout,
             elements of a destination overlap, or a target is given for another form than `object`.
-        Unimplemented: dims are RUNTIME, there are extras or attributes, the form cannot say the layout, or it does not
-            convert between the types.
+        Unimplemented: dims are RUNTIME, there are extras, or the form cannot say the layout, does not convert between
+            the types, or does not compute the attributes.
         FormatTagError, PatternError, NotationError: `dst` is text that cannot be parsed or does not fit the dims.
 
     >>> desc = MemoryDesc((2, 17), "f32", "aB8b")
@@ -137,13 +140,18 @@ def emit(
     """
     _check_form(form, target)
     name = checked_name(name)
+    if (form, name) in _USED_NAMES:
+        raise InvalidArguments(f"name is {shown(name)}, which the {form} form uses otherwise: give another one")
     if isinstance(src, CompoundDesc):
         if dst is not None:
             raise InvalidArguments(f"dst is {shown(dst)}: code of a compound format unpacks to floats and has no dst")
         return _emit_compound(src, form, name, target)
-    src, dst = _sides(src, dst)
+    src, dst, attributes = _sides(src, dst)
+    if attributes != PLAIN:
+        _require_attributes_of_c(attributes, form)
     if form in ("c", "object"):
-        return _emit_functions(src, dst, form, name, target)
+        functions = _functions(src, dst, name, attributes)
+        return _emit_functions(functions, src if dst is None else None, form, name, target)
     if dst is not None:
         _check_pair(name, src, dst, form)
         text = {"numpy": numpy_reorder_line, "onednn": onednn_reorder}.get(form, _reorder_words)(name, src, dst)
@@ -160,29 +168,36 @@ def _check_form(form: object, target: object) -> None:
         raise InvalidArguments(f"target is {shown(target)}: form {form!r} has none; use form='object'")
 
 
-def _sides(src: object, dst: object) -> tuple[MemoryDesc, MemoryDesc | None]:
-    """Return the descriptors of a layout or a reorder from the arguments of `emit`."""
+def _sides(src: object, dst: object) -> tuple[MemoryDesc, MemoryDesc | None, Attributes]:
+    """Return the descriptors of a layout or a reorder, and its attributes, from the arguments of `emit`."""
+    attributes = PLAIN
     if not isinstance(src, MemoryDesc) and all(hasattr(src, name) for name in ("src", "dst", "attributes")):
-        src, dst = _sides_of_reorder(src, dst)
+        src, dst, attributes = _sides_of_reorder(src, dst)
     if not isinstance(src, MemoryDesc):
         raise InvalidArguments(f"src is {shown(src)}: give a MemoryDesc, a Reorder or a CompoundDesc")
     if isinstance(dst, str):
-        return src, MemoryDesc(src.dims, src.data_type, dst)
+        return src, MemoryDesc(src.dims, src.data_type, dst), attributes
     if dst is not None and not isinstance(dst, MemoryDesc):
         raise InvalidArguments(f"dst is {shown(dst)}: give a MemoryDesc, or the text of a layout")
-    return src, dst
+    return src, dst, attributes
 
 
-def _sides_of_reorder(reorder: Any, dst: object) -> tuple[object, object]:
-    """Return the descriptors of a reorder without attributes."""
+def _sides_of_reorder(reorder: Any, dst: object) -> tuple[object, object, Attributes]:
+    """Return the descriptors and the attributes of a reorder."""
     if dst is not None:
         raise InvalidArguments(f"dst is {shown(dst)}: a Reorder has its own destination, {reorder.dst!r}")
-    if reorder.attributes != PLAIN:
+    return reorder.src, reorder.dst, reorder.attributes
+
+
+def _require_attributes_of_c(attributes: Attributes, form: str) -> None:
+    """Check that the form computes attributes, and that they round to nearest."""
+    if form != "c":
         raise Unimplemented(
-            f"no form emits a Reorder with {reorder.attributes}: emitted code moves and converts elements. Emit the "
-            "reorder without attributes, and apply scales and zero points before or after it"
+            f"form {form!r} does not compute {attributes}. Use form='c', or emit the reorder without attributes, and "
+            "apply scales and zero points before or after it"
         )
-    return reorder.src, reorder.dst
+    if attributes.rounding_mode != "nearest":
+        raise Unimplemented("emitted C rounds to nearest: create the Reorder without rounding_mode='stochastic'")
 
 
 def _emit_compound(desc: CompoundDesc, form: str, name: str, target: Any) -> EmittedCode:
@@ -201,9 +216,9 @@ def _emit_compound(desc: CompoundDesc, form: str, name: str, target: Any) -> Emi
     )
 
 
-def _target_note(machine: Target) -> str:
-    """Return the comment about the processor of an object file."""
-    return f"Code for {machine.triple.split('-')[0]}, processor {machine.cpu} or better."
+def _target_note(machine: Target) -> tuple[str]:
+    """Return the sentence about the processor of an object file."""
+    return (f"Code for {machine.triple.split('-')[0]}, processor {machine.cpu} or better.",)
 
 
 def _check_pair(name: str, src: MemoryDesc, dst: MemoryDesc, form: str) -> None:
@@ -224,11 +239,12 @@ def _reorder_words(_: str, src: MemoryDesc, dst: MemoryDesc) -> str:
     return f"{reorder_sentence(src, dst)}\n"
 
 
-def _emit_functions(src: MemoryDesc, dst: MemoryDesc | None, form: str, name: str, target: Any) -> EmittedCode:
-    """Return the functions of a layout, or the function of a reorder, as C or as an object file."""
-    functions = _functions(src, dst, name)
+def _emit_functions(
+    functions: tuple[EmittedFunction, ...], layout: MemoryDesc | None, form: str, name: str, target: Any
+) -> EmittedCode:
+    """Return functions as C, with that of the offset for a layout, or as an object file."""
     if form == "c":
-        offset = (name, src) if dst is None else None
+        offset = None if layout is None else (name, layout)
         source = c_source(functions, offset)
         return EmittedCode(form, source.encode(), c_header(name, functions, c_prototypes(functions, offset)))
     machine = named_target(target)
@@ -238,7 +254,9 @@ def _emit_functions(src: MemoryDesc, dst: MemoryDesc | None, form: str, name: st
     )
 
 
-def _functions(src: MemoryDesc, dst: MemoryDesc | None, name: str) -> tuple[EmittedFunction, ...]:
+def _functions(
+    src: MemoryDesc, dst: MemoryDesc | None, name: str, attributes: Attributes
+) -> tuple[EmittedFunction, ...]:
     """Return the functions to emit, whose problems are accepted.
 
     Raises:
@@ -246,7 +264,7 @@ def _functions(src: MemoryDesc, dst: MemoryDesc | None, name: str) -> tuple[Emit
         Unimplemented: as `EmittedFunction.problem`.
     """
     if dst is not None:
-        return (reorder_function(name, src, dst),)
+        return (reorder_function(name, src, dst, attributes),)
     addressed_layout(src, "emitted code")
     reorder_function(name, src, src).problem()
     return layout_functions(name, src)

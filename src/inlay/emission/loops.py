@@ -10,6 +10,7 @@ offset is computed by division and remainder instead of a stride:
     dst[c / 12 * 240 + c % 12]
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -52,8 +53,12 @@ class CAxis:
     """Terms of the element offset in the destination."""
 
 
-def build_axes(src: MemoryDesc, dst: MemoryDesc, names: tuple[str, ...]) -> tuple[CAxis, ...]:
+def build_axes(
+    src: MemoryDesc, dst: MemoryDesc, names: tuple[str, ...], used: Collection[str] = ()
+) -> tuple[CAxis, ...]:
     """Return the axes of the reorder from `src` to `dst`, whose coordinates are named `names`.
+
+    Those in `used` have a coordinate, whether the loops need it or not.
 
     Precondition: both have layouts with known dims and strides, equal dims, and at least one element in `dst`.
 
@@ -63,10 +68,10 @@ def build_axes(src: MemoryDesc, dst: MemoryDesc, names: tuple[str, ...]) -> tupl
     assert isinstance(src.layout, Layout)
     assert isinstance(dst.layout, Layout)
     sides = zip(names, src.dims, dst.layout.dims, src.layout.normal_form.axes, dst.layout.normal_form.axes, strict=True)
-    return tuple(_build_axis(*parts) for parts in sides)
+    return tuple(_build_axis(*parts, is_used=parts[0] in used) for parts in sides)
 
 
-def _build_axis(name: str, data: int, stored: int, src: Axis, dst: Axis) -> CAxis:
+def _build_axis(name: str, data: int, stored: int, src: Axis, dst: Axis, *, is_used: bool) -> CAxis:
     """Return one axis of `data` coordinates with data, `stored` by the destination, in these two layouts."""
     digits = [digit for digit in refine(src, dst, stored) if digit.extent > 1]
     numbered = [name] if len(digits) == 1 and digits[0].weight == 1 else [f"{name}{i}" for i in range(len(digits))]
@@ -75,7 +80,7 @@ def _build_axis(name: str, data: int, stored: int, src: Axis, dst: Axis) -> CAxi
     covered = prod(digit.extent for digit in digits)
     is_guarded = covered > data
     sides = [_side_terms(name, variables, axis, side) for side, axis in enumerate((src, dst))]
-    uses_coordinate = is_guarded or any(name in terms for terms in sides)
+    uses_coordinate = is_used or is_guarded or any(name in terms for terms in sides)
     sum_of_indices = " + ".join(times(v, d.weight) for v, d in variables)
     coordinate = sum_of_indices if uses_coordinate and numbered != [name] else ""
     src_terms, dst_terms = (tuple(times(v, step) for v, step in terms.items()) for terms in sides)
@@ -133,6 +138,15 @@ def times(expression: str, factor: int) -> str:
     return expression if factor == 1 else f"{expression} * {factor}"
 
 
+def quotient(expression: str, divisor: int) -> str:
+    """Return the quotient of an expression, a chain of `/`, and a number, in C.
+
+    >>> quotient("c", 8), quotient("c", 1)
+    ('c / 8', 'c')
+    """
+    return expression if divisor == 1 else f"{expression} / {divisor}"
+
+
 def offset_expression(offset0: int, terms: list[str]) -> str:
     """Return the sum of `offset0` and the terms, in C.
 
@@ -179,8 +193,8 @@ def layout_terms(layout: Layout, coordinates: tuple[str, ...]) -> list[str]:
         block = axis.block
         digits = axis.digits(dim)
         for i, digit in enumerate(digits):
-            quotient = f"{name} / {block}" if block > 1 else name
             if digit.stride and digit.extent > 1:
-                terms.append(times(f"{quotient} % {digit.extent}" if i else quotient, digit.stride))
+                value = quotient(name, block)
+                terms.append(times(f"{value} % {digit.extent}" if i else value, digit.stride))
             block //= digits[i + 1].extent if i + 1 < len(digits) else 1
     return terms

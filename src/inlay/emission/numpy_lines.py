@@ -86,12 +86,16 @@ def digit_order(desc: MemoryDesc) -> DigitOrder:
 
     Raises:
         InvalidArguments: `desc` has no layout.
-        Unimplemented: the layout begins at an offset, has gaps, partial blocks or overlapping elements, or RUNTIME
-            dims.
+        Unimplemented: the layout begins at an offset, has gaps, partial blocks or overlapping elements, RUNTIME dims,
+            or extras.
     """
     layout, data_type = addressed_layout(desc, "a NumPy line")
     if layout.has_runtime:
         raise Unimplemented("a NumPy line needs every dim and stride: bind the RUNTIME ones first")
+    if desc.extras:
+        raise Unimplemented(
+            f"no NumPy line describes oneDNN's extras {desc.extras}: describe the elements without extras"
+        )
     if 0 in layout.dims:
         return DigitOrder(desc.dims, layout.dims, layout.dims, tuple(range(len(layout.dims))))
     axes = [axis.digits(n) for axis, n in zip(layout.axes, layout.dims, strict=True)]

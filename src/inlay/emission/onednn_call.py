@@ -9,7 +9,7 @@ call are refused: blocks without a tag, chosen padding, offsets, extras, and dig
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.errors import Unimplemented
-from inlay.layout.axis import Dims
+from inlay.layout import RUNTIME, Dims
 from inlay.notation.format_tag import ALIASES, ENUMERATED
 
 _TAGS = frozenset((*ENUMERATED, *ALIASES, "any"))
@@ -28,10 +28,10 @@ def onednn_call(name: str, desc: MemoryDesc) -> str:
         raise Unimplemented(_refusal(desc, "oneDNN describes no XOR of offset bits"))
     if desc.kind == "digits":
         raise Unimplemented(_refusal(desc, "its digits have a free order, which oneDNN does not describe"))
-    if desc.extras or desc.kind not in ("any", "blocked"):
-        raise Unimplemented(
-            _refusal(desc, "only descriptors of kind blocked or any, without extras, have a constructor")
-        )
+    if desc.extras:
+        raise Unimplemented(_refusal(desc, "no constructor has extras", "Describe the elements without extras"))
+    if desc.kind not in ("any", "blocked"):
+        raise Unimplemented(_refusal(desc, f"it is of kind {desc.kind}", "Give a descriptor of kind blocked or any"))
     data_type = f"dnnl::memory::data_type::{desc.data_type}"
     tag = _tag_of(desc)
     if tag is not None:
@@ -65,10 +65,14 @@ def _tag_of(desc: MemoryDesc) -> str | None:
 
 
 def _braced(numbers: Dims) -> str:
-    """Return a braced list of numbers."""
-    return f"{{{', '.join(map(str, numbers))}}}"
+    """Return a braced list of numbers.
+
+    >>> _braced((2, RUNTIME))
+    '{2, DNNL_RUNTIME_DIM_VAL}'
+    """
+    return f"{{{', '.join('DNNL_RUNTIME_DIM_VAL' if n == RUNTIME else str(n) for n in numbers)}}}"
 
 
-def _refusal(desc: MemoryDesc, reason: str) -> str:
+def _refusal(desc: MemoryDesc, reason: str, remedy: str = "Use form='c' or 'words'") -> str:
     """Return the text of the error about a descriptor."""
-    return f"no call of oneDNN's C++ interface creates {desc}: {reason}. Use form='c' or 'words'"
+    return f"no call of oneDNN's C++ interface creates {desc}: {reason}. {remedy}"

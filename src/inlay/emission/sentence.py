@@ -11,6 +11,7 @@ from inlay.descriptor.compound_desc import CompoundDesc
 from inlay.descriptor.compound_format import CompoundFormat, Stream
 from inlay.descriptor.fields import addressed_layout
 from inlay.emission.c_names import axis_variables, joined_dims
+from inlay.emission.functions import buffer_bytes
 from inlay.layout import Layout, Swizzle
 
 
@@ -28,7 +29,7 @@ def layout_sentence(desc: MemoryDesc) -> str:
         for name, dim, n in zip(names, desc.dims, layout.dims, strict=True)
         if n != dim
     ]
-    order = ", ".join(_digits_in_order(layout, names))
+    order, needed = ", ".join(_digits_in_order(layout, names)), buffer_bytes(desc)
     parts = [
         f"{data_type} tensor of {dims}" if dims else f"{data_type} scalar",
         *padded,
@@ -36,7 +37,9 @@ def layout_sentence(desc: MemoryDesc) -> str:
         *([_swizzle_text(desc.swizzle)] if desc.swizzle is not None else []),
         *([f"begins at element {desc.offset0}"] if desc.offset0 else []),
         *(["elements overlap"] if layout.overlaps else ["has gaps"] if _has_gaps(layout) else []),
+        *([f"with oneDNN's extras {desc.extras}"] if desc.extras else []),
         f"{desc.size} bytes",
+        *([f"the buffer has {needed} bytes or more"] if needed > desc.size else []),
     ]
     return f"{'; '.join(parts)}."
 
