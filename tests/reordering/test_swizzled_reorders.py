@@ -57,13 +57,19 @@ def end_of(desc: MemoryDesc) -> int:
 
 def check(src: MemoryDesc, dst: MemoryDesc, decision: Decision | None = None, *, aligned: bool = False) -> None:
     """Run the compiled reorder between guard pages and compare every byte with the reference."""
-    problem = build_reorder_problem(src, dst)
-    check_run(compile_problem(problem, decision).run, src, dst, aligned=aligned)
+    reorder = compile_problem(build_reorder_problem(src, dst), decision)
+    check_run(lambda source, target: reorder.run(source.address, target.address), src, dst, aligned=aligned)
 
 
 def check_run(
-    run: Callable[[int, int], None], src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAIN, *, aligned: bool
+    run: Callable[[GuardedBuffer, GuardedBuffer], None],
+    src: MemoryDesc,
+    dst: MemoryDesc,
+    attributes: Attributes = PLAIN,
+    *,
+    aligned: bool = False,
 ) -> None:
+    """Run a reorder between guard pages and compare every byte with the reference."""
     sizes = end_of(src), end_of(dst)
     flush = "lower" if aligned else "upper"
     source, target = (GuardedBuffer(nbytes, flush) for nbytes in sizes)  # type: ignore[arg-type]
@@ -72,7 +78,7 @@ def check_run(
     expected = target.bytes.copy()
     reference_reorder(src, source.bytes, dst, expected, attributes)
     source.seal()
-    run(source.address, target.address)
+    run(source, target)
     wrong = np.flatnonzero(target.bytes != expected)
     assert not wrong.size, f"{wrong.size} bytes differ from {wrong[0]} on: {src!r} -> {dst!r}"
     assert target.gap_is_untouched
@@ -182,14 +188,14 @@ def test_a_sum_reads_the_swizzled_destination() -> None:
     attributes = Attributes(sum=1.0)
     src, dst = MemoryDesc((40, 70), "s8", "ba"), MemoryDesc((40, 70), "s8", "ab", swizzle=Swizzle(3, 1, 3))
     reorder = compile_reorder(src, dst, attributes)
-    check_run(lambda one, two: reorder.run(one, two, {}), src, dst, attributes, aligned=False)
+    check_run(lambda source, target: reorder.run(source.address, target.address, {}), src, dst, attributes)
 
 
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64", "aarch64-sve256"])
 def test_every_target_compiles_swizzles(target: str) -> None:
     machine, tiles = named_target(target), MemoryDesc.from_layout(TILES, "bf16", swizzle=Swizzle(3, 3, 3))
-    plain = MemoryDesc((96, 256), "bf16", "ba")
-    for pair in ((plain, tiles), (tiles, plain)):
+    plain = [MemoryDesc((96, 256), data_type, "ba") for data_type in ("bf16", "f16", "f32", "u8")]
+    for pair in (*((desc, tiles) for desc in plain), *((tiles, desc) for desc in plain)):
         kernel = plan_reorder(build_reorder_problem(*pair), machine).kernel
         assert assembly_of(ir_of(kernel, machine), machine)
 

@@ -76,6 +76,11 @@ class AddressSwizzle:
             part //= 2
         return part
 
+    def count_swaps(self, size: int) -> int:
+        """Return the number of bits that a swizzle changes within a part of a register of `size` address units."""
+        part = self.part(max(size, 1))
+        return sum(1 << target < part for _, target in self.pairs)
+
     def apply(self, address: int) -> int:
         """Return a swizzled address.
 

@@ -277,6 +277,7 @@ INSTRUCTIONS = 4.5
 CALLS = {False: 1.0, True: 1.6}
 """Duration of a call in microseconds, on one thread (False) and on several (True)."""
 _TILE = 10  # instructions at the start of a tile
+_SWAP = 4  # instructions to swap parts of one vector under a mask
 _MASK = 6  # instructions to load or store one register under masks
 _CONVERSION = {False: 3, True: 20}  # instructions for one vector of f32; True if a side is a float of at most 8 bits
 
@@ -288,7 +289,7 @@ class TileWork:
     loads: int
     """Vectors loaded from the source, and from the destination for a sum."""
     shuffles: int
-    """Exchanges, permutations, and deinterleaving."""
+    """Exchanges, permutations, deinterleaving, and swaps of swizzles."""
     between: int
     """Vectors stored to and loaded from the stack between two passes of the network."""
     arithmetic: int
@@ -452,9 +453,14 @@ def count_tile_work(problem: ReorderProblem, kernel: Kernel, vector_bytes: int) 
     converts = src != dst or problem.computes
     is_small = any(side.kind == "float" and side.bits <= 8 for side in (src, dst))
     steps = _CONVERSION[is_small] + 2 * len(problem.attributes.names)
+    swaps = sum(
+        vectors(side.bits) * swizzle.count_swaps(kernel.lanes * side.bits // 8)
+        for side, swizzle in zip((src, dst), kernel.swizzles, strict=True)
+        if swizzle is not None
+    )
     return TileWork(
         loads=vectors(src.bits) + (vectors(dst.bits) if problem.attributes.sum is not None else 0),
-        shuffles=narrow * len(kernel.network.steps) + deinterleaving,
+        shuffles=narrow * len(kernel.network.steps) + deinterleaving + _SWAP * swaps,
         between=2 * narrow * (len(kernel.network.passes) - 1),
         arithmetic=vectors(DATA_TYPES["f32"].bits) * steps if converts else 0,
         stores=vectors(dst.bits),
