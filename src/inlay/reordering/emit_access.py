@@ -19,7 +19,7 @@ that the swizzle moves them whole.
 
 from dataclasses import dataclass, replace
 
-from inlay.reordering.conversion import Elements, elements_of
+from inlay.reordering.conversion import Elements, address_bits, bits_of, elements_of
 from inlay.reordering.ir import Code, shuffle_mask
 from inlay.reordering.kernel import AddressSwizzle
 
@@ -60,24 +60,24 @@ class SideAccess:
     def load(self, offset: str, mask: RegisterMask | None = None) -> str:
         """Append the load of the register at `offset` from the tile; elements that the mask excludes are zero."""
         if self.swizzle is None:
-            address, lanes = self._unmapped(self.code.byte(self.base, offset), mask)
+            address, lanes = self._masked(self.code.byte(self.base, offset), mask)
             return self.elements.load(address, lanes)
         part = self._part(self.swizzle, mask)
         values = []
         for i, place in enumerate(self._places(offset, part)):
-            address, lanes = self._unmapped(self._address(part, place), mask, i, part.elements.lanes.count)
+            address, lanes = self._masked(self._address(part, place), mask, i, part.elements.lanes.count)
             values.append(part.unswapped(part.elements.load(address, lanes), place))
         return self._joined(values, part.elements)
 
     def store(self, value: str, offset: str, mask: RegisterMask | None = None, *, streams: bool = False) -> None:
         """Append the store of a register at `offset` from the tile; under a mask, only of selected elements."""
         if self.swizzle is None:
-            address, lanes = self._unmapped(self.code.byte(self.base, offset), mask)
+            address, lanes = self._masked(self.code.byte(self.base, offset), mask)
             self.elements.store(value, address, lanes, streams=streams)
             return
         part = self._part(self.swizzle, mask)
         for i, place in enumerate(self._places(offset, part)):
-            address, lanes = self._unmapped(self._address(part, place), mask, i, part.elements.lanes.count)
+            address, lanes = self._masked(self._address(part, place), mask, i, part.elements.lanes.count)
             swapped = part.swapped(self._cut(value, part.elements, i), place)
             part.elements.store(swapped, address, lanes, streams=streams)
 
@@ -93,11 +93,10 @@ class SideAccess:
 
     def _part(self, swizzle: AddressSwizzle, mask: RegisterMask | None) -> "_RegisterPart":
         """Return the parts that registers are accessed in."""
-        lanes, size = self.elements.lanes, max(1, self.elements.nbytes)
-        part = min(swizzle.part(size) if mask is None else swizzle.piece, size)
-        return _RegisterPart(
-            elements_of(replace(lanes, count=lanes.count * part // size), self.elements.name), swizzle, part
-        )
+        lanes, name = self.elements.lanes, self.elements.name
+        size = lanes.count * bits_of(name) // address_bits(name, lanes.count)
+        part = swizzle.part(size) if mask is None else swizzle.piece
+        return _RegisterPart(elements_of(replace(lanes, count=lanes.count * part // size), name), swizzle, part)
 
     def _places(self, offset: str, part: "_RegisterPart") -> list[str]:
         """Append the offsets of the parts of the register at `offset` from the tile, before the swizzle."""
@@ -114,10 +113,10 @@ class SideAccess:
             place = self.code.let(f"xor i64 {place}, {moved}")
         return self.code.byte(self.base, place)
 
-    def _unmapped(
+    def _masked(
         self, address: str, mask: RegisterMask | None, i: int = 0, count: int | None = None
     ) -> tuple[str, str | None]:
-        """Append the address and the mask of part `i` of a register, of `count` lanes; None for the whole register."""
+        """Append the address to access, and the mask of part `i` of `count` lanes; by default, of the whole register."""
         if mask is None:
             return address, None
         place = self.code.let(f"select i1 {mask.is_none}, ptr {mask.elsewhere}, ptr {address}")
@@ -152,18 +151,18 @@ def _memory_lanes(elements: Elements) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _RegisterPart:
-    """A writer of the swaps within the parts that registers are accessed in, which begin at multiples of their size."""
+    """A writer of swaps within one part of a register, whose offset before the swizzle is a multiple of its size."""
 
     elements: Elements
     """The elements of a part."""
     swizzle: AddressSwizzle
     """The swizzle of addresses."""
     size: int
-    """Size of a part in units of addresses; a power of two."""
+    """Size of the part in units of addresses; a power of two."""
 
     @property
     def outer_sources(self) -> int:
-        """The bits that are read, as an integer, whose targets are not within a part."""
+        """The bits that are read, as an integer, whose targets are not among those of an offset within the part."""
         return sum(1 << source for source, target in self.swizzle.pairs if 1 << target >= self.size)
 
     def swapped(self, value: str, place: str) -> str:
