@@ -140,6 +140,8 @@ def test_streaming_stores(layout: str, i: int) -> None:
         plain = MemoryDesc(swizzled.dims, data_type, tag)
         for src, dst in ((plain, swizzled), (swizzled, plain)):
             check(src, dst, Decision(Choice(streams=True)), aligned=True)
+    unaligned = with_swizzle(MemoryDesc.from_layout(LAYOUTS[layout], data_type), SWIZZLES[i], 3)
+    check(MemoryDesc(swizzled.dims, data_type, "ba"), unaligned, Decision(Choice(streams=True)), aligned=True)
 
 
 @pytest.mark.parametrize("width", [16, 32])

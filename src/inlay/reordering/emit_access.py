@@ -116,7 +116,7 @@ class SideAccess:
     def _masked(
         self, address: str, mask: RegisterMask | None, i: int = 0, count: int | None = None
     ) -> tuple[str, str | None]:
-        """Append the address to access, and the mask of part `i` of `count` lanes; by default, of the whole register."""
+        """Append the address to access, and the mask of part `i` of `count` lanes; by default, of all lanes."""
         if mask is None:
             return address, None
         place = self.code.let(f"select i1 {mask.is_none}, ptr {mask.elsewhere}, ptr {address}")
