@@ -12,17 +12,19 @@ import pytest
 
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
+from inlay.layout import Swizzle
 from inlay.machine import MemoryModel
 from inlay.reordering import planning
 from inlay.reordering.attributes import Attributes, Scales, ZeroPoints, view_codes
 from inlay.reordering.machine_code import ir_of
 from inlay.reordering.planning import plan_reorder
-from inlay.reordering.problem import build_reorder_problem
+from inlay.reordering.problem import ReorderProblem, build_reorder_problem
 from inlay.reordering.reference import reference_reorder
 from inlay.reordering.target import TARGETS
 from inlay.testing import Seeded, draw_reorder_problem
 from tests.reordering.test_conversion import PAIRS
 from tests.reordering.test_reorder import Flush, guarded, judge, noise, span_bytes
+from tests.reordering.test_swizzled_reorders import check_run, with_swizzle
 from tests.reordering.test_targets import CASES, TYPES
 from tests.support import aarch64_emulator
 from tests.support.aarch64_emulator import Emulator, image_of, run_in_qemu, run_in_unicorn
@@ -101,6 +103,24 @@ def test_random_problems(machine: Machine, flush: Flush) -> None:
     choose = Seeded(22)
     for i in range(60):
         check(machine, *draw_reorder_problem(choose, convert=bool(i & 1), large=bool(i & 2)), flush)
+
+
+@pytest.mark.parametrize("swizzle", [Swizzle(3, 3, 3), Swizzle(2, 1, 2), Swizzle(2, 1, -3)], ids=str)
+def test_swizzled_memory(machine: Machine, swizzle: Swizzle) -> None:
+    name, emulator = machine
+    choose = Seeded(23)
+    pairs = [(MemoryDesc((65, 64), "bf16", "ba"), MemoryDesc((65, 64), "bf16", "ab"))]
+    pairs += [draw_reorder_problem(choose, convert=bool(i & 1), large=bool(i & 2)) for i in range(8)]
+    for src, dst in pairs:
+        for sides in ((src, with_swizzle(dst, swizzle)), (with_swizzle(src, swizzle), dst)):
+            problem = build_reorder_problem(*sides)
+
+            def run(source: GuardedBuffer, target: GuardedBuffer, problem: ReorderProblem = problem) -> None:
+                image = image_of(problem, TARGETS[name], source, target)
+                target.pages[:] = np.frombuffer(emulator(image, TARGETS[name]), np.uint8)
+
+            if not problem.is_empty:
+                check_run(run, *sides)
 
 
 @pytest.mark.parametrize(("src", "dst"), [("f32", "s8"), ("u8", "f32"), ("s32", "bf16"), ("f64", "f32"), ("s8", "s8")])

@@ -59,13 +59,13 @@ class EmittedFunction:
         return comment("\n".join(lines))
 
     def problem(self) -> ReorderProblem:
-        """Return the problem that the function solves, with offsets before swizzles.
+        """Return the problem that the function solves.
 
         Raises:
             InvalidArguments: a side has no layout, or elements of the destination overlap.
             Unimplemented: dims are RUNTIME, there are extras, or no conversion between the types exists.
         """
-        problem = build_reorder_problem(without_swizzle(self.src), without_swizzle(self.dst), self.attributes)
+        problem = build_reorder_problem(self.src, self.dst, self.attributes)
         if (self.src_type, self.dst_type) == (self.src.data_type, self.dst.data_type):
             return problem
         return replace(problem, src_type=self.src_type, dst_type=self.dst_type)

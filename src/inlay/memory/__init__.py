@@ -21,9 +21,6 @@ Data flows through the modules in this order:
 
     buffers         bytes of callers and bytes that Inlay allocates; 4-bit elements; host scalars; sparse buffers
     result_pool     buffers of freed results, which new results reuse
-    swizzled_bytes  copies of elements through a swizzle, by compiled code
-    swizzled_pieces  reorders of large swizzled tensors: both passes for one piece after the other
-    swizzled_reorder  reorders of swizzled memory: one copy, pieces, or whole buffers
     reorder_cache   compiled reorders between two addresses, cached by descriptors and attributes
     sparse_entries  the elements that sparse memory stores; conversions between sparse and dense memory
     padding_contents    statements on what padding holds: zero, a value, undefined

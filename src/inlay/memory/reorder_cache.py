@@ -2,7 +2,7 @@
 
 `find_reorder` returns the reorder for two descriptors and attributes: compiled code where the compiler supports them,
 else the reference implementation, which moves one coordinate at a time (groups of scales that cut through blocks need
-it). `swizzled_reorder` moves swizzled memory. All are cached by descriptors and attributes.
+it). Both are cached by descriptors and attributes.
 """
 
 import ctypes
@@ -19,7 +19,6 @@ from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.layout import Dims, Layout
 from inlay.memory.buffers import address_of
 from inlay.memory.result_pool import allocate_result
-from inlay.memory.swizzled_reorder import AnySwizzledReorder, build_swizzled_reorder, linear_desc
 from inlay.notation import Notation
 from inlay.reordering import CompiledReorder, compile_reorder
 from inlay.reordering.attributes import PLAIN, Attributes, Operands, require_attributes, view_codes
@@ -138,12 +137,12 @@ def _require_reorder(src: MemoryDesc, dst: MemoryDesc) -> tuple[int, int]:
     """Check that a reorder between these descriptors exists, and return the sizes of both buffers, in bytes."""
     require_same_dims(src, dst)
     nbytes = (byte_extent(src)[1], byte_extent(dst)[1])
-    require_distinct(dst.require_layout("reorder")[0])
+    require_distinct(addressed_layout(dst, "reorder")[0])
     require_extras(src, dst)
     return nbytes
 
 
-AnyReorder: TypeAlias = CompiledReorder | ReferenceReorder | AnySwizzledReorder
+AnyReorder: TypeAlias = CompiledReorder | ReferenceReorder
 """A reorder between two addresses, with `run`, `explain` and `assembly`."""
 
 
@@ -166,10 +165,6 @@ def find_reorder(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAI
                 f"no move between two addresses exists for {desc!r}, which has several buffers: "
                 "inlay.reorder(memory, dst) converts sparse memory"
             )
-    if src.swizzle is not None or dst.swizzle is not None:
-        sides = (linear_desc(src), linear_desc(dst))
-        linear = find_reorder(*sides) if attributes == PLAIN else find_reorder(*sides, attributes)
-        return build_swizzled_reorder(src, dst, linear, attributes)
     if attributes == PLAIN:
         if dst.extras or src.extras.scale_adjust != 1:
             _require_reorder(src, dst)

@@ -12,6 +12,7 @@ a `CompiledReorder`, whose `run` can be called any number of times. The modules,
     kernel           the split of a schedule into a kernel (becomes code) and a table of numbers (stays data)
     ir               a writer of LLVM IR as text, and arithmetic on whole registers
     conversion       code that converts a register from one data type to another; elements in memory and in registers
+    emit_access      code that loads and stores registers, in ordinary or in swizzled memory
     emit_values      code of attributes and of stochastic rounding
     emit_tile        code of one tile, and the masks of tiles at an edge
     emit             code of a kernel: the loops around tiles, and tiles at an edge
@@ -47,6 +48,7 @@ Glossary:
     guard            a bound on a sum of loop indices (an affine constraint of the polyhedral model): elements beyond it
                      are padding or outside the tensor
     value index      a sum of loop indices that selects the scale or zero point of an element; a guard without a bound
+    swizzle          a permutation of offsets that XORs some of their bits into others (CuTe's `Swizzle<B,M,S>`)
     streaming store  a store that bypasses the caches (non-temporal store, `movnt*`); it writes whole cache lines
     stage            a small buffer that collects parts of lines, so that whole lines can be streamed
     panel            a piece of the destination that fits a second-level cache and is filled there before it is streamed

@@ -135,7 +135,8 @@ def _key(problem: ReorderProblem) -> str:
     """Return the key of a problem in the table."""
     types = (problem.src_type.name, problem.dst_type.name)
     offsets = (problem.src_offset, problem.dst_offset)
-    return cache.object_key(canonical_text((problem.axes, types, offsets, problem.attributes, problem.factor)))
+    values = (problem.attributes, problem.factor)
+    return cache.object_key(canonical_text((problem.axes, types, offsets, *values, problem.swizzles)))
 
 
 def _capacities() -> tuple[int, int]:

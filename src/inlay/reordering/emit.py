@@ -12,11 +12,12 @@ works on the scratch memory, and the result is stored to the destination under m
 no byte beyond the bounds is accessed.
 """
 
+from dataclasses import replace
+
 from inlay.reordering.conversion import LINE, convert
 from inlay.reordering.emit_tile import (
     FILLED,
     READ,
-    TILE_ARGUMENTS,
     WRITTEN,
     Emitter,
     Masks,
@@ -26,6 +27,7 @@ from inlay.reordering.emit_tile import (
     mask_words,
     masks_of_tile,
     tile_function,
+    tile_parameters,
 )
 from inlay.reordering.emit_values import emit_formula, value_arguments
 from inlay.reordering.ir import Arithmetic, Code, module_text
@@ -47,11 +49,17 @@ def kernel_ir(kernel: Kernel, fence: str, attributes: str, arithmetic: Arithmeti
     emitter = Emitter(kernel, shape, arithmetic)
     functions = [tile_function(emitter, "tile", streams=kernel.stores == "streamed")]
     if kernel.bounds:
-        if kernel.shuffles and kernel.stores == "streamed":
-            functions.append(tile_function(emitter, "scratch_tile", streams=False))
+        if kernel.shuffles and _has_scratch_tile(kernel):
+            plain = replace(kernel, src_swizzle=None, dst_swizzle=None)
+            functions.append(tile_function(replace(emitter, kernel=plain), "scratch_tile", streams=False))
         functions += [*(mask_function(emitter, side) for side in (0, 1)), _edge_function(emitter)]
     functions.append(_entry_function(emitter, fence))
     return module_text(functions, attributes)
+
+
+def _has_scratch_tile(kernel: Kernel) -> bool:
+    """Return whether scratch memory needs a function of its own: stores are streamed, or offsets swizzled."""
+    return kernel.stores == "streamed" or any(kernel.swizzles)
 
 
 def _entry_function(emitter: Emitter, fence: str) -> tuple[str, Code]:
@@ -203,12 +211,18 @@ def _adjust_overlap(code: Code, emitter: Emitter, names: list[str], innermost: t
 def _tile_arguments(code: Code, emitter: Emitter, at: list[str]) -> str:
     """Return the address arguments of a tile whose running sums are `at`."""
     kernel = emitter.kernel
-    bases = [code.load_word("%table", emitter.shape.OFFSETS + side) for side in (0, 1)]
-    offsets = [code.let(f"inttoptr i64 {base} to ptr") for base in bases]
-    sides = [code.byte("%src", at[0]), code.byte("%stage" if kernel.stores == "staged" else "%dst", at[1])]
+    words = [code.load_word("%table", emitter.shape.OFFSETS + side) for side in (0, 1)]
+    offsets = [code.let(f"inttoptr i64 {word} to ptr") for word in words]
+    bases = ["%src", "%stage" if kernel.stores == "staged" else "%dst"]
+    sides = [code.byte(base, place) for base, place in zip(bases, at, strict=False)]
     rows = [code.byte(offset, name) for offset, name in zip(offsets, at[2:4], strict=True)]
     distance = code.load_word("%table", emitter.shape.PREFETCH) if kernel.prefetches else "0"
-    return f"ptr {sides[0]}, ptr {rows[0]}, ptr {sides[1]}, ptr {rows[1]}, ptr {code.byte(sides[0], distance)}"
+    ahead, swizzled = code.byte(sides[0], distance), ""
+    if kernel.src_swizzle is not None:
+        sides[0], swizzled = bases[0], f", i64 {at[0]}, i64 {code.let(f'add i64 {at[0]}, {distance}')}"
+    if kernel.dst_swizzle is not None:
+        sides[1], swizzled = bases[1], f"{swizzled}, i64 {at[1]}"
+    return f"ptr {sides[0]}, ptr {rows[0]}, ptr {sides[1]}, ptr {rows[1]}, ptr {ahead}{swizzled}"
 
 
 def _flush_stage(code: Code, offset: str, size: str) -> None:
@@ -237,7 +251,7 @@ def _edge_function(emitter: Emitter) -> tuple[str, Code]:
     code = Code()
     kernel = emitter.kernel
     coordinates = [f"%c{g}" for g in range(kernel.guards)]
-    arguments = ", ".join([TILE_ARGUMENTS, "ptr %table, ptr %masks", *(f"i64 {c}" for c in coordinates)])
+    arguments = ", ".join([tile_parameters(kernel), "ptr %table, ptr %masks", *(f"i64 {c}" for c in coordinates)])
     code.label("entry")
     masks = masks_of_tile(code, emitter, coordinates)
     if not kernel.shuffles:
@@ -248,9 +262,9 @@ def _edge_function(emitter: Emitter) -> tuple[str, Code]:
     sides = [_scratch(emitter, code, side) for side in (0, 1)]
     with code.loop("fetch", kernel.registers) as r:
         _load_scratch(emitter, code, r, masks, sides)
-    if emitter.preserves_zeros:
+    if emitter.preserves_zeros and not any(kernel.swizzles):
         _emit_fully_written_edge(emitter, code, coordinates, sides[0])
-    tile = "scratch_tile" if kernel.stores == "streamed" else "tile"
+    tile = "scratch_tile" if _has_scratch_tile(kernel) else "tile"
     pairs = ", ".join(f"ptr {scratch}, ptr {offsets}" for scratch, offsets, _ in sides)
     code.do(f"call void @{tile}({pairs}, ptr {sides[0][0]}{value_arguments(kernel, coordinates)})")
     with code.loop("put", kernel.registers) as r:
@@ -314,8 +328,8 @@ def _store_scratch(emitter: Emitter, code: Code, r: str, masks: Masks, scratch: 
 
 def _masked_load(emitter: Emitter, code: Code, side: int, r: str, masks: Masks) -> str:
     """Append a masked load of register `r` of a side: source elements, or old elements of the destination."""
-    mask, where = _mask_and_address(code, side, r, masks)
-    return emitter.elements(code, side).load(where, mask)
+    offset = code.load_word(("%src_offsets", "%dst_offsets")[side], r)
+    return emitter.access(code, side).load(offset, masks.of_access(code, (READ, WRITTEN)[side], r))
 
 
 def _masked_store(emitter: Emitter, code: Code, r: str, masks: Masks, value: str) -> None:
@@ -323,11 +337,5 @@ def _masked_store(emitter: Emitter, code: Code, r: str, masks: Masks, value: str
     elements = emitter.elements(code, 1)
     if not emitter.preserves_zeros:
         value = elements.select(value, masks.of(code, FILLED, r))
-    mask, where = _mask_and_address(code, 1, r, masks)
-    elements.store(value, where, mask)
-
-
-def _mask_and_address(code: Code, side: int, r: str, masks: Masks) -> tuple[str, str]:
-    """Return the mask of register `r` of a side, and the address to use it with."""
-    base, kind = (("%src", READ), ("%dst", WRITTEN))[side]
-    return masks.at(code, kind, r, code.byte(base, code.load_word(f"{base}_offsets", r)))
+    offset = code.load_word("%dst_offsets", r)
+    emitter.access(code, 1).store(value, offset, masks.of_access(code, WRITTEN, r))

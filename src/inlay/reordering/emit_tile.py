@@ -22,14 +22,26 @@ from dataclasses import dataclass
 
 from inlay.data_type import DATA_TYPES
 from inlay.reordering.conversion import LINE, REGISTER_TYPES, Elements, bits_of, convert, elements_of
+from inlay.reordering.emit_access import RegisterMask, SideAccess
 from inlay.reordering.emit_values import emit_formula, lane_coordinates, value_parameters
 from inlay.reordering.ir import Arithmetic, Code, Lanes, shuffle_mask
 from inlay.reordering.kernel import Kernel, TableShape
 from inlay.reordering.network import BitPermutation, Deinterleave, Exchange, ShuffleStep
 
-TILE_ARGUMENTS = "ptr %src, ptr %src_offsets, ptr %dst, ptr %dst_offsets, ptr %ahead"
-"""For each side, the address of the tile and the address of its register offsets in bytes; last, the address of the
-source tile to prefetch."""
+_SIDES = ("%src", "%dst")
+
+
+def tile_parameters(kernel: Kernel) -> str:
+    """Return the parameters of the function of a tile.
+
+    For each side, the address of the tile and the address of its register offsets in bytes; then the address of the
+    source tile to prefetch. In swizzled memory, the address is that of the coordinate of all zeros, and the offset of
+    the tile before the swizzle is a further parameter; for the source, also that of the tile to prefetch.
+    """
+    parameters = "ptr %src, ptr %src_offsets, ptr %dst, ptr %dst_offsets, ptr %ahead"
+    if kernel.src_swizzle is not None:
+        parameters += ", i64 %src_at, i64 %ahead_at"
+    return parameters + (", i64 %dst_at" if kernel.dst_swizzle is not None else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +62,10 @@ class Emitter:
     def elements(self, code: Code, side: int) -> Elements:
         """Return the element registers of a side: source (0) or destination (1)."""
         return elements_of(self.lanes_in(code), (self.kernel.src_type, self.kernel.dst_type)[side])
+
+    def access(self, code: Code, side: int) -> SideAccess:
+        """Return a writer of loads and stores of the registers of a side."""
+        return SideAccess(self.elements(code, side), _SIDES[side], self.kernel.swizzles[side])
 
     @property
     def vector(self) -> str:
@@ -85,7 +101,7 @@ class Emitter:
 def tile_function(emitter: Emitter, name: str, streams: bool) -> tuple[str, Code]:
     """Write the function of a whole tile."""
     code = Code()
-    head = f"define internal void @{name}({TILE_ARGUMENTS}{value_parameters(emitter.kernel)})"
+    head = f"define internal void @{name}({tile_parameters(emitter.kernel)}{value_parameters(emitter.kernel)})"
     code.label("entry")
     passes = _passes(emitter.kernel)
     vector = emitter.vector
@@ -154,11 +170,12 @@ def _load_register(emitter: Emitter, code: Code, r: int | str, buffer: str | Non
         address = code.let(f"getelementptr {vector}, ptr {buffer}, i64 {r}")
         return code.let(f"load {vector}, ptr {address}, align {emitter.alignment}")
     offset = code.load_word("%src_offsets", r)
-    elements = emitter.elements(code, 0)
-    value = elements.load(code.byte("%src", offset))
+    elements, access = emitter.elements(code, 0), emitter.access(code, 0)
+    value = access.load(offset)
     if emitter.kernel.prefetches:
+        place = access.prefetch_address("%ahead" if access.swizzle is None else "%ahead_at", offset)
         for line in range(0, elements.nbytes, LINE):
-            code.prefetch(code.byte(code.byte("%ahead", offset), line))
+            code.prefetch(code.byte(place, line))
     if emitter.kernel.computation is not None and emitter.kernel.computation.side == "src":
         return emit_formula(elements.lanes, emitter.kernel, emitter.shape, elements.unpack(value), r)
     return convert(elements.lanes, elements.unpack(value), elements.name, emitter.shuffled)
@@ -172,13 +189,13 @@ def _store_register(emitter: Emitter, code: Code, r: int | str, value: str, buff
         code.do(f"store {vector} {value}, ptr {address}, align {emitter.alignment}")
         return
     elements, computation = emitter.elements(code, 1), emitter.kernel.computation
-    address = code.byte("%dst", code.load_word("%dst_offsets", r))
+    access, offset = emitter.access(code, 1), code.load_word("%dst_offsets", r)
     if computation is not None and computation.side == "dst":
-        old = elements.unpack(elements.load(address)) if computation.sums else ""
+        old = elements.unpack(access.load(offset)) if computation.sums else ""
         value = emit_formula(elements.lanes, emitter.kernel, emitter.shape, value, r, old)
     else:
         value = convert(elements.lanes, value, emitter.shuffled, elements.name)
-    elements.store(elements.pack(value), address, streams=streams)
+    access.store(elements.pack(value), offset, streams=streams)
 
 
 def _emit_step(code: Code, step: ShuffleStep | Deinterleave, values: dict[int, str], emitter: Emitter) -> None:
@@ -244,17 +261,16 @@ class Masks:
         """Append the computation of the mask of register `r`."""
         return self._mask(code, self._bits(code, kind, r))
 
-    def at(self, code: Code, kind: _Kind, r: str, address: str) -> tuple[str, str]:
-        """Return the mask of register `r` and a safe address: `address`, or mapped memory if the mask selects no lane.
+    def of_access(self, code: Code, kind: _Kind, r: str) -> RegisterMask:
+        """Append the mask of register `r` for an access.
 
-        A masked access touches only selected lanes. But an address beyond a tensor may be unmapped, and then processors
-        need a thousand cycles to find that an access without selected lanes is none. The memory that is stored to
-        instead is never loaded, so no load waits for such a store.
+        Memory that is stored to instead of a register without selected lanes is never loaded, so no load waits for such
+        a store.
         """
         elsewhere = "%masks" if kind == WRITTEN else _constant(code, self.emitter, 0)
         bits = self._bits(code, kind, r)
         is_none = code.let(f"icmp eq i64 {bits}, 0")
-        return self._mask(code, bits), code.let(f"select i1 {is_none}, ptr {elsewhere}, ptr {address}")
+        return RegisterMask(self._mask(code, bits), is_none, elsewhere)
 
     def _bits(self, code: Code, kind: _Kind, r: str) -> str:
         """Append the conjunction of all guards' words for register `r`."""

@@ -9,6 +9,7 @@ The table is an array of 64-bit words whose layout `TableShape` describes. Offse
 """
 
 from dataclasses import dataclass
+from math import gcd
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -20,7 +21,14 @@ from inlay.reordering.conversion import address_bits
 from inlay.reordering.loop_order import OuterLoop
 from inlay.reordering.nest import Loop
 from inlay.reordering.network import SIDES, Deinterleave, ShuffleNetwork, Side
-from inlay.reordering.problem import Computation, FormulaStep, ReorderProblem, step_value_layouts, working_type
+from inlay.reordering.problem import (
+    Computation,
+    FormulaStep,
+    ReorderProblem,
+    scale_swizzle,
+    step_value_layouts,
+    working_type,
+)
 from inlay.reordering.schedule import Bit, Schedule
 
 Words = npt.NDArray[np.int64]
@@ -30,6 +38,57 @@ whole cache lines. `staged`: registers are parts of lines; they are stored to a 
 execution of the innermost loop writes and is then streamed to the destination."""
 STAGE_BYTES = 1 << 14
 """Size of the stage in bytes: half of a first-level cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddressSwizzle:
+    """The XOR of bits of an address into others; addresses count from that of the coordinate of all zeros."""
+
+    source_mask: int
+    """The bits of an address that are read, as an integer; not 0."""
+    shift: int
+    """Distance in bits from the changed bits up to those that are read, or down to them if negative."""
+    alignment: int
+    """The greatest power of two, at most the size of a register, that divides the addresses of all registers before the
+    swizzle."""
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """The numbers of each bit that is read, and of the bit that it changes, lowest first."""
+        sources = (bit for bit in range(self.source_mask.bit_length()) if self.source_mask >> bit & 1)
+        return [(source, source - self.shift) for source in sources]
+
+    @property
+    def piece(self) -> int:
+        """The size of the aligned runs of addresses that are contiguous after the swizzle, at most `alignment`."""
+        return min(self.alignment, 1 << min(min(pair) for pair in self.pairs))
+
+    def part(self, size: int) -> int:
+        """Return the size of the longest runs that begin at multiples of it and are permuted within such a run.
+
+        It is at most `alignment` and `size`, a power of two. A bit within such a run changes none outside it.
+
+        >>> AddressSwizzle(0b111 << 7, 3, 64).part(64), AddressSwizzle(0b111 << 4, -3, 64).part(64)
+        (64, 16)
+        """
+        part = min(self.alignment, size)
+        while any(1 << source < part <= 1 << target for source, target in self.pairs):
+            part //= 2
+        return part
+
+    def count_swaps(self, size: int) -> int:
+        """Return the number of bits that a swizzle changes within a part of a register of `size` address units."""
+        part = self.part(max(size, 1))
+        return sum(1 << target < part for _, target in self.pairs)
+
+    def apply(self, address: int) -> int:
+        """Return a swizzled address.
+
+        >>> AddressSwizzle(0b1100, 2, 4).apply(0b0111)
+        6
+        """
+        read = address & self.source_mask
+        return address ^ (read >> self.shift if self.shift >= 0 else read << -self.shift)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +113,15 @@ class Kernel:
     """The formula to compute between load and store; None if elements are only moved or converted."""
     overlaps: bool = False
     """True if the last tile of a loop may begin earlier and overlap the one before."""
+    src_swizzle: AddressSwizzle | None = None
+    """The swizzle of addresses in the source; None if they are offsets of its layout."""
+    dst_swizzle: AddressSwizzle | None = None
+    """The swizzle of addresses in the destination, likewise."""
+
+    @property
+    def swizzles(self) -> tuple[AddressSwizzle | None, AddressSwizzle | None]:
+        """The swizzles of both sides: (src, dst)."""
+        return self.src_swizzle, self.dst_swizzle
 
     @property
     def bounds(self) -> range:
@@ -85,7 +153,32 @@ def build_kernel(problem: ReorderProblem, schedule: Schedule, stores: Stores, *,
     deinterleave = None if schedule.tile.odd is None else schedule.tile.odd.deinterleave
     guards = len(schedule.nest.guards)
     network = schedule.tile.network
-    return Kernel(names[0], names[1], network, guards, stores, deinterleave, prefetches, computation, schedule.overlaps)
+    src_swizzle, dst_swizzle = (build_address_swizzle(problem, schedule, side) for side in (0, 1))
+    return Kernel(
+        names[0],
+        names[1],
+        network,
+        guards,
+        stores,
+        deinterleave,
+        prefetches,
+        computation,
+        schedule.overlaps,
+        src_swizzle,
+        dst_swizzle,
+    )
+
+
+def build_address_swizzle(problem: ReorderProblem, schedule: Schedule, side: int) -> AddressSwizzle | None:
+    """Return the swizzle of addresses of a side, source (0) or destination (1); None if that side has none."""
+    kind, lanes = (problem.src_type, problem.dst_type)[side], 1 << schedule.tile.lane_bits
+    unit = address_bits(kind.name, lanes)
+    swizzle = scale_swizzle(problem.swizzles[side], (kind.bits // unit).bit_length() - 1)
+    if swizzle is None:
+        return None
+    return AddressSwizzle(
+        swizzle.source_mask, swizzle.shift, gcd(lanes, *_side_offsets(schedule, side)) * kind.bits // unit
+    )
 
 
 def _build_computation(problem: ReorderProblem, schedule: Schedule) -> Computation | None:
@@ -398,17 +491,22 @@ def is_byte_aligned(problem: ReorderProblem, schedule: Schedule) -> bool:
 
     A tile of one element needs no alignment, since its kernel addresses single nibbles.
     """
-    tile, loops = schedule.tile, schedule.nest.loops
-    if not tile.lane_bits:
+    if not schedule.tile.lane_bits:
         return True
     sides = ((problem.src_type, problem.src_offset), (problem.dst_type, problem.dst_offset))
-    for side, (data_type, start) in enumerate(sides):
-        if data_type.is_sub_byte:
-            # A loop has a stride or a table of offsets. _register_offsets includes the tables of loops that are partly
-            # in the tile (step > 1).
-            outer = [(o.step, loops[o.loop].maps[side]) for o in schedule.outer]
-            steps = [np.multiply(offsets, step) for step, offsets in outer if isinstance(offsets, int) or step == 1]
-            offsets_in_nibbles = (start, _register_offsets(schedule, side), *steps)
-            if any(np.any(np.bitwise_and(offset, 1)) for offset in offsets_in_nibbles):
-                return False
-    return True
+    return not any(
+        data_type.is_sub_byte and any(offset % 2 for offset in (start, *_side_offsets(schedule, side)))
+        for side, (data_type, start) in enumerate(sides)
+    )
+
+
+def _side_offsets(schedule: Schedule, side: int) -> set[int]:
+    """Return numbers whose sums are the offsets of all registers of a side: those of one tile, and strides of loops."""
+    offsets = set(_register_offsets(schedule, side).ravel().tolist())
+    for o in schedule.outer:
+        where = schedule.nest.loops[o.loop].maps[side]
+        if isinstance(where, int):
+            offsets |= {where * o.step, where * o.back}
+        elif o.step == 1:  # _register_offsets includes the tables of loops that are partly in the tile
+            offsets.update(where)
+    return offsets

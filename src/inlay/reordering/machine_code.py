@@ -1,8 +1,8 @@
 """Loading of kernels: the LLVM IR of each kind of kernel, and its machine code in this process.
 
-There are five kinds of kernels: the kernel of a reorder, the driver of both passes of panels, the sums of int8 weights,
-the values of quantized blocks, and swizzles of bytes. All have the same signature. Code comes from memory, from the
-cache on disk (see `target`), or it is compiled.
+There are four kinds of kernels: the kernel of a reorder, the driver of both passes of panels, the sums of int8 weights,
+and the values of quantized blocks. All have the same signature. Code comes from memory, from the cache on disk (see
+`target`), or it is compiled.
 """
 
 import ctypes
@@ -12,23 +12,21 @@ from functools import lru_cache
 from weakref import WeakValueDictionary
 
 from inlay.forks import ForkResetLock
-from inlay.reordering import emit, emit_blocks, emit_sums, emit_swizzles, panels
+from inlay.reordering import emit, emit_blocks, emit_sums, panels
 from inlay.reordering.emit_blocks import BlockKernel
 from inlay.reordering.emit_sums import SumKernel
-from inlay.reordering.emit_swizzles import SwizzleKernel
 from inlay.reordering.kernel import Kernel
 from inlay.reordering.panels import PanelKernel
 from inlay.reordering.target import LoadedCode, Target, load_or_compile
 
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-AnyKernel = Kernel | PanelKernel | SumKernel | BlockKernel | SwizzleKernel
-"""A kernel of any of the five kinds."""
+AnyKernel = Kernel | PanelKernel | SumKernel | BlockKernel
+"""A kernel of any of the four kinds."""
 _SYMBOLS: dict[type[AnyKernel], str] = {
     Kernel: emit.ENTRY,
     PanelKernel: panels.ENTRY,
     SumKernel: emit_sums.ENTRY,
     BlockKernel: emit_blocks.ENTRY,
-    SwizzleKernel: emit_swizzles.ENTRY,
 }
 
 
@@ -76,5 +74,3 @@ def ir_of(kernel: AnyKernel, target: Target) -> str:
             return emit_sums.sums_ir(kernel, target.attributes, target.arithmetic)
         case BlockKernel():
             return emit_blocks.blocks_ir(kernel, target)
-        case SwizzleKernel():
-            return emit_swizzles.swizzle_ir(kernel, target)

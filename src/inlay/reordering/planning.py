@@ -25,7 +25,16 @@ from inlay.layout import DigitMap
 from inlay.machine import MemoryModel
 from inlay.reordering.choice import BY_MODEL, Choice
 from inlay.reordering.conversion import LINE, bits_of
-from inlay.reordering.kernel import STAGE_BYTES, Kernel, Stores, Table, build_kernel, build_table, is_byte_aligned
+from inlay.reordering.kernel import (
+    STAGE_BYTES,
+    Kernel,
+    Stores,
+    Table,
+    build_address_swizzle,
+    build_kernel,
+    build_table,
+    is_byte_aligned,
+)
 from inlay.reordering.loop_order import Level, Traffic, has_few_streams, level_of, prefetch_distance, revisits_pages
 from inlay.reordering.memory_levels import memory_model
 from inlay.reordering.nest import LoopNest, build_loop_nest
@@ -204,10 +213,11 @@ class _Planner:
 def may_overlap(problem: ReorderProblem) -> bool:
     """Return whether tiles may write some elements twice, possibly on two threads at once, with the same bytes.
 
-    They may not if old elements are read, if elements share bytes, or if rounding is stochastic.
+    They may not if old elements are read, if elements share bytes, or if rounding is stochastic. With swizzles they do
+    not either: a tile that begins earlier would be aligned worse.
     """
     attributes, types = problem.attributes, (problem.src_type, problem.dst_type)
-    is_plain = attributes.sum is None and attributes.rounding_mode != "stochastic"
+    is_plain = attributes.sum is None and attributes.rounding_mode != "stochastic" and not any(problem.swizzles)
     return is_plain and not any(t.is_sub_byte for t in types)
 
 
@@ -243,8 +253,13 @@ def _choose_stores(problem: ReorderProblem, schedule: Schedule, table: Table) ->
     register = (bits << schedule.tile.lane_bits) // 8
     steps = [_steps_by_lines(loops[o.loop].dst, o.step * bits) for o in schedule.outer]
     steps += [_steps_by_lines(loops[o.loop].dst, o.back * bits) for o in schedule.outer if o.back]
+    swizzle = build_address_swizzle(problem, schedule, 1)
+    if swizzle is not None and swizzle.part(LINE) < LINE:
+        return "cached"  # parts of a line would be streamed, or spread over several lines
     if register % LINE == 0 and all(steps) and not (offsets % LINE).any():
         return "streamed"
+    if swizzle is not None:
+        return "cached"
     stage = register * offsets.size
     is_cut = schedule.overlaps or any(guard.is_bound for guard in schedule.nest.guards)
     fills_it = schedule.outer and offsets.shape[0] == table.tiles_per_run and not is_cut
@@ -262,6 +277,7 @@ INSTRUCTIONS = 4.5
 CALLS = {False: 1.0, True: 1.6}
 """Duration of a call in microseconds, on one thread (False) and on several (True)."""
 _TILE = 10  # instructions at the start of a tile
+_SWAP = 4  # instructions to swap parts of one vector under a mask
 _MASK = 6  # instructions to load or store one register under masks
 _CONVERSION = {False: 3, True: 20}  # instructions for one vector of f32; True if a side is a float of at most 8 bits
 
@@ -273,7 +289,7 @@ class TileWork:
     loads: int
     """Vectors loaded from the source, and from the destination for a sum."""
     shuffles: int
-    """Exchanges, permutations, and deinterleaving."""
+    """Exchanges, permutations, deinterleaving, and swaps of swizzles."""
     between: int
     """Vectors stored to and loaded from the stack between two passes of the network."""
     arithmetic: int
@@ -437,9 +453,14 @@ def count_tile_work(problem: ReorderProblem, kernel: Kernel, vector_bytes: int) 
     converts = src != dst or problem.computes
     is_small = any(side.kind == "float" and side.bits <= 8 for side in (src, dst))
     steps = _CONVERSION[is_small] + 2 * len(problem.attributes.names)
+    swaps = sum(
+        vectors(side.bits) * swizzle.count_swaps(kernel.lanes * side.bits // 8)
+        for side, swizzle in zip((src, dst), kernel.swizzles, strict=True)
+        if swizzle is not None
+    )
     return TileWork(
         loads=vectors(src.bits) + (vectors(dst.bits) if problem.attributes.sum is not None else 0),
-        shuffles=narrow * len(kernel.network.steps) + deinterleaving,
+        shuffles=narrow * len(kernel.network.steps) + deinterleaving + _SWAP * swaps,
         between=2 * narrow * (len(kernel.network.passes) - 1),
         arithmetic=vectors(DATA_TYPES["f32"].bits) * steps if converts else 0,
         stores=vectors(dst.bits),

@@ -5,6 +5,8 @@ does not change a byte of the result is removed, such as digits of extent 1, the
 data beyond the logical dims. A type without arithmetic (complex numbers, for example) is replaced by integers of the
 same width. Two pairs of descriptors that need the same moves give equal problems, so problems serve as cache keys.
 
+Elements at an offset of a layout may be stored at the swizzled offset instead (`inlay.layout.Swizzle`).
+
 Along each logical axis, coordinates below `data` are copied. Coordinates from `data` to `stored` are padding of the
 destination and are set to zero. No other byte is touched.
 
@@ -28,9 +30,10 @@ from math import prod
 from typing import Literal
 
 from inlay.data_type import DataType
-from inlay.descriptor import MemoryDesc
+from inlay.descriptor import MemoryDesc, kinds
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.layout import Axis, Digit, Dims, Layout
+from inlay.layout import Axis, Digit, Dims, Layout, Swizzle
+from inlay.layout.swizzle import MOST_BITS
 from inlay.reordering.attributes import PLAIN, Attributes, QuantizationAttribute, Scales
 
 
@@ -77,6 +80,15 @@ class ReorderProblem:
     """Scales, zero points, sum and rounding mode to apply to each element."""
     factor: float = 1.0
     """A further factor for each element: `Extras.scale_adjust` of int8 weights; 1 for none."""
+    src_swizzle: Swizzle | None = None
+    """Permutation of the offsets in the source, counted from the coordinate of all zeros in elements; None for none."""
+    dst_swizzle: Swizzle | None = None
+    """Permutation of the offsets in the destination, likewise."""
+
+    @property
+    def swizzles(self) -> tuple[Swizzle | None, Swizzle | None]:
+        """The swizzles of both sides: (src, dst)."""
+        return self.src_swizzle, self.dst_swizzle
 
     @property
     def dims(self) -> Dims:
@@ -113,7 +125,7 @@ class ReorderProblem:
         return -(-(prod(self.dims) * self.src_type.bits + self.written_bits) // 8)
 
     def __str__(self) -> str:
-        """Return the types, one line for each axis (data, padding, digits of both sides), and the attributes."""
+        """Return the types, one line for each axis (data, padding, digits of both sides), swizzles and attributes."""
         lines = [f"{self.src_type} -> {self.dst_type}"]
         for i, axis in enumerate(self.axes):
             sides = [
@@ -121,6 +133,8 @@ class ReorderProblem:
             ]
             padding = f" + {axis.stored - axis.data} zeros" if axis.stored > axis.data else ""
             lines.append(f"  axis {i}: {axis.data}{padding}   {sides[0]}  ->  {sides[1]}")
+        names = zip(("source", "destination"), self.swizzles, strict=True)
+        lines += [f"  offsets in the {side} through {swizzle}" for side, swizzle in names if swizzle is not None]
         if self.computes:
             lines.append(f"  {self.attributes}{f', times {self.factor}' if self.factor != 1 else ''}")
         return "\n".join(lines)
@@ -147,21 +161,31 @@ def build_reorder_problem(
     require_distinct(dst_layout)
     src_axes, dst_axes = src_layout.normal_form.axes, dst_layout.normal_form.axes
     axes = [ProblemAxis(*parts) for parts in zip(src.dims, dst_layout.dims, src_axes, dst_axes, strict=True)]
-    starts = (src.offset0, dst.offset0)
+    starts, swizzles = (src.offset0, dst.offset0), (src.swizzle, dst.swizzle)
     if src.data_type.is_number and dst.data_type.is_number:
-        return ReorderProblem(tuple(axes), src.data_type, dst.data_type, *starts, attributes, factor)
+        return ReorderProblem(tuple(axes), src.data_type, dst.data_type, *starts, attributes, factor, *swizzles)
     carrier = _moved_type(src.data_type, dst.data_type)
     count = src.data_type.bits // carrier.bits
     if count > 1:
         axes = [replace(axis, src=_scale_axis(axis.src, count), dst=_scale_axis(axis.dst, count)) for axis in axes]
         axes.append(ProblemAxis(count, count, Axis(1), Axis(1)))
-    return ReorderProblem(tuple(axes), carrier, carrier, count * starts[0], count * starts[1])
+    return ReorderProblem(
+        tuple(axes),
+        carrier,
+        carrier,
+        count * starts[0],
+        count * starts[1],
+        src_swizzle=scale_swizzle(src.swizzle, count.bit_length() - 1),
+        dst_swizzle=scale_swizzle(dst.swizzle, count.bit_length() - 1),
+    )
 
 
 def _layout_of(desc: MemoryDesc, side: str) -> Layout:
-    """Return the layout of a descriptor; refuse other kinds of descriptors."""
+    """Return the layout of a descriptor, without its swizzle; refuse other kinds of descriptors."""
     if isinstance(desc.layout, Layout):
         return desc.layout
+    if isinstance(desc.layout, kinds.SwizzledLayout):
+        return desc.layout.layout
     raise InvalidArguments(f"the {side} of a reorder is of kind {desc.kind}: give it a layout with addresses")
 
 
@@ -182,6 +206,21 @@ def _moved_type(src: DataType, dst: DataType) -> DataType:
 def _scale_axis(axis: Axis, count: int) -> Axis:
     """Return the axis with each element replaced by `count` narrower ones: strides are `count` times as long."""
     return Axis(axis.stride * count, tuple(Digit(digit.extent, digit.stride * count) for digit in axis.inner))
+
+
+def scale_swizzle(swizzle: Swizzle | None, bits: int) -> Swizzle | None:
+    """Return the swizzle of offsets that count units of which 2**`bits` make one unit of `swizzle`; None for none.
+
+    Bits beyond those that a `Swizzle` reaches are left out: no offset in memory has them.
+
+    >>> scale_swizzle(Swizzle(3, 3, 3), 1), scale_swizzle(Swizzle(3, 3, 3), -1)
+    (Swizzle(bits=3, base=4, shift=3), Swizzle(bits=3, base=2, shift=3))
+    """
+    if swizzle is None:
+        return None
+    base = swizzle.base + bits
+    count = min(swizzle.bits, MOST_BITS - base - abs(swizzle.shift))
+    return Swizzle(count, base, swizzle.shift) if count > 0 else None
 
 
 def require_same_dims(src: MemoryDesc, dst: MemoryDesc) -> None:

@@ -6,8 +6,8 @@ payloads and -0.0 its sign. Any other pair of types, and any attribute, is compu
 
     code of src -> f32 or f64 -> formula -> clamp, round -> code of dst
 
-**Elements.** Each coordinate is processed separately. Its digits (`desc.digits`, nothing of `Layout`) determine the
-offset; coordinates of padding are set to zero; no other bit of a buffer changes.
+**Elements.** Each coordinate is processed separately. Its digits (`Layout.digits`, nothing else of `Layout`) and the
+swizzle of the memory determine the offset; coordinates of padding are set to zero; no other bit of a buffer changes.
 
 **Formula.** oneDNN's, in oneDNN's order. Each step is one operation of the working type, rounded to nearest; steps are
 not fused.
@@ -58,8 +58,9 @@ import numpy.typing as npt
 from inlay.data_type import FLOAT_FORMATS, DataType
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.extras import ASYMMETRIC_SRC, S8S8
+from inlay.descriptor.fields import addressed_layout
 from inlay.errors import InvalidArguments
-from inlay.layout import Dims
+from inlay.layout import Dims, Layout
 from inlay.reordering.attributes import PLAIN, Attributes
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -105,7 +106,7 @@ def reference_reorder(
     """
     if src.dims != dst.dims:
         raise InvalidArguments(f"a reorder keeps the dims: source {src.dims}, destination {dst.dims}")
-    types = (src.require_layout("reorder")[1], dst.require_layout("reorder")[1])
+    types = (addressed_layout(src, "reorder")[1], addressed_layout(dst, "reorder")[1])
     codes = evaluate_formula(
         read_codes(src, src_buffer),
         types,
@@ -132,8 +133,8 @@ def read_codes(desc: MemoryDesc, buffer: Bytes) -> Codes:
     >>> read_codes(MemoryDesc((2, 2), "s4", "ba"), np.array([0x21, 0x43], np.uint8)).tolist()
     [[1, 3], [2, 4]]
     """
-    _, data_type = desc.require_layout("read_codes")
-    return _read(buffer, _offsets(desc, desc.dims), data_type.bits).reshape(desc.dims)
+    layout, data_type = addressed_layout(desc, "read_codes")
+    return _read(buffer, _offsets(desc, layout, desc.dims), data_type.bits).reshape(desc.dims)
 
 
 def write_codes(desc: MemoryDesc, buffer: Bytes, codes: Codes) -> None:
@@ -147,16 +148,19 @@ def write_codes(desc: MemoryDesc, buffer: Bytes, codes: Codes) -> None:
     >>> [hex(byte) for byte in buffer]
     ['0x21', '0xf3']
     """
-    _, data_type = desc.require_layout("write_codes")
-    stored = _offsets(desc, desc.padded_dims)
+    layout, data_type = addressed_layout(desc, "write_codes")
+    stored = _offsets(desc, layout, desc.padded_dims)
     _write(buffer, stored, np.zeros(stored.size, np.uint64), data_type.bits)
-    _write(buffer, _offsets(desc, desc.dims), codes.ravel(), data_type.bits)
+    _write(buffer, _offsets(desc, layout, desc.dims), codes.ravel(), data_type.bits)
 
 
-def _offsets(desc: MemoryDesc, dims: tuple[int, ...]) -> Offsets:
-    """Return the offsets of all coordinates below `dims`, in elements, in row-major order."""
-    total = np.full(dims, desc.offset0, np.int64)
-    for i, (n, (lead, *inner)) in enumerate(zip(dims, desc.digits, strict=True)):
+def _offsets(desc: MemoryDesc, layout: Layout, dims: tuple[int, ...]) -> Offsets:
+    """Return the offsets of all coordinates below `dims`, in elements, in row-major order.
+
+    `layout` is that of `desc` before its swizzle.
+    """
+    total = np.zeros(dims, np.int64)
+    for i, (n, (lead, *inner)) in enumerate(zip(dims, layout.digits, strict=True)):
         rest = np.arange(n)
         along = np.zeros(n, np.int64)
         for digit in reversed(inner):
@@ -164,7 +168,9 @@ def _offsets(desc: MemoryDesc, dims: tuple[int, ...]) -> Offsets:
             rest //= digit.extent
         along += rest * lead.stride
         total += along.reshape([-1 if j == i else 1 for j in range(len(dims))])
-    return total.ravel()
+    if desc.swizzle is not None:
+        total = desc.swizzle.apply(total)
+    return total.ravel() + desc.offset0
 
 
 def _read(buffer: Bytes, offsets: Offsets, bits: int) -> Codes:
