@@ -19,8 +19,8 @@ def joined(*parts: npt.ArrayLike) -> Bytes:
 
 # The bytes of one block whose scales are 1, around the bytes of its elements, and what is added to each element.
 BLOCKS: dict[str, tuple[str, int, Callable[[Bytes], Bytes], int]] = {
-    "ggml:Q4_0": ("Q4_0", 32, lambda quants: joined(ONE, quants), -8),
-    "ggml:Q4_K": (
+    "ggml:Q4_0_qs": ("Q4_0", 32, lambda quants: joined(ONE, quants), -8),
+    "ggml:Q4_K_qs": (
         "Q4_K",
         256,
         lambda quants: joined(ONE, [0, 0], [1] * 4, [0] * 4, [1] * 4, quants),

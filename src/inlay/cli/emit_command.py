@@ -8,8 +8,7 @@ import typer
 from inlay.cli.application import TYPE_HELP, CleanOption, DimsArgument, TypeOption, app, clear_abandoned, parse_dims
 from inlay.cli.output import echo, write
 from inlay.descriptor import MemoryDesc
-from inlay.descriptor.compound_desc import CompoundDesc
-from inlay.descriptor.compound_table import compound, compound_formats
+from inlay.descriptor.compound_desc import parse_desc
 from inlay.errors import InvalidArguments, printable
 
 _FORM_HELP = "c, object, numpy, onednn or words."
@@ -48,10 +47,10 @@ def emit_code(
     # Imported here because it loads LLVM, which doubles the start-up time of other commands.
     from inlay.emission import emit
 
-    src = _source(tag, dims, data_type)
+    src = parse_desc(tag, parse_dims(dims), data_type)
     if to_type is not None and to is None:
         raise InvalidArguments("--to-dtype is the type of the destination of a reorder: give --to TAG too")
-    dst = None if to is None else _described(to, dims, to_type or data_type)
+    dst = None if to is None else MemoryDesc(parse_dims(dims), to_type or data_type, to)
     code = emit(src, dst, form=form, name=name, target=target)
     if output is None:
         if form == "object":
@@ -61,19 +60,3 @@ def emit_code(
     clear_abandoned(output, clean)
     for path in code.save(output):
         echo(f"wrote {printable(str(path))}")
-
-
-def _described(text: str, dims: str, data_type: str) -> MemoryDesc:
-    """Return the descriptor of a text that names a layout."""
-    return MemoryDesc(parse_dims(dims), data_type, text)
-
-
-def _source(text: str, dims: str, data_type: str) -> MemoryDesc | CompoundDesc:
-    """Return the descriptor of a compound format, or of a text that names a layout."""
-    if text.lower() not in {name.lower() for name in compound_formats()}:
-        return _described(text, dims, data_type)
-    if data_type != "f32":
-        raise InvalidArguments(
-            f"--dtype is {data_type}: a compound format has its own types and unpacks to f32; leave the option out"
-        )
-    return CompoundDesc(compound(text), parse_dims(dims))

@@ -18,6 +18,9 @@ from inlay.cli.output import echo, write
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.comparison import first_difference
+from inlay.descriptor.compound_desc import parse_desc
+from inlay.descriptor.compound_format import CompoundFormat
+from inlay.descriptor.compound_table import compound_formats, find_compound
 from inlay.errors import InvalidArguments, printable
 from inlay.notation.dictionary import ONEDNN, find_named, has_vendor, list_equivalent, list_rows
 from inlay.notation.format_tag import ALIASES, ENUMERATED, FormatTag
@@ -41,10 +44,13 @@ def show(
       inlay show "(m m4 m32) (k k4) -> m k m32 m4 k4" 300x20 --dtype u8
 
       inlay show "Swizzle<3,4,3> o (8,128):(128,1)" 8x128 --dtype u8
+
+      inlay show ggml:Q4_0 4096x4096
     """
     if svg is not None and svg.suffix.lower() != ".svg":
         raise InvalidArguments(f"--svg writes a file that ends in .svg, not {svg.suffix or 'without an ending'!r}")
-    drawn = picture(MemoryDesc(parse_dims(dims), data_type, tag), offsets=offsets)
+    described = parse_desc(tag, parse_dims(dims), data_type)
+    drawn = picture(described, offsets=offsets) if isinstance(described, MemoryDesc) else picture(described)
     if svg is None:
         write(str(drawn))
         return
@@ -119,11 +125,17 @@ def names(
 ) -> None:
     """Name one layout in every notation: its tag, its pattern and the names that vendors give it. Or list names.
 
+    Names of compound formats, such as ggml:Q4_0, are not names of layouts: ggml:Q4_0_qs is the order of its quants.
+
     A shell pattern, such as '*16c', lists tags with their aliases. With a vendor, as 'tensorrt:*', it lists the layouts
     of the vendor.
 
     Examples: inlay names nChw16c    inlay names tensorrt:CHW32    inlay names 'xla:*'    inlay names --types
     """
+    fmt = None if types else find_compound(name)
+    if fmt is not None:
+        echo(f"{_compound_line(fmt)}\nsource   {fmt.source}")
+        return
     if not types and not _GLOB.search(name):
         echo(f"{find_named(name)}\n{list_equivalent(name)}" if has_vendor(name) else str(list_equivalent(name)))
         return
@@ -145,6 +157,13 @@ def _vendor_lines(pattern: str) -> Iterator[str]:
     width = max((len(row.name) for row in rows), default=0)
     for row in rows:
         yield f"{row.name:<{width}}  {row.pattern}  {' '.join(row.data_types)}".rstrip()
+    yield from (_compound_line(fmt) for name, fmt in compound_formats().items() if fnmatchcase(name, pattern))
+
+
+def _compound_line(fmt: CompoundFormat) -> str:
+    """Return the name of a compound format and its streams, with the data type of each."""
+    streams = ", ".join(f"{stream.name} of {stream.bits} bits" for stream in fmt.streams)
+    return f"{fmt.name}: compound format of {streams}"
 
 
 def _type_lines(pattern: str) -> Iterator[str]:

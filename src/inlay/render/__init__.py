@@ -39,6 +39,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.descriptor.arrays import describe_array
 from inlay.descriptor.compound_desc import CompoundDesc
 from inlay.descriptor.compound_format import CompoundFormat
+from inlay.descriptor.compound_table import find_compound
 from inlay.errors import InvalidArguments, shown
 from inlay.layout import Layout
 from inlay.notation import parse_notation
@@ -94,7 +95,8 @@ def show(
     A `Layout` has elements and no data type; its lowest element is the first of the strip. Where strides overlap, an
     offset of the strip shows the first coordinate stored there.
 
-    Of a compound format, the bytes of one block are shown, with the stream of every bit; only `format` applies.
+    Of a compound format or its name, the bytes of one block are shown, with the stream of every bit; only `format`
+    applies.
 
     `format` is what `str` of the picture gives. `width`, in characters, is that of the terminal where it is None;
     `color` is used where the terminal has it. `names` calls the axes something else, such as "oihw".
@@ -111,6 +113,8 @@ def show(
     text    f32::any:any::f0 2x3
     The layout is not chosen yet: the primitive that takes this descriptor chooses it.
     """
+    if isinstance(desc, str):
+        desc = find_compound(desc) or desc
     if isinstance(desc, (CompoundFormat, CompoundDesc)):
         return picture_compound(desc, format)
     has_type = not isinstance(desc, Layout)
