@@ -196,18 +196,15 @@ class _FreeBox:
         after = offsets >= start
         return np.where(after, self.swizzle.apply(np.where(after, offsets - start, 0)) + start, offsets)
 
-    def is_free(self, offset: int) -> bool:
-        """Return True if the place of an offset can be padding."""
-        place = int(self.permute(np.array([offset], np.int64))[0])
-        return 0 <= place < len(self.free) and bool(self.free[place])
-
     def reach(self, i: int) -> int:
         """Return the number of coordinates of axis `i`, with those after the data whose places are free."""
-        n, axis = self.factored.dims[i], self.factored.axes[i]
-        if n == 1:
-            return 1
-        while self.is_free(self.factored.offset0 + axis.offset(n)) and n < len(self.free):
-            n += 1
+        n, axis, length = self.factored.dims[i], self.factored.axes[i], len(self.free)
+        end = min(2 * n, length) if n > 1 else n
+        while n < end:
+            places = self.permute(self.factored.offset0 + axis_values(axis, end)[n:])
+            is_free = (places >= 0) & (places < length) & self.free[places.clip(0, length - 1)]
+            n = end if is_free.all() else n + int(is_free.argmin())
+            end = min(2 * n, length) if n == end else n
         return -(-n // axis.block) * axis.block
 
     def unexplained(self, axes: tuple[Axis, ...], padded: Dims) -> Offsets | None:

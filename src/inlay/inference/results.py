@@ -112,8 +112,11 @@ class InferredLayout:
         parts = [f"{self.format}: dims {dims} of {self.desc.data_type}"]
         if padded != dims:
             parts.append(f"padded to {padded}")
-        if self.desc.offset0:
-            parts.append(f"header of {self.desc.offset0} elements")
+        header = self.desc.offset0 + min(0, self._linear.span[0])
+        if header:
+            parts.append(f"header of {header} element{'s' * (header > 1)}")
+        if header < self.desc.offset0:
+            parts.append(f"element 0 in place {self.desc.offset0}")
         if self.pitch is not None:
             parts.append(f"strides {self.pitch}")
         if self.swizzle is not None:
