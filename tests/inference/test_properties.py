@@ -3,6 +3,7 @@
 import ctypes
 import shutil
 import subprocess
+from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 import inlay
 from inlay import Diagnosis, InferredLayout, MemoryDesc, Swizzle, infer, verify
+from inlay.layout import Axis, Layout
 from inlay.testing import strategies
 
 Array = npt.NDArray[Any]
@@ -63,6 +65,18 @@ def test_any_descriptor_is_inferred_and_verified_from_its_packer(desc: MemoryDes
     beside = any("written too" in note for note in found.notes)
     assert beside or verify(found.desc, pack, length=length)
     assert not beside or found.desc.padded_dims != desc.padded_dims
+
+
+@pytest.mark.parametrize("length", range(2, 12))
+def test_few_swizzled_elements_are_not_taken_for_exchanged_ones(length: int) -> None:
+    """Of (0, 1, 3, 2, 4, 5) a swizzle makes a layout, and so does the exchange of two elements."""
+    for bits, base, shift in product((1, 2), (0, 1), (-3, -2, -1, 1, 2, 3)):
+        if bits <= abs(shift):
+            layout = Layout((length,), (Axis(1),))
+            desc = MemoryDesc.from_layout(layout, "u16", swizzle=Swizzle(bits, base, shift))
+            found = infer(places_of(desc, desc.dims), desc.dims, "u16")
+            assert isinstance(found, InferredLayout), (desc, found)
+            assert np.array_equal(places_of(found.desc, desc.dims), places_of(desc, desc.dims))
 
 
 @settings(max_examples=60, deadline=None)

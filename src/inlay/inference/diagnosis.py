@@ -63,15 +63,23 @@ def explain_observation(observation: Observation) -> InferredLayout | Diagnosis:
     if diagnosis is None or diagnosis.rule != "exchanged":
         exchange = _find_exchange(observation, factored)
         diagnosis = diagnosis if exchange is None else exchange
-    if diagnosis is not None and diagnosis.rule == "exchanged":
-        return diagnosis
     swizzled = _describe_swizzled(observation)
+    if diagnosis is not None and diagnosis.rule == "exchanged" and not _is_as_simple(swizzled, diagnosis.nearest):
+        return diagnosis
     if swizzled is not None:
         return swizzled
     for found in (_diagnose_xor(observation), diagnosis):
         if found is not None:
             return found
     return _diagnose_fault(observation, factored)
+
+
+def _is_as_simple(swizzled: InferredLayout | Diagnosis | None, nearest: InferredLayout | None) -> bool:
+    """Return whether a swizzled layout has no more digits than the layout with two exchanged elements.
+
+    Both explain all places. Of a few elements any two may look exchanged, while few orders are those of a swizzle.
+    """
+    return isinstance(swizzled, InferredLayout) and (nearest is None or swizzled.digit_count <= nearest.digit_count)
 
 
 def _describe_swizzled(observation: Observation) -> InferredLayout | Diagnosis | None:

@@ -69,6 +69,11 @@ class InferredLayout:
             return "digits " + ", ".join(digits)
 
     @property
+    def digit_count(self) -> int:
+        """Number of digits of the layout before the swizzle."""
+        return sum(map(len, self._linear.digits))
+
+    @property
     def pitch(self) -> tuple[int, ...] | None:
         """The outer strides in elements, if they are larger than those of the dense `tag`; None otherwise."""
         if self.tag is None:
