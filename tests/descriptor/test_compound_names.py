@@ -32,7 +32,7 @@ def test_the_name_of_a_compound_format_is_that_everywhere(name: str, capsys: pyt
     assert main(["emit", name, text, "--form", "words"]) == 0
     assert capsys.readouterr().out.startswith(f"{name} tensor of ")
     assert main(["names", name]) == 0
-    assert capsys.readouterr().out.startswith(f"{name}: compound format of ")
+    assert capsys.readouterr().out.startswith(f"{name}  compound format of ")
     problem = f"{name} is a compound format, whose buffer has several streams: use "
     with pytest.raises(InvalidArguments, match=problem):
         MemoryDesc(dims, "u4", name)

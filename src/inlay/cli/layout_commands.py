@@ -134,7 +134,7 @@ def names(
     """
     fmt = None if types else find_compound(name)
     if fmt is not None:
-        echo(f"{_compound_line(fmt)}\nsource   {fmt.source}")
+        echo(f"{fmt.name}  {_streams_text(fmt)}\nsource   {fmt.source}")
         return
     if not types and not _GLOB.search(name):
         echo(f"{find_named(name)}\n{list_equivalent(name)}" if has_vendor(name) else str(list_equivalent(name)))
@@ -152,18 +152,19 @@ _GLOB = re.compile(r"[*?\[]")
 
 
 def _vendor_lines(pattern: str) -> Iterator[str]:
-    """Yield one line for each row of the dictionary that matches: its name, its pattern, and its data types."""
+    """Yield one line for each row of the dictionary and each compound format that matches: its name and what it is."""
     rows = [row for row in (*list_rows(), *list_rows(ONEDNN)) if fnmatchcase(row.name, pattern)]
-    width = max((len(row.name) for row in rows), default=0)
+    formats = [fmt for name, fmt in compound_formats().items() if fnmatchcase(name, pattern)]
+    width = max(map(len, (*(row.name for row in rows), *(fmt.name for fmt in formats))), default=0)
     for row in rows:
         yield f"{row.name:<{width}}  {row.pattern}  {' '.join(row.data_types)}".rstrip()
-    yield from (_compound_line(fmt) for name, fmt in compound_formats().items() if fnmatchcase(name, pattern))
+    for fmt in formats:
+        yield f"{fmt.name:<{width}}  {_streams_text(fmt)}"
 
 
-def _compound_line(fmt: CompoundFormat) -> str:
-    """Return the name of a compound format and its streams, with the data type of each."""
-    streams = ", ".join(f"{stream.name} of {stream.bits} bits" for stream in fmt.streams)
-    return f"{fmt.name}: compound format of {streams}"
+def _streams_text(fmt: CompoundFormat) -> str:
+    """Return the streams of a compound format in words."""
+    return "compound format of " + ", ".join(f"{stream.name} of {stream.bits} bits" for stream in fmt.streams)
 
 
 def _type_lines(pattern: str) -> Iterator[str]:
