@@ -20,6 +20,7 @@ from inlay.descriptor.compound_format import BitField, CompoundFormat, Section, 
 from inlay.descriptor.compound_table import compound_formats
 from inlay.errors import InvalidArguments, shown
 from inlay.inference.digits import FactorFault, factor_offsets
+from inlay.inference.observation import coordinate_of
 from inlay.inference.results import Diagnosis, Offsets
 from inlay.inference.stream_bits import (
     BitPlaces,
@@ -152,7 +153,7 @@ def _stored_stream(
     if is_offset and stream.data_type == "u8":
         return _StoredStream(stream.name, "s8", stream.bits, stream.dims, 0)
     number, bit = (int(x) for x in np.argwhere(inverted)[0])
-    at = tuple(int(x) for x in np.unravel_index(number, stream.dims))
+    at = coordinate_of(number, stream.dims)
     return Diagnosis("xor", f"bit {bit} of {stream.name} {at} is inverted in the buffer", (number,))
 
 

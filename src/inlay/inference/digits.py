@@ -17,6 +17,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from inlay.inference.observation import coordinate_of
 from inlay.inference.results import Offsets
 from inlay.layout import Axis, Digit, Dims, Layout, Swizzle
 
@@ -89,7 +90,7 @@ def factor_offsets(offsets: Offsets) -> FactoredOffsets | FactorFault:
     wrong = np.flatnonzero(expected != offsets)
     if wrong.size:
         at = int(wrong[0])
-        place = tuple(int(x) for x in np.unravel_index(at, offsets.shape))
+        place = coordinate_of(at, offsets.shape)
         return FactorFault(None, place, int(expected.flat[at]), int(offsets.flat[at]))
     axes = []
     for i, line in enumerate(values):

@@ -38,6 +38,11 @@ _E8M0_ONE = 127
 _GUARD = 4096
 """Bytes before and after the buffer of a C function."""
 _GUARD_BYTE = 0xCB
+_PACKER_ERRORS = (
+    *(ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, LookupError, NameError, OSError),
+    *(RuntimeError, TypeError, ValueError, ctypes.ArgumentError),
+)
+"""Built-in errors that a packer raises for arguments that it does not accept, or because of a mistake in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,45 +256,38 @@ def _find_foreign(
 # Calls
 
 
-def call_function(function: Callable[..., Any], arguments: Sequence[object], what: str, advice: str = "") -> Any:
-    """Return the result of a caller's function; messages name its arguments by `what`, and end with `advice`.
+def call_packer(packer: Callable[..., Any], logical: object, buffer: object, what: str, advice: str = "") -> object:
+    """Return what a packer returns, or `buffer` after a call of a packer that fills it; None for one that returns it.
+
+    The text of an exception names the input by `what`, and ends with `advice`.
 
     Raises:
-        InvalidArguments: the function raises an exception.
+        InvalidArguments: the packer raises a built-in exception, or returns None in place of a buffer; exceptions of
+            its own classes are not caught.
     """
     try:
-        return function(*arguments)
-    except Exception as error:
-        raise InvalidArguments(
-            f"packer raised {type(error).__name__} for {what}: {shown(str(error))}{advice}"
-        ) from error
-
-
-def require_result(result: object) -> object:
-    """Return the result of a packer that returns its buffer.
-
-    Raises:
-        InvalidArguments: it is None.
-    """
-    if result is None:
+        result = packer(logical) if buffer is None else packer(logical, buffer)
+    except _PACKER_ERRORS as error:
+        problem = f"packer raised {type(error).__name__} for {what}: {shown(str(error))}{advice}"
+        raise InvalidArguments(problem) from error
+    if buffer is None and result is None:
         raise InvalidArguments(
             "packer returns None: return the packed array or its bytes, or give length= for a packer that fills a "
             "buffer"
         )
-    return result
+    return result if buffer is None else buffer
 
 
 def python_call(packer: Callable[..., Any], data_type: DataType, is_in_place: bool) -> PackerCall:
     """Return the call of a Python function: `packer(array)` returns the buffer, `packer(array, buffer)` fills it."""
 
     def call(array: npt.NDArray[Any], codes: Codes) -> Codes:
-        what = f"an array of shape {array.shape}"
-        if is_in_place:
-            buffer = _to_buffer(codes, data_type)
-            call_function(packer, (array, buffer), what)
-            return codes_of(buffer, data_type, "packed buffer")[: len(codes)]
-        result = call_function(packer, (array,), what, "; with length=, it is called as packer(array, buffer)")
-        return codes_of(require_result(result), data_type, "packed buffer").copy()
+        buffer = _to_buffer(codes, data_type) if is_in_place else None
+        advice = "" if is_in_place else "; with length=, it is called as packer(array, buffer)"
+        packed = codes_of(
+            call_packer(packer, array, buffer, f"an array of shape {array.shape}", advice), data_type, "packed buffer"
+        )
+        return packed[: len(codes)] if is_in_place else packed.copy()
 
     return call
 
@@ -332,7 +330,7 @@ def c_call(function: Any, signature: Sequence[object], data_type: DataType) -> P
         dst[:] = body
         addresses = {"src": ctypes.c_void_p(src.ctypes.data), "dst": ctypes.c_void_p(dst.ctypes.data)}
         arguments = [addresses[entry] if isinstance(entry, str) else entry for entry in entries]
-        call_function(function, arguments, f"the signature {tuple(entries)}")
+        call_packer(lambda _, __: function(*arguments), src, dst, f"the signature {tuple(entries)}")
         _require_guards(guarded, len(body))
         return codes_of(dst, data_type, "packed buffer")[: len(codes)].copy()
 

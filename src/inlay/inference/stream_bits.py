@@ -25,7 +25,8 @@ import numpy.typing as npt
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor.compound_format import STREAM_TYPES
 from inlay.errors import InvalidArguments, shown
-from inlay.inference.packers import call_function, require_result
+from inlay.inference.observation import coordinate_of
+from inlay.inference.packers import call_packer
 from inlay.inference.results import Diagnosis, Offsets
 from inlay.inference.tables import require_row_major
 from inlay.layout import Dims
@@ -157,11 +158,8 @@ def call_stream_packer(packer: StreamPacker, arrays: object, length: int | None,
     named = arrays if isinstance(arrays, Mapping) else {"values": arrays}
     before = {name: np.array(array) for name, array in named.items()}
     what, advice = ", ".join(named), "; it is called with a dict of arrays by name"
-    if length is None:
-        result = require_result(call_function(packer, (arrays,), what, advice))
-    else:
-        result = np.full(length, 255 * initial, np.uint8)
-        call_function(packer, (arrays, result), what, advice)
+    buffer = None if length is None else np.full(length, 255 * initial, np.uint8)
+    result = call_packer(packer, arrays, buffer, what, advice)
     for name, array in named.items():
         if np.asarray(array).tobytes() != before[name].tobytes():
             raise InvalidArguments(f"packer changes the array {name} of its input: let it read a copy")
@@ -298,7 +296,7 @@ def _wrong_bit(rule: Any, index: int, streams: tuple[ProbedStream, ...], source:
         index -= stream.nbits
     before = sum(one.nbits for one in streams[: streams.index(stream)])
     number, bit = divmod(index, stream.bits)
-    at = tuple(int(x) for x in np.unravel_index(number, stream.dims))
+    at = coordinate_of(number, stream.dims)
     what = f"bit {bit} of {stream.name} {at}"
     both = np.flatnonzero(source == before + index)
     text = "has no place" if rule == "lost" else f"is in several places, bits {both[0]} and {both[1]} of the buffer"
@@ -314,7 +312,7 @@ def _confirm(found: BitPlaces, bits: Bits, packed: Bits) -> Diagnosis | None:
         wrong = np.argwhere(packed[places] != own ^ inverted)
         if wrong.size:
             number, bit = (int(x) for x in wrong[0])
-            at = tuple(int(x) for x in np.unravel_index(number, stream.dims))
+            at = coordinate_of(number, stream.dims)
             problem = f"bit {bit} of {stream.name} {at} is not always in bit {places[number, bit]} of the buffer"
             return Diagnosis("values", f"{problem}: the place depends on the values", (number,))
     return None

@@ -15,7 +15,7 @@ from inlay.errors import InvalidArguments, shown
 from inlay.inference.compound_verification import CompoundVerification, verify_compound
 from inlay.inference.diagnosis import explain_observation, separate_padding
 from inlay.inference.layout_inference import Source, as_call, as_dims, as_length, observe, type_of_elements
-from inlay.inference.observation import Observation, coordinate_text
+from inlay.inference.observation import Observation, coordinate_of, coordinate_text
 from inlay.inference.packers import Codes, PackerRun, observe_packer, run_packer
 from inlay.inference.results import Diagnosis, InferredLayout, Offsets
 from inlay.inference.spelling import spell_layout
@@ -221,7 +221,7 @@ class _ExpectedPlaces:
     def coordinate_of(self, place: int) -> Dims | None:
         """Return the coordinate, within the padded dims, whose place this is; None if it is in a gap."""
         at = np.flatnonzero(self.places.reshape(-1) == place)
-        return tuple(int(x) for x in np.unravel_index(int(at[0]), self.places.shape)) if at.size else None
+        return coordinate_of(int(at[0]), self.places.shape) if at.size else None
 
     def byte_of(self, place: int) -> int:
         """Return the first byte of a place."""
@@ -350,7 +350,7 @@ def _difference(expected: _ExpectedPlaces, observation: Observation | None, byte
     want, have = int(expected.data[first]), int(observation.places[first])
     where = f"is in place {have}" if have >= 0 else "is in no place"
     problem = f"element {coordinate_text(first, desc.dims)} {where}, expected {want}; the first wrong byte is {byte}"
-    coordinate = tuple(int(x) for x in np.unravel_index(first, desc.dims))
+    coordinate = coordinate_of(first, desc.dims)
     return Verification(desc, coordinate, want, have if have >= 0 else None, byte, problem, repair)
 
 
