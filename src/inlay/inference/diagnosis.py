@@ -42,6 +42,8 @@ _CORNER = 4096
 """Number of coordinates that exclude an exchange before all coordinates are compared."""
 _SAMPLED_BLOCKS = 512
 """Number of blocks that exclude an extent before all blocks are compared."""
+_MOST_TRIED = 4
+"""Number of places of an element, whose value is also that of padding, with which a layout is sought."""
 _MOST_FITS = 128
 """Number of combinations of digits that are compared."""
 
@@ -148,7 +150,7 @@ def _padding_notes(observation: Observation, padded: Dims, unexplained: int) -> 
 def separate_padding(observation: Observation) -> Observation:
     """Return the observation of a pair with one place for the element whose value is also that of padding.
 
-    It is the place that the layout of the other elements gives it, or else the first.
+    It is the place that the layout of the other elements gives it, or else the nearest one that makes a layout.
     """
     fault, elements = observation.fault, observation.elements
     if fault is None or elements is None or len(fault.elements) > 1:
@@ -160,10 +162,21 @@ def separate_padding(observation: Observation) -> Observation:
     places = observation.places.copy()
     places[element] = -1
     _, expected = nearest_layout(replace(observation, places=places))
-    likely = -1 if expected is None else int(expected.flat[element])
-    places[element] = likely if likely in candidates else candidates[0]
-    elements = elements.copy()
-    elements[candidates[candidates != places[element]]] = -1
+    if expected is not None and int(expected.flat[element]) in candidates:
+        return _with_place(observation, element, int(expected.flat[element]))
+    others = places[places >= 0] if (places >= 0).any() else candidates
+    distances = np.maximum(others.min() - candidates, candidates - others.max()).clip(min=0)
+    nearest = candidates[np.argsort(distances, kind="stable")[:_MOST_TRIED]]
+    tried = [_with_place(observation, element, int(place)) for place in nearest]
+    return next((one for one in tried if isinstance(explain_observation(one), InferredLayout)), tried[0])
+
+
+def _with_place(observation: Observation, element: int, place: int) -> Observation:
+    """Return an observation in which an element has one place only, and padding its other ones."""
+    places, elements = observation.places.copy(), np.array(observation.elements)
+    places[element] = place
+    elements[elements == element] = -1
+    elements[place] = element
     note = f"the value of element {coordinate_text(element, observation.dims)} is also that of padding"
     notes = (*observation.notes, note)
     return replace(observation, places=places, elements=elements, free=elements < 0, fault=None, notes=notes)
