@@ -81,6 +81,9 @@ def infer(
       arguments, "src" and "dst" for the addresses; by default ("src", "dst").
     - a packed buffer of the array `logical`, whose values are all different.
 
+    `data_type` is that of `logical` by default, or else f32. Packed arrays are row-major, and packers leave their input
+    as it is.
+
     Packers of 4-bit types get one element in a byte (of `ml_dtypes`) and return or fill bytes of two, the even element
     in the low half; C functions read two in a byte.
 
@@ -94,9 +97,9 @@ def infer(
         `InferredCompound`, result.desc.locate(stream, x) are the observed bits.
 
     Raises:
-        InvalidArguments: `source` is none of these, an index is out of range, the packer fails or writes outside of
-            its buffer, values of `logical` are equal, `streams` are no types and dims, or an argument is of a wrong
-            type.
+        InvalidArguments: `source` is none of these, an index is out of range, the packer fails, changes its input or
+            writes outside of its buffer, values of `logical` are equal, `streams` are no types and dims, or an argument
+            is of a wrong type.
         Unimplemented: elements of packers and pairs have 128 bits.
 
     >>> print(infer([0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11], (3, 4), "u8"))
