@@ -12,7 +12,7 @@ from inlay import __version__
 from inlay.cli import main
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.compound_desc import CompoundDesc
-from inlay.descriptor.compound_table import compound
+from inlay.descriptor.compound_table import compound, compound_formats
 from inlay.memory import pack
 from inlay.notation.dictionary import list_rows, list_vendors
 from inlay.notation.format_tag import ALIASES, ENUMERATED
@@ -97,7 +97,7 @@ def test_names_lists_the_layouts_of_vendors(capsys: Capture) -> None:
         "awq:qweight  k (n na4 nb2) -> k n nb2 na4  u4\nawq:qzeros   k (n na4 nb2) -> k n nb2 na4  u4\n"
     )
     names = {line.split()[0] for line in succeed(capsys, "names", "*:*").splitlines()}
-    assert names == {row.name for vendor in list_vendors() for row in list_rows(vendor)}
+    assert names == {row.name for vendor in list_vendors() for row in list_rows(vendor)} | {*compound_formats()}
 
 
 def test_convert_reports_what_it_wrote(capsys: Capture) -> None:

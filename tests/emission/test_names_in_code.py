@@ -83,7 +83,8 @@ def test_the_command_takes_any_text(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_command_refuses_other_types_of_a_compound_format(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["emit", "ggml:Q4_0", "2x64", "--dtype", "f16"]) == 2
     assert capsys.readouterr().err == (
-        "error: --dtype is f16: a compound format has its own types and unpacks to f32; leave the option out\n"
+        "error: data type f16 is passed for ggml:Q4_0: a compound format has its own types and unpacks to f32; "
+        "leave it out\n"
     )
     assert main(["emit", "ggml:Q4_0", "2x64", "--to", "ab"]) == 2
     assert "has no dst" in capsys.readouterr().err

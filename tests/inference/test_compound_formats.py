@@ -158,6 +158,19 @@ def test_a_filled_buffer_shows_bits_that_are_not_written() -> None:
     assert verify(found.desc, fill, length=48)
 
 
+@pytest.mark.parametrize("rest", [1, 8, 100])
+def test_bytes_after_the_blocks_do_not_hide_them(rest: int) -> None:
+    _, dims, streams = PACKERS["ggml:Q4_0"]
+    found = infer(lambda arrays: q4_0(arrays) + bytes(rest), dims, streams=streams)
+    assert isinstance(found, InferredCompound)
+    assert found.desc.format is compound("ggml:Q4_0")
+    other = infer(lambda arrays: arrays["q"].tobytes() + bytes(rest), (4, 6), streams={"q": ("s8", (4, 6))})
+    assert isinstance(other, InferredCompound)
+    assert other.desc.size == 24
+    for one in (found, other):
+        assert one.notes[-1] == ("1 byte follows the blocks" if rest == 1 else f"{rest} bytes follow the blocks")
+
+
 def test_pairs_show_the_format_of_their_buffers() -> None:
     _, dims, streams = PACKERS["ggml:Q4_0"]
     pairs = [random_arrays(streams, seed) for seed in range(40)]

@@ -30,7 +30,7 @@ def test_a_wrong_argument_gives_the_whole_text(call: str, error: str) -> None:
         (
             [0, 1, 2, 3, 4, 4, 6, 7],
             "1 element has more than one place: element 4 at (1, 0) is in places 4 and 5, and 1 element has no place, "
-            "the first is 5 at (1, 1)",
+            "the first is 5 at (1, 1)\n    nearest layout: ab: dims 2x4 of f32",
         ),
         (
             [0, 1, 2, 3, 4, -1, 6, 7],
@@ -103,6 +103,71 @@ def test_the_command_compares_a_buffer_with_its_streams(
     Path("streams.npz").write_bytes(b"no archive")
     assert main(call) == 2
     assert "streams.npz holds no arrays of streams" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error"),
+    [
+        (
+            "t.csv",
+            "0,1,,\n2,3,,",
+            "line 1 of t.csv is '0,1,,': give integers, with the number of --marker (-1) where no ",
+        ),
+        ("t.csv", "0;1\n2;3", "line 1 of t.csv is '0;1': give integers, with the number of --marker (-1) where no "),
+        ("t.json", "[0, 1, null, 3]", "t.json holds no array of numbers: give integers, with the number of --marker "),
+        ("t.json", "[[0, 1], [2]]", "t.json holds no array of numbers: give integers, with the number of --marker "),
+        ("t.npz", "", "t.npz holds several arrays: save the one to read as .npy"),
+        ("t.bin", "", "t.bin is a raw file: give the type of the entries of a table, as in --index-type s32, or the "),
+    ],
+)
+def test_files_that_are_no_tables_are_refused_with_a_remedy(
+    name: str,
+    content: str,
+    error: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(content)
+    assert main(["infer", name, "2x2"]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {error}")
+
+
+def test_a_table_with_a_byte_order_mark_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("T.CSV").write_text("0 2\n1 3\n", encoding="utf-8-sig")
+    assert main(["infer", "T.CSV", "2x2"]) == 0
+    assert capsys.readouterr().out == "ba: dims 2x2 of f32\n"
+
+
+def test_the_command_that_infers_no_layout_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.json").write_text("[0, 1, 2, 3, 4, 6, 5, 7]")
+    assert main(["infer", "t.json", "2x4"]) == 2
+    assert capsys.readouterr().err.startswith("error: elements 5 at (1, 1) and 6 at (1, 2) are exchanged")
+
+
+@pytest.mark.parametrize("data_type", ["uint8", "float16", "bfloat16"])
+def test_the_data_type_of_files_is_that_of_the_logical_array(
+    data_type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Files of NumPy have no type of bfloat16: it is passed, and may always be."""
+    monkeypatch.chdir(tmp_path)
+    x = np.arange(12).astype(data_type).reshape(3, 4)
+    np.save("x.npy", x)
+    x.T.copy().tofile("packed.bin")
+    for options in ([], ["--dtype", data_type]):
+        if options or data_type != "bfloat16":
+            assert main(["infer", "packed.bin", "3x4", "--logical", "x.npy", *options]) == 0
+            assert main(["verify", "ba", "3x4", "packed.bin", "--logical", "x.npy", *options]) == 0
+    assert capsys.readouterr().out.startswith("ba: dims 3x4 of ")
+    with pytest.raises(inlay.errors.InvalidArguments, match="unknown data type 'f23'"):
+        read_indices(tmp_path / "packed.bin", "f23")
 
 
 def test_the_example_runs() -> None:

@@ -205,7 +205,8 @@ def test_a_c_function_that_writes_outside_of_its_buffer_is_refused(at: int, byte
     ):
         with pytest.raises(inlay.InlayError) as caught:
             call()
-        text = f"the C function writes byte {byte} of a buffer of 24 bytes: give a larger length"
+        remedy = "check its offsets and the signature" if byte < 0 else "give a larger length"
+        text = f"the C function writes byte {byte} of a buffer of 24 bytes: {remedy}"
         assert str(caught.value) == text
 
 

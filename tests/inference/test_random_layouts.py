@@ -3,6 +3,7 @@
 import random
 import shutil
 import time
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from inlay.data_type import DATA_TYPES
 from inlay.inference import Diagnosis, InferredLayout, infer, verify
 from tests.support.random_packers import KINDS, RandomLayout, compile_packers, draw_packed_layout
 
@@ -116,6 +118,23 @@ def test_tables_show_the_same_as_packers(seed: int) -> None:
         found = infer(table, drawn.dims, drawn.data_type, table=kind)  # type: ignore[call-overload]
         assert isinstance(found, InferredLayout)
         assert np.array_equal(found.desc.offset(all_coordinates(drawn.dims)), places.reshape(-1))
+
+
+def test_pairs_show_the_same_though_padding_has_the_value_of_an_element() -> None:
+    count = 0
+    for seed in range(100):
+        drawn = replace(draw_visible(seed), data_type=DATA_TYPES["s32"])
+        if prod(drawn.dims) <= 8:  # any place of one element then makes a layout
+            continue
+        count += 1
+        array = np.random.default_rng(seed).permutation(prod(drawn.dims)).astype(np.int32).reshape(drawn.dims)
+        buffer = np.zeros(drawn.length, np.int32)
+        drawn.pack(array, buffer)
+        found = infer(buffer, drawn.dims, logical=array)
+        assert isinstance(found, InferredLayout), (seed, found)
+        places = found.desc.offset(all_coordinates(drawn.dims))
+        assert np.array_equal(places, drawn.places(drawn.dims).reshape(-1)), (seed, found)
+    assert count > 60
 
 
 @pytest.mark.parametrize("seed", range(60))

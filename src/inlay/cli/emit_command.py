@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from inlay.cli.application import TYPE_HELP, CleanOption, DimsArgument, TypeOption, app, clear_abandoned, parse_dims
-from inlay.cli.layout_commands import describe_source
 from inlay.cli.output import echo, write
 from inlay.descriptor import MemoryDesc
+from inlay.descriptor.compound_desc import parse_desc
 from inlay.errors import InvalidArguments, printable
 
 _FORM_HELP = "c, object, numpy, onednn or words."
@@ -47,7 +47,7 @@ def emit_code(
     # Imported here because it loads LLVM, which doubles the start-up time of other commands.
     from inlay.emission import emit
 
-    src = describe_source(tag, dims, data_type)
+    src = parse_desc(tag, parse_dims(dims), data_type)
     if to_type is not None and to is None:
         raise InvalidArguments("--to-dtype is the type of the destination of a reorder: give --to TAG too")
     dst = None if to is None else MemoryDesc(parse_dims(dims), to_type or data_type, to)

@@ -1,20 +1,24 @@
 """Commands that find and check layouts: `inlay infer` and `inlay verify`."""
 
+from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from inlay.cli.application import DimsArgument, TagArgument, TypeOption, app, parse_dims
+from inlay.cli.application import DimsArgument, app, parse_dims
 from inlay.cli.output import echo
+from inlay.data_type import DataType, as_data_type
 from inlay.descriptor import MemoryDesc
-from inlay.descriptor.compound_desc import CompoundDesc
-from inlay.descriptor.compound_table import compound
+from inlay.descriptor.compound_desc import CompoundDesc, parse_desc
 from inlay.errors import InvalidArguments
+from inlay.layout import Dims
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
+
+    from inlay.inference import CompoundVerification, Verification
+    from inlay.inference.tables import TableKind
 
 FileArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="A table of indices or a packed buffer: .npy, .json, .csv, or raw.")
@@ -26,7 +30,13 @@ TableOption = Annotated[
 MarkerOption = Annotated[int, typer.Option("--marker", metavar="N", help="Entry of places without an element.")]
 LogicalOption = Annotated[
     Path | None,
-    typer.Option("--logical", metavar="FILE", help="FILE is the packed buffer of this array; .npz: of these streams."),
+    typer.Option("--logical", metavar="FILE", help="FILE is the packed buffer of this array: .npy, or raw."),
+]
+ElementOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dtype", metavar="TYPE", help="Data type of the elements; by default that of a .npy --logical, or f32."
+    ),
 ]
 IndexTypeOption = Annotated[
     str | None, typer.Option("--index-type", metavar="TYPE", help="Type of the entries of a raw table, such as s32.")
@@ -37,7 +47,7 @@ IndexTypeOption = Annotated[
 def infer(
     source: FileArgument,
     dims: DimsArgument,
-    data_type: TypeOption = "f32",
+    data_type: ElementOption = None,
     table: TableOption = None,
     marker: MarkerOption = -1,
     logical: LogicalOption = None,
@@ -45,22 +55,27 @@ def infer(
 ) -> None:
     """Find the layout behind a table of indices, or behind one packed buffer and its logical array.
 
-    Example: inlay infer table.csv 2x17x5x4
+    Exit with 2 if there is none. By default, a table of shape DIMS or with entries beyond the last element is logical.
+
+    Examples: inlay infer table.csv 2x17x5x4    inlay infer packed.bin 2x17x5x4 --logical image.npy
     """
     # Imported here because it loads LLVM, which doubles the start-up time of other commands.
     from inlay.inference import infer as infer_layout
 
     sizes = parse_dims(dims)
-    packed, array = _read_source(source, logical, data_type, index_type, sizes)
-    echo(str(infer_layout(packed, sizes, data_type, table=_table_kind(table), marker=marker, logical=array)))
+    packed, array, element = _read_source(source, logical, data_type, index_type, sizes)
+    found = infer_layout(packed, sizes, element, table=cast("TableKind | None", table), marker=marker, logical=array)
+    if not found:
+        raise InvalidArguments(str(found))
+    echo(str(found))
 
 
 @app.command(short_help="Check a table or a packed buffer against a layout.")
 def verify(
-    tag: TagArgument,
+    tag: Annotated[str, typer.Argument(metavar="TAG", help="Any text of a layout, or a name such as ggml:Q4_0.")],
     dims: DimsArgument,
     source: FileArgument,
-    data_type: TypeOption = "f32",
+    data_type: ElementOption = None,
     table: TableOption = None,
     marker: MarkerOption = -1,
     logical: LogicalOption = None,
@@ -68,70 +83,47 @@ def verify(
 ) -> None:
     """Check a table of indices, or a packed buffer with its logical array, against a layout; exit with 2 if it differs.
 
-    With an .npz file of quants, scales and minima as --logical, TAG is a compound format such as ggml:Q4_0.
+    For a compound format such as ggml:Q4_0, FILE is the packed buffer, and --logical the quants, scales and minima by
+    name in an .npz file, or the values.
 
     Example: inlay verify nChw8c 2x17x5x4 packed.bin --logical image.npy
     """
     from inlay.inference import verify as verify_layout
-
-    sizes = parse_dims(dims)
-    if logical is not None and logical.suffix == ".npz":
-        _verify_streams(CompoundDesc(compound(tag), sizes), source, logical)
-        return
-    desc = MemoryDesc(sizes, data_type, tag)
-    packed, array = _read_source(source, logical, data_type, index_type, sizes)
-    result = verify_layout(desc, packed, array, table=_table_kind(table), marker=marker)
-    if not result:
-        raise InvalidArguments(str(result))
-    echo(str(result))
-
-
-def _verify_streams(desc: CompoundDesc, source: Path, logical: Path) -> None:
-    """Check a raw buffer against the streams of a compound format.
-
-    Raises:
-        FileError: a file cannot be read.
-        InvalidArguments: the buffer differs, or the streams are not those of the format.
-    """
-    from inlay.inference import verify as verify_layout
     from inlay.inference.index_files import read_indices, read_streams
 
-    result = verify_layout(desc, read_indices(source, "u8"), read_streams(logical))
+    desc = parse_desc(tag, parse_dims(dims), data_type or "f32")
+    result: CompoundVerification | Verification
+    if isinstance(desc, CompoundDesc):
+        if logical is None:
+            raise InvalidArguments(f"{desc} is a compound format: give its streams or its values as --logical FILE")
+        is_streams = logical.suffix.lower() == ".npz"
+        streams = read_streams(logical) if is_streams else _read_logical(logical, "f32", desc.dims)
+        result = verify_layout(desc, read_indices(source, "u8"), streams)
+    else:
+        packed, array, element = _read_source(source, logical, data_type, index_type, desc.dims)
+        desc = MemoryDesc(desc.dims, element, tag)
+        result = verify_layout(desc, packed, array, table=cast("TableKind | None", table), marker=marker)
     if not result:
         raise InvalidArguments(str(result))
     echo(str(result))
-
-
-def _table_kind(text: str | None) -> Literal["physical", "logical"] | None:
-    """Return the kind of a table.
-
-    Raises:
-        InvalidArguments: `text` is neither of the two kinds.
-    """
-    if text == "physical":
-        return "physical"
-    if text == "logical":
-        return "logical"
-    if text is not None:
-        raise InvalidArguments(f"--table is {text!r}: give physical or logical")
-    return None
 
 
 def _read_source(
-    source: Path, logical: Path | None, data_type: str, index_type: str | None, dims: tuple[int, ...]
-) -> "tuple[npt.NDArray[Any], npt.NDArray[np.generic] | None]":
-    """Return the array of the source, and the logical array if there is one."""
+    source: Path, logical: Path | None, data_type: str | None, index_type: str | None, dims: Dims
+) -> "tuple[npt.NDArray[Any], npt.NDArray[Any] | None, DataType]":
+    """Return the array of the source, the logical array if there is one, and the data type of the elements."""
     from inlay.inference.index_files import read_indices
 
     if logical is None:
-        return read_indices(source, index_type), None
-    array = read_indices(logical, data_type)
-    return read_indices(source, data_type), array.reshape(dims) if array.size == _volume(dims) else array
+        return read_indices(source, index_type), None, as_data_type(data_type or "f32")
+    array = _read_logical(logical, data_type or "f32", dims)
+    element = as_data_type(data_type or array.dtype)
+    return read_indices(source, element), array, element
 
 
-def _volume(dims: tuple[int, ...]) -> int:
-    """Return the number of elements."""
-    count = 1
-    for n in dims:
-        count *= n
-    return count
+def _read_logical(path: Path, data_type: str, dims: Dims) -> "npt.NDArray[Any]":
+    """Return the logical array of a file, with its dims if it has as many elements."""
+    from inlay.inference.index_files import read_indices
+
+    array = read_indices(path, data_type)
+    return array.reshape(dims) if array.size == prod(dims) else array

@@ -18,8 +18,9 @@ from inlay.cli.output import echo, write
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.comparison import first_difference
-from inlay.descriptor.compound_desc import CompoundDesc
-from inlay.descriptor.compound_table import compound, is_compound
+from inlay.descriptor.compound_desc import CompoundDesc, parse_desc
+from inlay.descriptor.compound_format import CompoundFormat
+from inlay.descriptor.compound_table import compound_formats, find_compound
 from inlay.descriptor.fields import require_layout
 from inlay.errors import InvalidArguments, printable
 from inlay.notation.dictionary import ONEDNN, find_named, has_vendor, list_equivalent, list_rows
@@ -53,7 +54,7 @@ def show(
     """
     if svg is not None and svg.suffix.lower() != ".svg":
         raise InvalidArguments(f"--svg writes a file that ends in .svg, not {svg.suffix or 'without an ending'!r}")
-    source = describe_source(tag, dims, data_type)
+    source = parse_desc(tag, parse_dims(dims), data_type)
     if isinstance(source, CompoundDesc) and offsets:
         raise InvalidArguments(f"--offsets numbers elements, but {tag} is drawn bit by bit: leave the option out")
     drawn = picture(source) if isinstance(source, CompoundDesc) else picture(source, offsets=offsets)
@@ -62,22 +63,6 @@ def show(
         return
     drawn.save(svg)
     echo(f"wrote {printable(str(svg))}")
-
-
-def describe_source(text: str, dims: str, data_type: str) -> MemoryDesc | CompoundDesc:
-    """Return the descriptor of a compound format, or of a text that names a layout.
-
-    Raises:
-        InvalidArguments, NotationError: `text` names none of both, or does not fit `dims`; or a compound format has
-            another `data_type` than f32, to which it unpacks.
-    """
-    if not is_compound(text):
-        return MemoryDesc(parse_dims(dims), data_type, text)
-    if data_type != "f32":
-        raise InvalidArguments(
-            f"--dtype is {data_type}: a compound format has its own types and unpacks to f32; leave the option out"
-        )
-    return CompoundDesc(compound(text), parse_dims(dims))
 
 
 @app.command(short_help="Explain the offset of one element.", context_settings={"ignore_unknown_options": True})
@@ -157,6 +142,8 @@ def names(
 ) -> None:
     """Name one layout in every notation: its tag, its pattern and the names that vendors give it. Or list names.
 
+    Names of compound formats, such as ggml:Q4_0, are not names of layouts: ggml:Q4_0.qs is the order of its quants.
+
     A shell pattern, such as '*16c', lists tags with their aliases. With a vendor, as 'tensorrt:*', it lists the layouts
     of the vendor.
 
@@ -170,6 +157,10 @@ def names(
 
       inlay names --types
     """
+    fmt = None if types else find_compound(name)
+    if fmt is not None:
+        echo(f"{fmt.name}  {_streams_text(fmt)}\nsource   {fmt.source}")
+        return
     if not types and not _GLOB.search(name):
         echo(f"{find_named(name)}\n{list_equivalent(name)}" if has_vendor(name) else str(list_equivalent(name)))
         return
@@ -188,11 +179,19 @@ _GLOB = re.compile(r"[*?\[]")
 
 
 def _vendor_lines(pattern: str) -> Iterator[str]:
-    """Yield one line for each row of the dictionary that matches: its name, its pattern, and its data types."""
+    """Yield one line for each row of the dictionary and each compound format that matches: its name and what it is."""
     rows = [row for row in (*list_rows(), *list_rows(ONEDNN)) if fnmatchcase(row.name, pattern)]
-    width = max((len(row.name) for row in rows), default=0)
+    formats = [fmt for name, fmt in compound_formats().items() if fnmatchcase(name, pattern)]
+    width = max(map(len, (*(row.name for row in rows), *(fmt.name for fmt in formats))), default=0)
     for row in rows:
         yield f"{row.name:<{width}}  {row.pattern}  {' '.join(row.data_types)}".rstrip()
+    for fmt in formats:
+        yield f"{fmt.name:<{width}}  {_streams_text(fmt)}"
+
+
+def _streams_text(fmt: CompoundFormat) -> str:
+    """Return the streams of a compound format in words."""
+    return "compound format of " + ", ".join(f"{stream.name} of {stream.bits} bits" for stream in fmt.streams)
 
 
 def _type_lines(pattern: str) -> Iterator[str]:

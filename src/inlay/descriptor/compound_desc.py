@@ -18,7 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from inlay.data_type import DataTypeLike, as_data_type
 from inlay.descriptor.compound_format import BitField, CompoundFormat, Section, Stream
+from inlay.descriptor.compound_table import find_compound
 from inlay.descriptor.extras import ASYMMETRIC_SRC, S8S8
 from inlay.descriptor.memory_desc import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented, shown
@@ -190,6 +192,29 @@ class CompoundDesc:
     def __str__(self) -> str:
         """Return name and dims as text: `ggml:Q4_0 3x64`."""
         return f"{self.format.name} {'x'.join(map(str, self.dims))}"
+
+
+def parse_desc(text: str, dims: Sequence[int], data_type: DataTypeLike = "f32") -> MemoryDesc | CompoundDesc:
+    """Return the descriptor of a text: the name of a compound format, or a layout in any notation.
+
+    A compound format has its own data types, and its values are f32.
+
+    Raises:
+        InvalidArguments: `dims` do not suit the format, or `data_type` is not f32 for a compound format.
+        FormatTagError, PatternError, NotationError: `text` names neither.
+
+    >>> parse_desc("ggml:Q4_0", (2, 64)).size, parse_desc("ggml:Q4_0.qs", (2, 64), "u4").size
+    (72, 64)
+    """
+    fmt = find_compound(text)
+    if fmt is None:
+        return MemoryDesc(dims, data_type, text)
+    if as_data_type(data_type).name != "f32":
+        raise InvalidArguments(
+            f"data type {data_type} is passed for {fmt.name}: a compound format has its own types and unpacks to f32; "
+            "leave it out"
+        )
+    return CompoundDesc(fmt, tuple(dims))
 
 
 _COMPENSATIONS = {S8S8: "s8s8_compensation", ASYMMETRIC_SRC: "zero_point_compensation"}

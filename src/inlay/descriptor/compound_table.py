@@ -257,15 +257,6 @@ def compound_formats() -> Mapping[str, CompoundFormat]:
     return MappingProxyType({row.name: row for row in rows})
 
 
-def is_compound(text: str) -> bool:
-    """Return True if `text` is the name of a compound format, in any case.
-
-    >>> is_compound("ggml:q4_0"), is_compound("tensorrt:CHW32")
-    (True, False)
-    """
-    return text.lower() in {name.lower() for name in compound_formats()}
-
-
 def compound(name: str) -> CompoundFormat:
     """Return the compound format called `name`; case does not matter.
 
@@ -278,15 +269,24 @@ def compound(name: str) -> CompoundFormat:
     >>> compound("ggml:Q4_0").sections[0]
     Section(block=(32,), nbytes=18, footer_nbytes=0, alignment=1)
     """
+    fmt = find_compound(name)
+    if fmt is not None:
+        return fmt
     formats = compound_formats()
-    given: object = name
-    text = given if isinstance(given, str) else ""
-    for known, fmt in formats.items():
-        if known.lower() == text.lower():
-            return fmt
-    near = get_close_matches(text, formats, 3, 0.4)
+    near = get_close_matches(name, formats, 3, 0.4) if isinstance(name, str) else []  # type: ignore[redundant-expr]
     remedy = f"did you mean {' or '.join(near)}?" if near else f"name one of {', '.join(formats)}"
     raise InvalidArguments(f"no compound format is called {shown(name)}: {remedy}")
+
+
+def find_compound(name: object) -> CompoundFormat | None:
+    """Return the compound format called `name`, or None; case does not matter.
+
+    No name is also one of the dictionary of layouts, whatever its case: `ggml:Q4_0` has quants and scales, and
+    `ggml:Q4_0.qs` is the order of its quants alone.
+    """
+    if not isinstance(name, str):
+        return None
+    return next((fmt for known, fmt in compound_formats().items() if known.lower() == name.lower()), None)
 
 
 def code_values(stream: Stream) -> np.ndarray[tuple[int], np.dtype[np.float32]]:

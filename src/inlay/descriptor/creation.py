@@ -29,7 +29,7 @@ from inlay.descriptor.validation import (
     require_padding,
     require_placed,
 )
-from inlay.errors import InvalidArguments, shown
+from inlay.errors import InvalidArguments, NotationError, shown
 from inlay.layout import RUNTIME, Axis, Digit, Dims, Layout, Swizzle
 from inlay.layout.axis import LETTERS
 from inlay.layout.views import axis_name
@@ -89,6 +89,21 @@ def create_fields(
     return wanted, element, layout, int(offset0), blocks, extras, spelling
 
 
+def _parse_text(text: str) -> Notation:
+    """Parse a text that names a layout; the error for the name of a compound format says what it is."""
+    try:
+        return parse_notation(text)
+    except NotationError:
+        from inlay.descriptor.compound_table import find_compound  # only this message needs it
+
+        if find_compound(text) is None:
+            raise
+        raise InvalidArguments(
+            f"{text} is a compound format, whose buffer has several streams: use "
+            f"CompoundDesc(compound({text!r}), dims), or pack_compound"
+        ) from None
+
+
 def as_notation(format: FormatLike | None, pattern: str | None, dims: Dims) -> Notation | kinds.Any | None:
     """Return the notation that `format` or `pattern` names, the kind `any`, or None if both are None.
 
@@ -101,7 +116,7 @@ def as_notation(format: FormatLike | None, pattern: str | None, dims: Dims) -> N
     if pattern is not None:
         raise InvalidArguments("format and pattern each specify the whole layout: give one of them")
     if isinstance(format, str):
-        return kinds.Any() if format == "any" else parse_notation(format)
+        return kinds.Any() if format == "any" else _parse_text(format)
     if not is_notation(format):
         raise InvalidArguments(
             f"format is {shown(format)}: give a format tag as text, such as {LETTERS[: len(dims)]!r}, or a FormatTag"

@@ -20,6 +20,7 @@ from inlay.descriptor.compound_format import BitField, CompoundFormat, Section, 
 from inlay.descriptor.compound_table import compound_formats
 from inlay.errors import InvalidArguments, shown
 from inlay.inference.digits import FactorFault, factor_offsets
+from inlay.inference.observation import coordinate_of
 from inlay.inference.results import Diagnosis, Offsets
 from inlay.inference.stream_bits import (
     BitPlaces,
@@ -107,15 +108,20 @@ def explain_bits(found: BitPlaces, dims: Dims) -> InferredCompound | Diagnosis:
         others = [name for name, _ in named[1:]]
         notes += [f"also {', '.join(others)}: the same bits with another meaning"] if others else []
         desc = CompoundDesc(compound_formats()[named[0][0]], dims)
-        return InferredCompound(desc, named[0][1], found.nbytes, tuple(notes))
+        return InferredCompound(desc, named[0][1], found.nbytes, (*notes, *_rest_note(desc, found)))
     made = _make_format(found, tuple(stored), dims)
     if isinstance(made, Diagnosis):
         return made
     notes.append("the places do not show scales and minima: name them in the format to unpack values")
     desc = CompoundDesc(made, dims)
-    if desc.size < found.nbytes:
-        notes.append(f"{found.nbytes - desc.size} bytes follow the blocks")
-    return InferredCompound(desc, tuple((s.name, s.name) for s in made.streams), found.nbytes, tuple(notes))
+    names = tuple((stream.name, stream.name) for stream in made.streams)
+    return InferredCompound(desc, names, found.nbytes, (*notes, *_rest_note(desc, found)))
+
+
+def _rest_note(desc: CompoundDesc, found: BitPlaces) -> list[str]:
+    """Return the sentence on bytes after the last block, or nothing."""
+    rest = found.nbytes - desc.size
+    return [f"{rest} bytes follow the blocks" if rest > 1 else "1 byte follows the blocks"] if rest else []
 
 
 # Streams
@@ -147,7 +153,7 @@ def _stored_stream(
     if is_offset and stream.data_type == "u8":
         return _StoredStream(stream.name, "s8", stream.bits, stream.dims, 0)
     number, bit = (int(x) for x in np.argwhere(inverted)[0])
-    at = tuple(int(x) for x in np.unravel_index(number, stream.dims))
+    at = coordinate_of(number, stream.dims)
     return Diagnosis("xor", f"bit {bit} of {stream.name} {at} is inverted in the buffer", (number,))
 
 
@@ -182,7 +188,7 @@ def _find_rows(
             desc = CompoundDesc(fmt, dims)
         except InvalidArguments:
             continue
-        pairs = _pair_streams(desc, found, streams) if desc.size == found.nbytes else None
+        pairs = _pair_streams(desc, found, streams) if desc.size <= found.nbytes else None
         if pairs is not None:
             types = [fmt.stream(theirs).data_type for _, theirs in pairs]
             unlike = sum(own.data_type != other for own, other in zip(streams, types, strict=True))
@@ -274,8 +280,7 @@ def _split_parts(part: _Part) -> list[_Part]:
 def _repeat_block(part: _Part, dims: Dims) -> _RepeatedBlock | None:
     """Return the smallest block whose repetition has the places of a part, or None if there is none."""
     for block in _blocks(dims):
-        count = prod(dims) // prod(block)
-        made = _block_of(part, dims, block, part.nbytes // count)
+        made = _block_of(part, dims, block)
         if made is not None:
             return made
     return None
@@ -291,9 +296,13 @@ def _blocks(dims: Dims) -> Iterator[Dims]:
     yield dims
 
 
-def _block_of(part: _Part, dims: Dims, block: Dims, nbytes: int) -> _RepeatedBlock | None:
-    """Return the block of these dims and bytes if its repetition has the places of a part, or None."""
+def _block_of(part: _Part, dims: Dims, block: Dims) -> _RepeatedBlock | None:
+    """Return the block of these dims if its repetition has the places of a part, or None."""
     before = len(dims) - len(block)
+    count = prod(dims) // prod(block)
+    nbytes = part.nbytes if count == 1 else _block_distance(part, dims, block)
+    if nbytes is None or not 0 < nbytes * count <= part.nbytes:
+        return None
     streams = []
     for stream, places in zip(part.streams, part.places, strict=True):
         own = _dims_in_block(stream.dims, dims, block)
@@ -306,8 +315,20 @@ def _block_of(part: _Part, dims: Dims, block: Dims, nbytes: int) -> _RepeatedBlo
         if isinstance(fields, FactorFault):
             return None
         streams.append(Stream(stream.name, stream.data_type, fields, stream.zero))
-    made = _RepeatedBlock(part, Section(block, nbytes), tuple(streams), prod(dims) // prod(block))
+    made = _RepeatedBlock(part, Section(block, nbytes), tuple(streams), count)
     return made if _repeats(made, dims) else None
+
+
+def _block_distance(part: _Part, dims: Dims, block: Dims) -> int | None:
+    """Return the number of bytes from the first block to the second, or None if it is not whole."""
+    own = _dims_in_block(part.streams[0].dims, dims, block)
+    if own is None:
+        return None
+    whole = (1,) * (len(dims) - len(block)) + own
+    axis = max(i for i, (n, m) in enumerate(zip(part.streams[0].dims, whole, strict=True)) if n > m)
+    second = int(np.ravel_multi_index([m * (i == axis) for i, m in enumerate(whole)], part.streams[0].dims))
+    nbytes, rest = divmod(int(part.places[0][second, 0] - part.places[0][0, 0]), 8)
+    return None if rest else nbytes
 
 
 def _dims_in_block(dims: Dims, whole: Dims, block: Dims) -> Dims | None:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from inlay.descriptor.compound_desc import CompoundDesc
 from inlay.errors import InvalidArguments, shown
+from inlay.inference.observation import coordinate_of
 from inlay.inference.stream_bits import Arrays, Bits, ProbedStream, buffer_bits, call_stream_packer
 from inlay.layout import Dims
 from inlay.memory.buffers import view_as_array
@@ -127,7 +128,7 @@ def _compare_streams(desc: CompoundDesc, streams: Mapping[str, Any], bits: Bits)
     if first is None:
         return _agreement(desc)
     bit, name, number = first
-    coordinate = tuple(int(x) for x in np.unravel_index(number, desc.fields(name)[0].layout.dims))
+    coordinate = coordinate_of(number, desc.fields(name)[0].layout.dims)
     expected, have = (_number_at(desc, name, coordinate, source) for source in (want, bits))
     inside = all(x < n for x, n in zip(coordinate, desc.stream_dims(name), strict=True))
     what = f"{name} at {coordinate}" if inside else f"padding of {name} at {coordinate}"

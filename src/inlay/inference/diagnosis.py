@@ -8,7 +8,7 @@ few wrong elements do not change it, and are named.
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice, pairwise, product
+from itertools import islice, pairwise, product, takewhile
 
 import numpy as np
 
@@ -42,6 +42,8 @@ _CORNER = 4096
 """Number of coordinates that exclude an exchange before all coordinates are compared."""
 _SAMPLED_BLOCKS = 512
 """Number of blocks that exclude an extent before all blocks are compared."""
+_MOST_TRIED = 4
+"""Number of places of an element, whose value is also that of padding, with which a layout is sought."""
 _MOST_FITS = 128
 """Number of combinations of digits that are compared."""
 
@@ -49,7 +51,7 @@ _MOST_FITS = 128
 def explain_observation(observation: Observation) -> InferredLayout | Diagnosis:
     """Return the layout that explains an observation, or the reason why there is none."""
     if observation.fault is not None:
-        return observation.fault
+        return _diagnose_twice(observation, observation.fault)
     lost = np.flatnonzero(observation.places < 0)
     if lost.size:
         return _diagnose_lost(observation, lost)
@@ -145,21 +147,79 @@ def _padding_notes(observation: Observation, padded: Dims, unexplained: int) -> 
 # Faults
 
 
+def separate_padding(observation: Observation) -> Observation:
+    """Return the observation of a pair with one place for the element whose value is also that of padding.
+
+    It is the place that the layout of the other elements gives it, or else the nearest one that makes a layout.
+    """
+    fault, elements = observation.fault, observation.elements
+    if fault is None or elements is None or len(fault.elements) > 1:
+        return observation
+    element = fault.elements[0]
+    candidates = np.flatnonzero(elements == element)
+    if 1 < len(candidates) <= 1 + np.count_nonzero(observation.places < 0):
+        return observation  # the element may be in the places of those that are lost
+    places = observation.places.copy()
+    places[element] = -1
+    _, expected = nearest_layout(replace(observation, places=places))
+    if expected is not None and int(expected.flat[element]) in candidates:
+        return _with_place(observation, element, int(expected.flat[element]))
+    others = places[places >= 0] if (places >= 0).any() else candidates
+    distances = np.maximum(others.min() - candidates, candidates - others.max()).clip(min=0)
+    nearest = candidates[np.argsort(distances, kind="stable")[:_MOST_TRIED]]
+    tried = [_with_place(observation, element, int(place)) for place in nearest]
+    return next((one for one in tried if isinstance(explain_observation(one), InferredLayout)), tried[0])
+
+
+def _with_place(observation: Observation, element: int, place: int) -> Observation:
+    """Return an observation in which an element has one place only, and padding its other ones."""
+    places, elements = observation.places.copy(), np.array(observation.elements)
+    places[element] = place
+    elements[elements == element] = -1
+    elements[place] = element
+    note = f"the value of element {coordinate_text(element, observation.dims)} is also that of padding"
+    notes = (*observation.notes, note)
+    return replace(observation, places=places, elements=elements, free=elements < 0, fault=None, notes=notes)
+
+
+def _diagnose_twice(observation: Observation, fault: Diagnosis) -> Diagnosis:
+    """Return a diagnosis; that of elements with several places with the layout of their first places."""
+    if fault.rule != "twice" or observation.elements is None or observation.free is None:
+        return fault
+    at = np.flatnonzero(observation.elements >= 0)
+    free = observation.free.copy()
+    free[at[observation.places[observation.elements[at]] != at]] = True
+    return replace(fault, nearest=nearest_layout(replace(observation, free=free))[0])
+
+
 def _diagnose_lost(observation: Observation, lost: Offsets) -> Diagnosis:
     """Return the diagnosis of missing elements; it names the element in the place of the first, if there is one."""
     first = int(lost[0])
-    count = f"{len(lost)} element{'s have' if len(lost) > 1 else ' has'} no place"
-    problem = f"{count}, the first is {coordinate_text(first, observation.dims)}"
+    count = f"{len(lost)} elements have no place" if len(lost) > 1 else "1 element has no place"
+    slab = _slab_text(lost, observation.dims) if len(lost) > 1 else ""
+    problem = f"{count}{slab}, the first is {coordinate_text(first, observation.dims)}"
     nearest, expected = nearest_layout(observation)
     elements = [int(i) for i in lost[:_MOST_NAMED]]
     if expected is not None:
         place = int(expected.flat[first])
-        other = np.flatnonzero((observation.places == place) & (expected.reshape(-1) != place))
+        other = np.flatnonzero(observation.places == place)
         if other.size:
             element = coordinate_text(int(other[0]), observation.dims)
             problem = f"{problem}: element {element} is written to the same place {place}"
             return Diagnosis("overlap", problem, (min(first, int(other[0])), max(first, int(other[0]))), nearest)
     return Diagnosis("lost", problem, tuple(elements), nearest)
+
+
+def _slab_text(elements: Offsets, dims: Dims) -> str:
+    """Return " (all with b = 3..5)" if these are all elements with some coordinates of one axis, or an empty text."""
+    mask = np.zeros(dims, bool)
+    mask.reshape(-1)[elements] = True
+    for i, n in enumerate(dims):
+        at = np.flatnonzero(mask.any(axis=tuple(j for j in range(len(dims)) if j != i)))
+        first, last = int(at[0]), int(at[-1])
+        if len(elements) * n == len(at) * mask.size and len(at) == last - first + 1 < n:
+            return f" (all with {_axes_text([i])[5:]} = {first if first == last else f'{first}..{last}'})"
+    return ""
 
 
 def _diagnose_few(observation: Observation) -> Diagnosis | None:
@@ -281,13 +341,22 @@ def _diagnose_fault(observation: Observation, fault: FactorFault) -> Diagnosis:
 
 
 def nearest_layout(observation: Observation) -> tuple[InferredLayout | None, Offsets | None]:
-    """Return the layout that most elements fit, and its offsets; None if fewer than three quarters fit."""
+    """Return the layout that most elements fit, and its offsets; None if fewer than three quarters fit.
+
+    Elements without a place do not count, but at most half may have none. Only the offsets are returned if two are
+    equal.
+    """
     offsets, dims = observation.offsets, observation.dims
+    known = int(np.count_nonzero(offsets >= 0))
+    if known * 2 < offsets.size:
+        return None, None
     fits = [_fit_axes(offsets, axes) for axes in islice(product(*_candidate_axes(offsets)), _MOST_FITS)]
     agreed, start, axes = max(fits, key=lambda fit: fit[0])
     expected = sum_of_axes(start, [axis_values(axis, n) for axis, n in zip(axes, dims, strict=True)])
-    if agreed * 4 < offsets.size * 3 or start < 0 or len(np.unique(expected)) < expected.size:
+    if agreed * 4 < known * 3 or start < 0:
         return None, None
+    if len(np.unique(expected)) < expected.size:
+        return None, expected
     described = describe_layout(observation, FactoredOffsets(start, dims, axes), None)
     return (described if isinstance(described, InferredLayout) else None), expected
 
@@ -329,8 +398,9 @@ def _mode(values: Offsets) -> int:
 
 
 def _majority_line(lines: Offsets) -> Offsets:
-    """Return offsets along an axis, from 0: sums of the most frequent steps of its lines."""
-    steps = [_mode((b - a)[(a >= 0) & (b >= 0)]) for a, b in pairwise(lines)]
+    """Return offsets along an axis, from 0: sums of the most frequent steps of its lines, until no line has a step."""
+    shown = takewhile(len, ((b - a)[(a >= 0) & (b >= 0)] for a, b in pairwise(lines)))
+    steps = [_mode(differences) for differences in shown]
     return np.concatenate([[0], np.cumsum(np.array(steps, np.int64))]).astype(np.int64)
 
 

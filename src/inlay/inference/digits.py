@@ -17,6 +17,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from inlay.inference.observation import coordinate_of
 from inlay.inference.results import Offsets
 from inlay.layout import Axis, Digit, Dims, Layout, Swizzle
 
@@ -89,7 +90,7 @@ def factor_offsets(offsets: Offsets) -> FactoredOffsets | FactorFault:
     wrong = np.flatnonzero(expected != offsets)
     if wrong.size:
         at = int(wrong[0])
-        place = tuple(int(x) for x in np.unravel_index(at, offsets.shape))
+        place = coordinate_of(at, offsets.shape)
         return FactorFault(None, place, int(expected.flat[at]), int(offsets.flat[at]))
     axes = []
     for i, line in enumerate(values):
@@ -196,18 +197,15 @@ class _FreeBox:
         after = offsets >= start
         return np.where(after, self.swizzle.apply(np.where(after, offsets - start, 0)) + start, offsets)
 
-    def is_free(self, offset: int) -> bool:
-        """Return True if the place of an offset can be padding."""
-        place = int(self.permute(np.array([offset], np.int64))[0])
-        return 0 <= place < len(self.free) and bool(self.free[place])
-
     def reach(self, i: int) -> int:
         """Return the number of coordinates of axis `i`, with those after the data whose places are free."""
-        n, axis = self.factored.dims[i], self.factored.axes[i]
-        if n == 1:
-            return 1
-        while self.is_free(self.factored.offset0 + axis.offset(n)) and n < len(self.free):
-            n += 1
+        n, axis, length = self.factored.dims[i], self.factored.axes[i], len(self.free)
+        end = min(2 * n, length) if n > 1 else n
+        while n < end:
+            places = self.permute(self.factored.offset0 + axis_values(axis, end)[n:])
+            is_free = (places >= 0) & (places < length) & self.free[places.clip(0, length - 1)]
+            n = end if is_free.all() else n + int(is_free.argmin())
+            end = min(2 * n, length) if n == end else n
         return -(-n // axis.block) * axis.block
 
     def unexplained(self, axes: tuple[Axis, ...], padded: Dims) -> Offsets | None:

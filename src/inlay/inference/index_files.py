@@ -2,6 +2,8 @@
 
 import json
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -10,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay.data_type import DataTypeLike, as_data_type
-from inlay.errors import FileError, printable, shown
+from inlay.errors import FileError, InlayError, printable, shown
 from inlay.files import file_error, require_file
 
 _MOST_TEXT = 1 << 30
 """Largest .json or .csv file, in bytes."""
+_ENTRIES = "give integers, with the number of --marker (-1) where no element is"
 
 
 def read_indices(path: Path, data_type: DataTypeLike | None = None) -> npt.NDArray[Any]:
@@ -27,25 +30,23 @@ def read_indices(path: Path, data_type: DataTypeLike | None = None) -> npt.NDArr
         InvalidArguments: `data_type` is no data type.
     """
     nbytes = require_file(path)
-    try:
-        if path.suffix == ".npy":
-            return _require_numbers(path, np.asarray(np.load(path, allow_pickle=False)))
-        if path.suffix in (".json", ".csv"):
+    kind = path.suffix.lower()
+    with _file_errors(path, "no table of integers"):
+        if kind == ".npy":
+            return _as_element(_require_numbers(path, np.asarray(np.load(path, allow_pickle=False))), data_type)
+        if kind in (".json", ".csv"):
             return _read_text(path, nbytes)
+        if kind == ".npz":
+            raise FileError(f"{_name(path)} holds several arrays: save the one to read as .npy")
         if data_type is None:
-            raise FileError(f"{_name(path)} is a raw file: give the type of its elements, as in --index-type s32")
+            raise FileError(
+                f"{_name(path)} is a raw file: give the type of the entries of a table, as in --index-type s32, or the "
+                "array that was packed as --logical"
+            )
         element = as_data_type(data_type)
         if nbytes % element.itemsize:
             raise FileError(f"{_name(path)} has {nbytes} bytes: elements of {element} have {element.itemsize}")
         return np.fromfile(path, np.uint8 if element.is_sub_byte else element.dtype)
-    except (ValueError, EOFError, RecursionError) as error:
-        if isinstance(error, FileError):
-            raise
-        raise FileError(f"{_name(path)} holds no table of integers: {shown(str(error))}") from error
-    except OSError as error:
-        if isinstance(error, FileError):
-            raise
-        raise file_error("read", path, error) from error
 
 
 def read_streams(path: Path) -> dict[str, npt.NDArray[Any]]:
@@ -55,17 +56,30 @@ def read_streams(path: Path) -> dict[str, npt.NDArray[Any]]:
         FileError: the file cannot be read, or is none of NumPy's archives of numbers.
     """
     require_file(path)
+    with _file_errors(path, "no arrays of streams"), np.load(path, allow_pickle=False) as archive:
+        return {name: _require_numbers(path, np.asarray(archive[name])) for name in archive.files}
+
+
+@contextmanager
+def _file_errors(path: Path, what: str) -> Iterator[None]:
+    """Raise errors of reading a file as FileError; the file then holds `what`."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: _require_numbers(path, np.asarray(archive[name])) for name in archive.files}
-    except (ValueError, EOFError, KeyError, AttributeError, TypeError, BadZipFile, zlib.error) as error:
-        if isinstance(error, FileError):
-            raise
-        raise FileError(f"{_name(path)} holds no arrays of streams: {shown(str(error))}") from error
+        yield
+    except InlayError:
+        raise
     except OSError as error:
-        if isinstance(error, FileError):
-            raise
         raise file_error("read", path, error) from error
+    except (
+        ValueError,
+        EOFError,
+        RecursionError,
+        KeyError,
+        AttributeError,
+        TypeError,
+        BadZipFile,
+        zlib.error,
+    ) as error:
+        raise FileError(f"{_name(path)} holds {what}: {shown(str(error))}") from error
 
 
 def _read_text(path: Path, nbytes: int) -> npt.NDArray[Any]:
@@ -73,17 +87,46 @@ def _read_text(path: Path, nbytes: int) -> npt.NDArray[Any]:
 
     Raises:
         FileError: the file is larger than 1 GiB, or holds something else.
-        ValueError: the text is neither JSON nor integers separated by commas or spaces.
+        ValueError: the text is no JSON.
     """
     if nbytes > _MOST_TEXT:
         raise FileError(f"{_name(path)} has {nbytes} bytes: tables as text have at most {_MOST_TEXT}, write .npy")
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".json":
-        return _require_numbers(path, np.array(json.loads(text)))
-    rows = [[int(entry) for entry in line.replace(",", " ").split()] for line in text.splitlines() if line.strip()]
-    flat = np.array([entry for row in rows for entry in row])
-    is_even = len({len(row) for row in rows}) == 1
-    return _require_numbers(path, flat.reshape(len(rows), -1) if is_even and len(rows) > 1 else flat)
+    text = path.read_text(encoding="utf-8-sig")
+    if path.suffix.lower() == ".csv":
+        rows = list(_read_rows(path, text))
+        is_even = len(rows) > 1 and len({len(row) for row in rows}) == 1
+        return _require_numbers(path, np.array(rows if is_even else [entry for row in rows for entry in row]))
+    content = json.loads(text)
+    try:
+        table = np.array(content)
+    except ValueError:  # lists of unequal length
+        table = np.array(None)
+    return _require_numbers(path, table)
+
+
+def _read_rows(path: Path, text: str) -> Iterator[list[int]]:
+    """Yield the integers of each line, which are separated by commas or spaces.
+
+    Raises:
+        FileError: an entry is no integer.
+    """
+    for number, line in enumerate(text.splitlines(), 1):
+        entries = line.split(",") if "," in line else line.split()
+        try:
+            row = [int(entry) for entry in entries]
+        except ValueError:
+            problem = f"line {number} of {_name(path)} is {shown(line)}: {_ENTRIES}, separated by commas or spaces"
+            raise FileError(problem) from None
+        if row:
+            yield row
+
+
+def _as_element(array: npt.NDArray[Any], data_type: DataTypeLike | None) -> npt.NDArray[Any]:
+    """Return an array of a data type, if NumPy's files hold that type as bytes without a type of numbers."""
+    if array.dtype.kind != "V" or data_type is None:
+        return array
+    dtype = as_data_type(data_type).dtype
+    return array.view(dtype) if dtype.itemsize == array.dtype.itemsize else array
 
 
 def _require_numbers(path: Path, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -93,7 +136,7 @@ def _require_numbers(path: Path, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         FileError: it holds other objects, or nothing.
     """
     if array.dtype.hasobject or array.dtype.kind in "USmM" or not array.size:
-        raise FileError(f"{_name(path)} holds no array of numbers")
+        raise FileError(f"{_name(path)} holds no array of numbers: {_ENTRIES}, in lists of equal length")
     return array
 
 

@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
 from typing import Any, TypeAlias, overload
 
 import numpy as np
@@ -12,7 +13,7 @@ from inlay.data_type import DataType, DataTypeLike, as_data_type
 from inlay.descriptor.validation import as_integers
 from inlay.errors import InvalidArguments, shown
 from inlay.inference.compound_inference import InferredCompound, infer_compound
-from inlay.inference.diagnosis import explain_observation
+from inlay.inference.diagnosis import explain_observation, separate_padding
 from inlay.inference.observation import Observation
 from inlay.inference.packers import PackerCall, c_call, observe_packer, python_call, run_packer
 from inlay.inference.results import Diagnosis, InferredLayout
@@ -33,7 +34,7 @@ _FUNCTION_POINTER: type = ctypes._CFuncPtr  # type: ignore[attr-defined]
 def infer(
     source: Source,
     dims: Iterable[int],
-    data_type: DataTypeLike = "f32",
+    data_type: DataTypeLike | None = None,
     *,
     table: TableKind | None = None,
     marker: int = -1,
@@ -58,7 +59,7 @@ def infer(
 def infer(
     source: Any,
     dims: Iterable[int],
-    data_type: DataTypeLike = "f32",
+    data_type: DataTypeLike | None = None,
     *,
     table: TableKind | None = None,
     marker: int = -1,
@@ -80,6 +81,9 @@ def infer(
       arguments, "src" and "dst" for the addresses; by default ("src", "dst").
     - a packed buffer of the array `logical`, whose values are all different.
 
+    `data_type` is that of `logical` by default, or else f32. Packed arrays are row-major, and packers leave their input
+    as it is.
+
     Packers of 4-bit types get one element in a byte (of `ml_dtypes`) and return or fill bytes of two, the even element
     in the low half; C functions read two in a byte.
 
@@ -93,9 +97,9 @@ def infer(
         `InferredCompound`, result.desc.locate(stream, x) are the observed bits.
 
     Raises:
-        InvalidArguments: `source` is none of these, an index is out of range, the packer fails or writes outside of
-            its buffer, values of `logical` are equal, `streams` are no types and dims, or an argument is of a wrong
-            type.
+        InvalidArguments: `source` is none of these, an index is out of range, the packer fails, changes its input or
+            writes outside of its buffer, values of `logical` are equal, `streams` are no types and dims, or an argument
+            is of a wrong type.
         Unimplemented: elements of packers and pairs have 128 bits.
 
     >>> print(infer([0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11], (3, 4), "u8"))
@@ -118,12 +122,31 @@ def infer(
         d of scale: 2x2 of 16 bits, as f16
     """
     sizes = as_dims(dims)
+    length = as_length(length)
     if streams is not None:
-        if length is not None:
-            length = as_integer("length", length, 1, 1 << 32)
         return infer_compound(source, sizes, streams, logical, length)
-    element = as_data_type(data_type)
+    element = type_of_elements(data_type, logical)
     return explain_observation(observe(source, sizes, element, table, marker, logical, length, signature))
+
+
+def type_of_elements(data_type: DataTypeLike | None, logical: object) -> DataType:
+    """Return the data type that is passed, or else that of a logical array, or else f32.
+
+    Raises:
+        InvalidArguments: it is no data type.
+    """
+    if data_type is None:
+        data_type = logical.dtype if isinstance(logical, np.ndarray) else "f32"
+    return as_data_type(data_type)
+
+
+def as_length(length: object) -> int | None:
+    """Return the checked length of a buffer.
+
+    Raises:
+        InvalidArguments: it is no integer of 1 to 2**32.
+    """
+    return None if length is None else as_integer("length", length, 1, 1 << 32)
 
 
 def as_dims(dims: Iterable[int]) -> Dims:
@@ -135,9 +158,7 @@ def as_dims(dims: Iterable[int]) -> Dims:
     sizes = as_integers("dims", dims)
     if not sizes or min(sizes) < 1:
         raise InvalidArguments(f"dims are {sizes}: a layout can be inferred from dims of 1 or more")
-    count = 1
-    for n in sizes:
-        count *= n
+    count = prod(sizes)
     if count > _MOST_ELEMENTS:
         raise InvalidArguments(f"dims {sizes} have {count} elements: infer the layout from at most 2**28")
     return sizes
@@ -164,7 +185,7 @@ def observe(
     if call is not None:
         return observe_packer(run_packer(call, dims, data_type, length), dims, data_type)
     if logical is not None:
-        return observe_pair(source, logical, dims, data_type)
+        return separate_padding(observe_pair(source, logical, dims, data_type))
     if isinstance(source, (list, tuple)):
         source = _as_table(source)
     if not isinstance(source, np.ndarray) or source.dtype == object:
@@ -181,9 +202,14 @@ def _as_table(entries: Sequence[Any]) -> npt.NDArray[Any]:
         InvalidArguments: it has other entries, or is uneven.
     """
     try:
-        return np.array(entries)
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise InvalidArguments(f"table is {shown(entries)}: give integers ({error})") from error
+        table = np.array(entries)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        table = np.array(None)
+    if table.dtype == object:
+        raise InvalidArguments(
+            f"table is {shown(entries)}: give lists of equal length, of integers, with marker= where no element is"
+        )
+    return table
 
 
 def as_call(
@@ -192,14 +218,10 @@ def as_call(
     """Return the call of a packer, or None if `source` is none.
 
     Raises:
-        InvalidArguments: a C function has no `length`, `signature` is wrong or has no function, or `length` is no
-            integer of 1 to 2**32.
+        InvalidArguments: a C function has no `length`, or `signature` is wrong or has no function.
     """
-    if length is not None:
-        length = as_integer("length", length, 1, 1 << 32)
-    is_pointer = isinstance(source, _FUNCTION_POINTER)
-    is_address = type(source) is int
-    if is_pointer or (is_address and signature is not None):
+    is_address = type(source) is int and not (signature is None and length is None)
+    if is_address or isinstance(source, _FUNCTION_POINTER):
         if length is None:
             raise InvalidArguments("a C function fills a buffer: give its length= in elements")
         arguments = ("src", "dst") if signature is None else signature

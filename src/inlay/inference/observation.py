@@ -28,6 +28,8 @@ class Observation:
     """A reason that excludes every layout, found while observing; None if there is none."""
     notes: tuple[str, ...] = ()
     """Sentences for the result."""
+    elements: Offsets | None = None
+    """Row-major index of the element in each place of the buffer, -1 where there is none; None as `free`."""
 
     @property
     def length(self) -> int | None:
@@ -40,13 +42,18 @@ class Observation:
         return self.places.reshape(self.dims)
 
 
+def coordinate_of(index: int, dims: Dims) -> Dims:
+    """Return the coordinate of an element by its row-major index."""
+    return tuple(int(x) for x in np.unravel_index(index, dims))
+
+
 def coordinate_text(index: int, dims: Dims) -> str:
     """Return the text of an element: its row-major index and its coordinate.
 
     >>> coordinate_text(5, (2, 3))
     '5 at (1, 2)'
     """
-    return f"{index} at {tuple(int(x) for x in np.unravel_index(index, dims))}"
+    return f"{index} at {coordinate_of(index, dims)}"
 
 
 def places_of(elements: Offsets, dims: Dims, count: int) -> tuple[Offsets, Diagnosis | None]:

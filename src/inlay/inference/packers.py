@@ -38,8 +38,11 @@ _E8M0_ONE = 127
 _GUARD = 4096
 """Bytes before and after the buffer of a C function."""
 _GUARD_BYTE = 0xCB
-PACKER_ERRORS = (ArithmeticError, AttributeError, BufferError, LookupError, RuntimeError, TypeError, ValueError)
-"""Errors that a packer raises for arguments it does not take."""
+_PACKER_ERRORS = (
+    *(ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, LookupError, NameError, OSError),
+    *(RuntimeError, TypeError, ValueError, ctypes.ArgumentError),
+)
+"""Built-in errors that a packer raises for arguments that it does not accept, or because of a mistake in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,24 +164,33 @@ def run_packer(call: PackerCall, dims: Dims, data_type: DataType, length: int | 
     """Call a packer on two series of labels; `length` is that of the buffer, None if the packer returns it.
 
     Raises:
-        InvalidArguments: the packer fails, or returns buffers of different lengths.
+        InvalidArguments: the packer fails, changes its input, or returns buffers of different lengths.
         Unimplemented: elements have 128 bits.
     """
     digits = IndexDigits.of(data_type)
     count = int(np.prod(dims, dtype=np.int64))
     labels = np.arange(1, count + 1)
+
+    def pack(numbers: Offsets, before: Codes) -> Codes:
+        codes = digits.encode(numbers)
+        array = decode_elements(codes.copy(), data_type).reshape(dims)
+        result = call(array, before.copy())
+        changed = np.flatnonzero(encode_elements(array.reshape(-1), data_type) != codes)
+        if changed.size:
+            raise InvalidArguments(
+                f"packer changes element {coordinate_text(int(changed[0]), dims)} of its input: let it read a copy"
+            )
+        return result
+
     written: list[list[Codes]] = [[], []]
     initial: list[list[Codes]] = [[], []]
     for series, numbers in enumerate((labels, labels[::-1])):
         poison = _poison(digits, series)
         for _ in range(digits.places_for(count)):
-            codes = digits.encode(numbers % digits.base)
+            initial[series].append(digits.encode(np.full(length or 0, poison)))
+            written[series].append(pack(numbers % digits.base, initial[series][-1]))
             numbers = numbers // digits.base
-            before = digits.encode(np.full(length or 0, poison))
-            initial[series].append(before)
-            written[series].append(call(decode_elements(codes, data_type).reshape(dims), before.copy()))
-    zeros = decode_elements(digits.encode(np.zeros(count, np.int64)), data_type).reshape(dims)
-    blank = call(zeros, digits.encode(np.full(length or 0, digits.base - 1)))
+    blank = pack(np.zeros(count, np.int64), digits.encode(np.full(length or 0, digits.base - 1)))
     lengths = {len(blank), *(len(codes) for series in written for codes in series)}
     if len(lengths) > 1:
         raise InvalidArguments(
@@ -217,9 +229,8 @@ def observe_packer(run: PackerRun, dims: Dims, data_type: DataType) -> Observati
     if values.size and (len(values) > 1 or values[0] != 0):
         value = decode_elements(values[values != 0][:1], data_type)[0]
         notes.append(f"padding holds {value}, not 0")
-    return Observation(
-        dims, data_type, places, padding, run.initial is not None, repeated if fault is None else fault, tuple(notes)
-    )
+    fault = repeated if fault is None else fault
+    return Observation(dims, data_type, places, padding, run.initial is not None, fault, tuple(notes), elements)
 
 
 def _find_foreign(
@@ -245,24 +256,38 @@ def _find_foreign(
 # Calls
 
 
+def call_packer(packer: Callable[..., Any], logical: object, buffer: object, what: str, advice: str = "") -> object:
+    """Return what a packer returns, or `buffer` after a call of a packer that fills it; None for one that returns it.
+
+    The text of an exception names the input by `what`, and ends with `advice`.
+
+    Raises:
+        InvalidArguments: the packer raises a built-in exception, or returns None in place of a buffer; exceptions of
+            its own classes are not caught.
+    """
+    try:
+        result = packer(logical) if buffer is None else packer(logical, buffer)
+    except _PACKER_ERRORS as error:
+        problem = f"packer raised {type(error).__name__} for {what}: {shown(str(error))}{advice}"
+        raise InvalidArguments(problem) from error
+    if buffer is None and result is None:
+        raise InvalidArguments(
+            "packer returns None: return the packed array or its bytes, or give length= for a packer that fills a "
+            "buffer"
+        )
+    return result if buffer is None else buffer
+
+
 def python_call(packer: Callable[..., Any], data_type: DataType, is_in_place: bool) -> PackerCall:
     """Return the call of a Python function: `packer(array)` returns the buffer, `packer(array, buffer)` fills it."""
 
     def call(array: npt.NDArray[Any], codes: Codes) -> Codes:
-        buffer = _to_buffer(codes, data_type)
-        try:
-            result = packer(array, buffer) if is_in_place else packer(array)
-        except PACKER_ERRORS as error:
-            text = f"packer raised {type(error).__name__} for an array of shape {array.shape}: {shown(str(error))}"
-            raise InvalidArguments(f"{text}; with length=, it is called as packer(array, buffer)") from error
-        if is_in_place:
-            return codes_of(buffer, data_type, "packed buffer")[: len(codes)]
-        if not isinstance(result, (np.ndarray, bytes, bytearray, memoryview)):
-            raise InvalidArguments(
-                f"packer returns {shown(result)}: return the packed array or its bytes, or give length= for a packer "
-                "that fills a buffer"
-            )
-        return codes_of(result, data_type, "packed buffer").copy()
+        buffer = _to_buffer(codes, data_type) if is_in_place else None
+        advice = "" if is_in_place else "; with length=, it is called as packer(array, buffer)"
+        packed = codes_of(
+            call_packer(packer, array, buffer, f"an array of shape {array.shape}", advice), data_type, "packed buffer"
+        )
+        return packed[: len(codes)] if is_in_place else packed.copy()
 
     return call
 
@@ -286,7 +311,7 @@ def c_call(function: Any, signature: Sequence[object], data_type: DataType) -> P
         InvalidArguments: `signature` does not contain "src" and "dst" once each, or another entry is neither an integer
             nor a value of ctypes.
     """
-    entries = tuple(signature)
+    entries = [int(entry) if isinstance(entry, np.integer) else entry for entry in signature]
     texts = [entry for entry in entries if isinstance(entry, str)]
     others = [entry for entry in entries if not isinstance(entry, str)]
     if sorted(texts) != ["dst", "src"] or any(type(e) is not int and not _is_ctypes_value(e) for e in others):
@@ -304,10 +329,8 @@ def c_call(function: Any, signature: Sequence[object], data_type: DataType) -> P
         dst = guarded[_GUARD : _GUARD + len(body)]
         dst[:] = body
         addresses = {"src": ctypes.c_void_p(src.ctypes.data), "dst": ctypes.c_void_p(dst.ctypes.data)}
-        try:
-            function(*(addresses[entry] if isinstance(entry, str) else entry for entry in entries))
-        except (ctypes.ArgumentError, *PACKER_ERRORS) as error:
-            raise InvalidArguments(f"the C function cannot be called so: {error}") from error
+        arguments = [addresses[entry] if isinstance(entry, str) else entry for entry in entries]
+        call_packer(lambda _, __: function(*arguments), src, dst, f"the signature {tuple(entries)}")
         _require_guards(guarded, len(body))
         return codes_of(dst, data_type, "packed buffer")[: len(codes)].copy()
 
@@ -328,6 +351,6 @@ def _require_guards(guarded: npt.NDArray[np.uint8], nbytes: int) -> None:
     changed = np.flatnonzero(guarded != _GUARD_BYTE)
     outside = changed[(changed < _GUARD) | (changed >= _GUARD + nbytes)]
     if outside.size:
-        raise InvalidArguments(
-            f"the C function writes byte {outside[0] - _GUARD} of a buffer of {nbytes} bytes: give a larger length"
-        )
+        at = int(outside[0]) - _GUARD
+        remedy = "check its offsets and the signature" if at < 0 else "give a larger length"
+        raise InvalidArguments(f"the C function writes byte {at} of a buffer of {nbytes} bytes: {remedy}")

@@ -26,15 +26,16 @@ Offsets: TypeAlias = npt.NDArray[np.int64]
 """Element offsets in a packed buffer."""
 
 DiagnosisRule: TypeAlias = Literal[
-    "lost", "twice", "overlap", "exchanged", "moved", "xor", "coordinates", "digits", "values", "foreign", "outside"
+    "lost", "twice", "overlap", "exchanged", "moved", "xor", "coordinates", "digits", "values", "foreign"
 ]
 """The reason why there is no layout.
 
-`lost`: elements are missing. `twice`: an element has two places. `overlap`: two elements have one place. `exchanged`:
-two elements have each other's place. `moved`: few elements violate a layout. `xor`: bits of the place are XORs of bits
-of the index, and not a Swizzle. `coordinates`: the place is not a sum of functions of the coordinates. `digits`: the
-function of one axis is not made of digits. `values`: the place depends on the values. `foreign`: the buffer holds
-values that are no element. `outside`: the packer writes outside of its buffer.
+`lost`: elements are missing. They were not written, or overwritten by an element in its own place: the buffer does not
+show which. `overlap`: two elements have one place. Another element is where the layout of most has the missing one, or
+two places in a table are equal. `twice`: an element has two places. `exchanged`: two elements have each other's place.
+`moved`: few elements violate a layout. `xor`: bits of the place are XORs of bits of the index, and not a Swizzle.
+`coordinates`: the place is not a sum of functions of the coordinates. `digits`: the function of one axis is not made of
+digits. `values`: the place depends on the values. `foreign`: the buffer holds values that are no element.
 """
 
 
@@ -117,8 +118,11 @@ class InferredLayout:
         parts = [f"{self.format}: dims {dims} of {self.desc.data_type}"]
         if padded != dims:
             parts.append(f"padded to {padded}")
-        if self.desc.offset0:
-            parts.append(f"header of {self.desc.offset0} elements")
+        header = self.desc.offset0 + min(0, self._linear.span[0])
+        if header:
+            parts.append(f"header of {header} element{'s' * (header > 1)}")
+        if header < self.desc.offset0:
+            parts.append(f"element 0 in place {self.desc.offset0}")
         if self.pitch is not None:
             parts.append(f"strides {self.pitch}")
         if self.swizzle is not None:

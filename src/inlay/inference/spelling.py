@@ -12,7 +12,7 @@ from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.layout import Axis, Digit, Dims, Layout, Swizzle
-from inlay.notation.format_tag import ENUMERATED, FormatTag
+from inlay.notation.format_tag import ENUMERATED, FormatTag, order_by_stride
 
 _MOST_SPELLINGS = 512
 """Number of spellings that are compared."""
@@ -42,14 +42,12 @@ def spell_layout(
         text = str(tag)
         key = (has_pitch, text not in ENUMERATED, len(tag.inner_blocks), len(text), text)
         if best is None or key < best[0]:
+            placed = spelled if has_pitch else tag.layout(dims)
             try:
-                best = (
-                    key,
-                    MemoryDesc.from_layout(spelled, data_type, dims=dims, offset0=offset0, swizzle=swizzle),
-                    text,
-                )
+                desc = MemoryDesc.from_layout(placed, data_type, dims=dims, offset0=offset0, swizzle=swizzle)
             except InvalidArguments:
                 continue
+            best = key, desc, text
     return (plain, None) if best is None else best[1:]
 
 
@@ -82,7 +80,10 @@ def _nearest_tag(layout: Layout, dims: Dims) -> FormatTag | None:
         return None
     digits = sorted(((d.stride, i, d.extent) for i, axis in enumerate(layout.axes) for d in axis.inner), reverse=True)
     blocks = tuple((i, extent) for _, i, extent in digits)
-    order = sorted(range(layout.ndims), key=lambda i: (-layout.axes[i].stride, -layout.dims[i] // layout.axes[i].block))
+    long = [i for i in order_by_stride(layout) if layout.dims[i] > 1]
+    units = [i for i, n in enumerate(layout.dims) if n == 1]
+    # The position of unit axes is free: of all orders, the first in alphabetical order.
+    order = [(long if not units or (long and long[0] < units[0]) else units).pop(0) for _ in layout.dims]
     tag = FormatTag(tuple(order), blocks)
     dense = tag.layout(dims)
     if dense.dims != layout.dims or any(a.inner != b.inner for a, b in zip(dense.axes, layout.axes, strict=True)):

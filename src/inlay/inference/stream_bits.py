@@ -13,7 +13,6 @@ For a packer of N bits, pattern j gives bit number i the digit j of i + 1 in bas
 2 log N calls. No signature equals another one inverted, as the highest digit is 0. Patterns of a pair are the caller's.
 """
 
-import ctypes
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,12 +24,14 @@ import numpy.typing as npt
 
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor.compound_format import STREAM_TYPES
-from inlay.errors import InlayError, InvalidArguments, shown
-from inlay.inference.packers import PACKER_ERRORS
+from inlay.errors import InvalidArguments, shown
+from inlay.inference.observation import coordinate_of
+from inlay.inference.packers import call_packer
 from inlay.inference.results import Diagnosis, Offsets
+from inlay.inference.tables import require_row_major
 from inlay.layout import Dims
 from inlay.layout.address import as_numbers
-from inlay.memory.buffers import view_as_array, view_as_bytes
+from inlay.memory.buffers import view_as_array
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 """An array of numbers for each stream, by name."""
@@ -152,29 +153,27 @@ def call_stream_packer(packer: StreamPacker, arrays: object, length: int | None,
     """Return the bits of the buffer that a packer returns, or fills; one of `length` bytes whose bits are `initial`.
 
     Raises:
-        InvalidArguments: the packer fails, or returns no buffer.
+        InvalidArguments: the packer fails, changes its input, or returns no buffer.
     """
-    buffer = np.full(length or 0, 255 * initial, np.uint8)
-    try:
-        result = packer(arrays) if length is None else packer(arrays, buffer)
-    except InlayError:
-        raise
-    except (ctypes.ArgumentError, *PACKER_ERRORS) as error:
-        names = ", ".join(arrays) if isinstance(arrays, Mapping) else "values"
-        text = f"packer raised {type(error).__name__} for {names}: {shown(str(error))}"
-        raise InvalidArguments(f"{text}; it is called with a dict of arrays by name") from error
-    return buffer_bits(buffer if length is not None else result)
+    named = arrays if isinstance(arrays, Mapping) else {"values": arrays}
+    before = {name: np.array(array) for name, array in named.items()}
+    what, advice = ", ".join(named), "; it is called with a dict of arrays by name"
+    buffer = None if length is None else np.full(length, 255 * initial, np.uint8)
+    result = call_packer(packer, arrays, buffer, what, advice)
+    for name, array in named.items():
+        if np.asarray(array).tobytes() != before[name].tobytes():
+            raise InvalidArguments(f"packer changes the array {name} of its input: let it read a copy")
+    return buffer_bits(result)
 
 
 def buffer_bits(buffer: object) -> Bits:
     """Return the bits of a buffer, the lowest of each byte first.
 
     Raises:
-        InvalidArguments: it is no contiguous buffer.
+        InvalidArguments: it is no row-major buffer.
     """
-    array = view_as_array(buffer, "packed buffer")
-    data = view_as_bytes(array.view(np.uint8) if array.flags.c_contiguous and array.ndim else array, DATA_TYPES["u8"])
-    return np.unpackbits(data, bitorder="little")
+    array = require_row_major(buffer, "packed buffer")
+    return np.unpackbits(array.reshape(-1).view(np.uint8), bitorder="little")
 
 
 def observe_stream_packer(
@@ -297,7 +296,7 @@ def _wrong_bit(rule: Any, index: int, streams: tuple[ProbedStream, ...], source:
         index -= stream.nbits
     before = sum(one.nbits for one in streams[: streams.index(stream)])
     number, bit = divmod(index, stream.bits)
-    at = tuple(int(x) for x in np.unravel_index(number, stream.dims))
+    at = coordinate_of(number, stream.dims)
     what = f"bit {bit} of {stream.name} {at}"
     both = np.flatnonzero(source == before + index)
     text = "has no place" if rule == "lost" else f"is in several places, bits {both[0]} and {both[1]} of the buffer"
@@ -313,7 +312,7 @@ def _confirm(found: BitPlaces, bits: Bits, packed: Bits) -> Diagnosis | None:
         wrong = np.argwhere(packed[places] != own ^ inverted)
         if wrong.size:
             number, bit = (int(x) for x in wrong[0])
-            at = tuple(int(x) for x in np.unravel_index(number, stream.dims))
+            at = coordinate_of(number, stream.dims)
             problem = f"bit {bit} of {stream.name} {at} is not always in bit {places[number, bit]} of the buffer"
             return Diagnosis("values", f"{problem}: the place depends on the values", (number,))
     return None

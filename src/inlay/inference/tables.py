@@ -14,7 +14,7 @@ from inlay.errors import InvalidArguments, shown
 from inlay.inference.observation import Observation, coordinate_text, places_of
 from inlay.inference.results import Diagnosis, Offsets
 from inlay.layout import Dims
-from inlay.memory.buffers import encode_elements, view_as_bytes
+from inlay.memory.buffers import encode_elements, view_as_array, view_as_bytes
 
 TableKind: TypeAlias = Literal["physical", "logical"]
 """The index of a table: `physical` maps places to elements, `logical` maps elements to places."""
@@ -22,6 +22,10 @@ TableKind: TypeAlias = Literal["physical", "logical"]
 _MOST_PLACE = 1 << 48
 _DEFAULT_DIRECTION = (
     "a table of as many places as elements is read as physical -> logical; table='logical' reads the inverse"
+)
+
+_COUNTED_FROM_1 = (
+    "entries beyond the last element are read as places, after a header; subtract 1 from a table that counts from 1"
 )
 
 
@@ -55,7 +59,7 @@ def observe_table(
             f"{marker}"
         )
     places, fault = places_of(elements, dims, count)
-    return Observation(dims, data_type, places, elements < 0, False, fault, notes)
+    return Observation(dims, data_type, places, elements < 0, False, fault, notes, elements)
 
 
 def _detect_kind(
@@ -64,7 +68,10 @@ def _detect_kind(
     """Return the kind of a table, and the note if both are possible."""
     if len(entries) != count or bool((entries == marker).any()):
         return "physical", ()
-    if (len(dims) > 1 and table.shape == dims) or int(entries.max()) >= count:
+    if int(entries.max()) >= count:
+        is_from_1 = int(entries.min()) == 1 and int(entries.max()) == count
+        return "logical", (_COUNTED_FROM_1,) if is_from_1 else ()
+    if len(dims) > 1 and table.shape == dims:
         return "logical", ()
     return "physical", (_DEFAULT_DIRECTION,)
 
@@ -108,15 +115,32 @@ def find_overlap(observation: Observation) -> Diagnosis | None:
     return Diagnosis("overlap", problem, (first, second))
 
 
+def require_row_major(buffer: object, name: str) -> npt.NDArray[Any]:
+    """Return a buffer as an array whose elements are in memory in the order of their indices.
+
+    Raises:
+        InvalidArguments: `buffer` has no memory, or its elements are in another order, so that it is ambiguous which of
+            the two orders is that of the packed elements.
+    """
+    array = view_as_array(buffer, name)
+    if not array.flags.c_contiguous:
+        raise InvalidArguments(
+            f"{name} of shape {array.shape} and byte strides {array.strides} is not row-major: give "
+            "np.ascontiguousarray(array) for the order of its indices, or array.ravel('K') for the order in memory"
+        )
+    return array
+
+
 def codes_of(buffer: object, data_type: DataType, name: str) -> npt.NDArray[Any]:
     """Return one unsigned code for each element of a buffer, in address order; two for a byte of 4-bit elements.
 
     Raises:
-        InvalidArguments: `buffer` holds another type, is not contiguous, or has a partial element.
+        InvalidArguments: `buffer` holds another type, is not row-major, or has a partial element.
     """
-    if data_type.is_sub_byte and isinstance(buffer, np.ndarray) and buffer.dtype == data_type.dtype:
-        return encode_elements(np.ascontiguousarray(buffer).reshape(-1), data_type)
-    data = view_as_bytes(buffer, data_type, name)
+    array = require_row_major(buffer, name)
+    if data_type.is_sub_byte and array.dtype == data_type.dtype:
+        return encode_elements(array.reshape(-1), data_type)
+    data = view_as_bytes(array, data_type, name)
     if data_type.is_sub_byte:
         return np.stack([data & 15, data >> 4], axis=1).reshape(-1)
     if data.size % data_type.itemsize:
@@ -130,11 +154,12 @@ def observe_pair(packed: object, logical: object, dims: Dims, data_type: DataTyp
     Places with another value can be padding.
 
     Raises:
-        InvalidArguments: `logical` has other dims or repeated values, or a buffer cannot be read as `data_type`.
+        InvalidArguments: `logical` is not of these dims and this type or has repeated values, or `packed` cannot be
+            read as `data_type`.
         Unimplemented: elements have 128 bits.
     """
     codes = codes_of(packed, data_type, "packed buffer")
-    values = codes_of(_row_major(logical, dims), data_type, "logical")
+    values = logical_codes(logical, dims, data_type)
     order = np.argsort(values, kind="stable")
     repeated = np.flatnonzero(np.diff(values[order]) == 0)
     if repeated.size:
@@ -146,35 +171,28 @@ def observe_pair(packed: object, logical: object, dims: Dims, data_type: DataTyp
     at = np.searchsorted(values[order], codes).clip(0, len(order) - 1)
     elements = np.where(values[order][at] == codes, order[at], -1).astype(np.int64)
     places, fault = places_of(elements, dims, len(values))
-    if fault is not None and len(codes) > len(values):
-        places, fault = _ignore_zero_element(elements, values, dims, places, fault)
     foreign = np.flatnonzero((elements < 0) & (codes != 0))
     notes: tuple[str, ...] = ()
     if foreign.size:
-        notes = (f"{len(foreign)} places hold a value that is neither an element nor 0, the first is {foreign[0]}",)
-    return Observation(dims, data_type, places, elements < 0, False, fault, notes)
+        many = f"{len(foreign)} places hold" if len(foreign) > 1 else "1 place holds"
+        notes = (f"{many} a value that is neither an element nor 0, the first is {foreign[0]}",)
+    return Observation(dims, data_type, places, elements < 0, False, fault, notes, elements)
 
 
-def _ignore_zero_element(
-    elements: Offsets, values: npt.NDArray[Any], dims: Dims, places: Offsets, fault: Diagnosis
-) -> tuple[Offsets, Diagnosis | None]:
-    """Return places and fault where the element with code 0, which padding repeats, is in the first of its places."""
-    zero = np.flatnonzero(values == 0)
-    if not zero.size:
-        return places, fault
-    at = np.flatnonzero(elements == zero[0])
-    elements[at[1:]] = -1
-    return places_of(elements, dims, len(values))
-
-
-def _row_major(logical: object, dims: Dims) -> npt.NDArray[Any]:
-    """Return a logical array in row-major order.
+def logical_codes(logical: object, dims: Dims, data_type: DataType) -> npt.NDArray[Any]:
+    """Return the code of each element of a logical array, in row-major order.
 
     Raises:
-        InvalidArguments: it is no array, or has other dims.
+        InvalidArguments: it is no array, or has other dims or another type.
     """
     if not isinstance(logical, np.ndarray):
         raise InvalidArguments(f"logical is {shown(logical)}: give a NumPy array of dims {dims}")
     if logical.shape != dims:
         raise InvalidArguments(f"logical has shape {logical.shape}, not dims {dims}")
-    return np.ascontiguousarray(logical)
+    is_code = logical.dtype == np.uint8 and data_type.itemsize == 1 and not data_type.is_sub_byte
+    if logical.dtype != data_type.dtype and not is_code:
+        raise InvalidArguments(
+            f"logical holds {logical.dtype}, but the data type is {data_type}: give {data_type.dtype}, or the data "
+            "type of the array"
+        )
+    return codes_of(np.ascontiguousarray(logical), data_type, "logical")

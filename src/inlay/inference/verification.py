@@ -7,20 +7,19 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from inlay.arguments import as_integer
-from inlay.data_type import DataType, DataTypeLike, as_data_type
+from inlay.data_type import DataType, DataTypeLike
 from inlay.descriptor import MemoryDesc
-from inlay.descriptor.compound_desc import CompoundDesc
+from inlay.descriptor.compound_desc import CompoundDesc, parse_desc
 from inlay.descriptor.fields import addressed_layout
 from inlay.errors import InvalidArguments, shown
 from inlay.inference.compound_verification import CompoundVerification, verify_compound
-from inlay.inference.diagnosis import explain_observation
-from inlay.inference.layout_inference import Source, as_call, as_dims, observe
-from inlay.inference.observation import Observation, coordinate_text
+from inlay.inference.diagnosis import explain_observation, separate_padding
+from inlay.inference.layout_inference import Source, as_call, as_dims, as_length, observe, type_of_elements
+from inlay.inference.observation import Observation, coordinate_of, coordinate_text
 from inlay.inference.packers import Codes, PackerRun, observe_packer, run_packer
 from inlay.inference.results import Diagnosis, InferredLayout, Offsets
 from inlay.inference.spelling import spell_layout
-from inlay.inference.tables import TableKind, codes_of, observe_pair
+from inlay.inference.tables import TableKind, codes_of, logical_codes, observe_pair
 from inlay.layout import Dims
 
 
@@ -60,12 +59,10 @@ class Verification:
 
 @overload
 def verify(
-    desc: MemoryDesc | str,
+    desc: MemoryDesc,
     source: Source,
     logical: npt.NDArray[Any] | None = None,
     *,
-    dims: Iterable[int] | None = None,
-    data_type: DataTypeLike | None = None,
     table: TableKind | None = None,
     marker: int = -1,
     length: int | None = None,
@@ -81,6 +78,21 @@ def verify(
     *,
     length: int | None = None,
 ) -> CompoundVerification: ...
+
+
+@overload
+def verify(
+    desc: str,
+    source: Source,
+    logical: Mapping[str, npt.NDArray[Any]] | npt.NDArray[Any] | None = None,
+    *,
+    dims: Iterable[int] | None = None,
+    data_type: DataTypeLike | None = None,
+    table: TableKind | None = None,
+    marker: int = -1,
+    length: int | None = None,
+    signature: Sequence[object] | None = None,
+) -> Verification | CompoundVerification: ...
 
 
 def verify(
@@ -105,8 +117,9 @@ def verify(
     `desc` may be the text of any notation, such as "nChw8c", "tensorrt:CHW32" or "Swizzle<3,3,3> o (8,64):(64,1)", with
     `dims` and `data_type`; they are those of `logical` by default, or else f32.
 
-    With a `CompoundDesc`, `source` is a packer of streams or a packed buffer, and `logical` the arrays of the streams
-    in a dict, or the values; only `length`, in bytes, matters besides. A packer gets a dict of arrays, or `logical`.
+    With a `CompoundDesc`, or the name of a compound format such as "ggml:Q4_0", `source` is a packer of streams or a
+    packed buffer, and `logical` the arrays of the streams in a dict, or the values; only `length`, in bytes, matters
+    besides. A packer gets a dict of arrays, or `logical`.
 
     Post-condition: `bool(result)` is False exactly if a byte of an element or of padding is wrong, or a packer writes
         another byte of its buffer; `result.byte` is then the lowest one that differed in a call. For tables, it is the
@@ -127,14 +140,14 @@ def verify(
     >>> print(verify("cutlass:RowMajor", x.copy(), x))
     r c -> r c: all 6 elements of dims 2x3 are in their places
     """
-    if isinstance(desc, CompoundDesc):
-        if length is not None:
-            length = as_integer("length", length, 1, 1 << 32)
-        return verify_compound(desc, source, logical, length)
-    expected = _ExpectedPlaces.of(_as_desc(desc, dims, data_type, logical))
+    described = _as_desc(desc, dims, data_type, logical)
+    if isinstance(described, CompoundDesc):
+        return verify_compound(described, source, logical, as_length(length))
+    expected = _ExpectedPlaces.of(described)
     if logical is not None:
         return _verify_buffer(expected, source, logical)
     sizes, element = expected.desc.dims, expected.data_type
+    length = as_length(length)
     call = as_call(source, element, length, signature)
     if call is None:
         return _verify_places(expected, observe(source, sizes, element, table, marker, None, length, signature))
@@ -142,14 +155,14 @@ def verify(
 
 
 def _as_desc(
-    desc: object, dims: Iterable[int] | None, data_type: DataTypeLike | None, logical: npt.NDArray[Any] | None
-) -> MemoryDesc:
+    desc: object, dims: Iterable[int] | None, data_type: DataTypeLike | None, logical: Any
+) -> MemoryDesc | CompoundDesc:
     """Return the descriptor of a text with dims, or the one that is given.
 
     Raises:
         InvalidArguments, FormatTagError, PatternError, NotationError, Unimplemented: as `verify`.
     """
-    if isinstance(desc, MemoryDesc):
+    if isinstance(desc, (MemoryDesc, CompoundDesc)):
         if dims is not None or data_type is not None:
             given = f"dims {shown(dims)}" if dims is not None else f"data type {shown(data_type)}"
             raise InvalidArguments(f"{desc!r} is given with {given}: leave it out, a descriptor has its own")
@@ -160,9 +173,7 @@ def _as_desc(
         if not isinstance(logical, np.ndarray):
             raise InvalidArguments(f"format {shown(desc)} has no dims: give dims=, or logical=")
         dims = logical.shape
-    if data_type is None:
-        data_type = "f32" if logical is None else as_data_type(logical.dtype)
-    return MemoryDesc(dims, data_type, desc)
+    return parse_desc(desc, as_dims(dims), type_of_elements(data_type, logical))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -210,7 +221,7 @@ class _ExpectedPlaces:
     def coordinate_of(self, place: int) -> Dims | None:
         """Return the coordinate, within the padded dims, whose place this is; None if it is in a gap."""
         at = np.flatnonzero(self.places.reshape(-1) == place)
-        return tuple(int(x) for x in np.unravel_index(int(at[0]), self.places.shape)) if at.size else None
+        return coordinate_of(int(at[0]), self.places.shape) if at.size else None
 
     def byte_of(self, place: int) -> int:
         """Return the first byte of a place."""
@@ -260,17 +271,14 @@ def _first_gap_write(expected: _ExpectedPlaces, run: PackerRun) -> list[tuple[in
 def _verify_buffer(expected: _ExpectedPlaces, packed: object, logical: npt.NDArray[Any]) -> Verification:
     """Return the verification of the packed buffer of a logical array."""
     desc, data_type = expected.desc, expected.data_type
-    if not isinstance(logical, np.ndarray) or logical.shape != desc.dims:  # type: ignore[redundant-expr]
-        raise InvalidArguments(f"logical is {shown(logical)}: give a NumPy array of dims {desc.dims}")
     codes = codes_of(packed, data_type, "packed buffer")
-    elements = codes_of(np.ascontiguousarray(logical), data_type, "logical")
-    want, used = expected.codes(elements, len(codes))
+    want, used = expected.codes(logical_codes(logical, desc.dims, data_type), len(codes))
     wrong = _first_wrong_byte(expected, want, used, codes)
     if not wrong:
         return _agreement(expected)
     byte, place = wrong[0]
     try:
-        observation = observe_pair(packed, logical, desc.dims, data_type)
+        observation = separate_padding(observe_pair(packed, logical, desc.dims, data_type))
     except InvalidArguments:  # values repeat, so only bytes can be compared
         return _difference(expected, None, byte, place)
     return _difference(expected, observation, byte, place)
@@ -324,7 +332,11 @@ def _difference(expected: _ExpectedPlaces, observation: Observation | None, byte
     if observation is None:
         problem = f"byte {byte} of the buffer is wrong: it is of {_coordinate_text(desc, coordinate)} in place {place}"
         return Verification(desc, coordinate, place, None, byte, problem, None)
-    moved = np.flatnonzero(observation.places != expected.data)
+    is_moved = observation.places != expected.data
+    if observation.elements is not None:  # an element may have several places, of which one is right
+        at = expected.data.clip(max=len(observation.elements) - 1)
+        is_moved &= (at != expected.data) | (observation.elements[at] != np.arange(len(at)))
+    moved = np.flatnonzero(is_moved)
     repair = explain_observation(observation)
     if not moved.size and coordinate is None:
         problem = f"place {place} is of no element and no padding, and the packer writes byte {byte} there"
@@ -338,7 +350,7 @@ def _difference(expected: _ExpectedPlaces, observation: Observation | None, byte
     want, have = int(expected.data[first]), int(observation.places[first])
     where = f"is in place {have}" if have >= 0 else "is in no place"
     problem = f"element {coordinate_text(first, desc.dims)} {where}, expected {want}; the first wrong byte is {byte}"
-    coordinate = tuple(int(x) for x in np.unravel_index(first, desc.dims))
+    coordinate = coordinate_of(first, desc.dims)
     return Verification(desc, coordinate, want, have if have >= 0 else None, byte, problem, repair)
 
 

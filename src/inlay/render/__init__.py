@@ -40,6 +40,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.descriptor.arrays import describe_array
 from inlay.descriptor.compound_desc import CompoundDesc
 from inlay.descriptor.compound_format import CompoundFormat
+from inlay.descriptor.compound_table import find_compound
 from inlay.descriptor.kinds import SwizzledLayout
 from inlay.errors import InvalidArguments, shown
 from inlay.layout import Layout
@@ -120,8 +121,8 @@ def show(
     A `Layout` has elements and no data type; its lowest element is the first of the strip. Where strides overlap, an
     offset of the strip shows the first coordinate stored there.
 
-    Of a compound format or a `CompoundMemory`, the bytes of one block are shown, with the stream of every bit; only
-    `format` applies.
+    Of a compound format, its name or a `CompoundMemory`, the bytes of one block are shown, with the stream of every bit;
+    only `format` applies.
 
     `format` is what `str` of the picture gives. `width`, in characters, is that of the terminal where it is None;
     `color` is used where the terminal has it. `names` calls the axes something else, such as "oihw".
@@ -139,6 +140,8 @@ def show(
     The layout is not chosen yet: the primitive that takes this descriptor chooses it.
     """
     source: object = desc.desc if isinstance(desc, DescribedMemory) else desc
+    if isinstance(source, str):
+        source = find_compound(source) or source
     if isinstance(source, (CompoundFormat, CompoundDesc)):
         return picture_compound(source, format)
     has_type = not isinstance(desc, Layout)
