@@ -6,18 +6,19 @@ array, memory or tensor over it has been freed. The pool holds at most 64 MiB of
 for the longest time go back to the operating system. INLAY_POOL in the environment sets another limit in bytes, 0 for
 no pool; it is read when the first result is allocated.
 
-**Ownership.** A result is an array over a `BufferLease`, which is an array over an anonymous mapping:
+**Ownership.** A result is an array over an anonymous mapping, to which the pool holds a weak reference:
 
-    array, Memory, tensor of torch or JAX  ->  BufferLease  ->  mapping
+    view, Memory, tensor of torch or JAX  ->  array  ->  mapping
 
-NumPy makes the lease the base of each view, whatever other views it was made from, so the lease lives as long as any of
-them; its finalizer returns the mapping. Arrays take no part in garbage collection of cycles, so the finalizer runs when
-the last reference is gone and not before. If something refers to the mapping itself, it is not reused.
+NumPy makes the array the base of each of its views, whatever other views they were made from, so the array lives as
+long as any of them; the callback of the weak reference returns the mapping. Arrays take no part in garbage collection
+of cycles, so the callback runs when the last reference is gone and not before. If something refers to the mapping
+itself, it is not reused.
 
 **Contents.** A reused buffer has old bytes. A caller that will write each byte gets it as it is; otherwise it is filled
 with zeros, or with poison when INLAY_POISON is 1, as a new buffer is.
 
-**Locks.** A finalizer may run at any point of any thread, even of one that is in the pool. So nothing waits for the
+**Locks.** A callback may run at any point of any thread, even of one that is in the pool. So nothing waits for the
 lock: without it, a buffer is allocated or released as if there were no pool. A forked child starts with an empty pool.
 
 >>> pool = ResultPool(limit=1 << 20)
@@ -32,10 +33,11 @@ import mmap
 import os
 import sys
 import threading
+import weakref
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +46,16 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, OutOfMemory
 from inlay.forks import at_fork
 from inlay.layout import Layout
-from inlay.memory.buffers import HUGE_PAGE, POISON, Bytes, address_of, allocate, is_poison_requested, map_pages
+from inlay.memory.buffers import (
+    HUGE_PAGE,
+    POISON,
+    Bytes,
+    address_of,
+    allocate,
+    allocate_overwritten,
+    is_poison_requested,
+    map_pages,
+)
 
 SMALLEST = 1 << 16
 """Least size of a pooled buffer, in bytes: the C library reuses smaller ones as fast."""
@@ -69,23 +80,10 @@ class PooledBlock:
     """Size of the buffer, in bytes: a size that `block_size` returns."""
 
 
-class BufferLease(np.ndarray[Any, np.dtype[np.uint8]]):
-    """The array of bytes that owns a block while it is alive, and returns it to the pool when it is freed."""
-
-    __slots__ = ("block", "pool", "references")
-
-    block: PooledBlock
-    """The block; missing in a view of a lease, which has the lease as its base."""
-    pool: "ResultPool"
-    """The pool to which the block returns."""
-    references: int
-    """Number of references to the mapping when only the block and this lease refer to it."""
-
-    def __del__(self) -> None:
-        """Return the block, unless something else refers to its mapping."""
-        block = getattr(self, "block", None)
-        if block is not None and _count_references(block) == self.references:
-            self.pool.release(block)
+BufferLease: TypeAlias = tuple[weakref.ref[npt.NDArray[Any]], PooledBlock, int]
+"""The use of a block by an array: the weak reference whose callback ends it, the block, and the number of references to
+the mapping, as `_count_references` counts them, when only the block and the array refer to it. A tuple, since one is
+made for each result."""
 
 
 def _count_references(block: PooledBlock) -> int:
@@ -103,6 +101,7 @@ class ResultPool:
         self.free_bytes = 0
         """Size of the free buffers, in bytes."""
         self._free: dict[int, list[PooledBlock]] = {}
+        self._leases: dict[int, BufferLease] = {}  # by the identity of the weak reference
         self._lock = threading.Lock()
 
     def allocate(self, nbytes: int, *, is_overwritten: bool = False) -> Bytes:
@@ -115,36 +114,49 @@ class ResultPool:
             OutOfMemory: the operating system cannot provide the bytes.
             InvalidArguments: INLAY_POISON is set and is neither 1 nor 0 nor empty.
         """
-        size = block_size(nbytes)
-        if size > self.limit or nbytes < SMALLEST:
+        if nbytes < SMALLEST:
             return allocate(nbytes)
-        lease = self._lease(self._take(size) or _map_block(size), nbytes)
+        buffer = self.allocate_array((nbytes,), _BYTES_TYPE, nbytes)
         if not is_overwritten:
-            lease.fill(POISON if is_poison_requested() else 0)
-        return np.ndarray((nbytes,), _BYTES_TYPE, lease)
+            buffer.fill(POISON if is_poison_requested() else 0)
+        return buffer
 
-    def allocate_array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """Return a row-major array whose contents the caller overwrites.
+    def allocate_array(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int, strides: tuple[int, ...] | None = None
+    ) -> npt.NDArray[Any]:
+        """Return a dense array of `nbytes` bytes whose contents the caller overwrites.
+
+        `strides` are in bytes; None for row-major.
 
         Raises:
             OutOfMemory: the operating system cannot provide the bytes.
         """
-        nbytes = prod(shape) * dtype.itemsize
-        if nbytes < SMALLEST:
-            return np.empty(shape, dtype)
-        return np.ndarray(shape, dtype, self.allocate(nbytes, is_overwritten=True))
+        size = block_size(nbytes)
+        if size > self.limit:
+            return np.ndarray(shape, dtype, allocate(nbytes), 0, strides)
+        block = self._take(size) or _map_block(size)
+        array: npt.NDArray[Any] = np.ndarray(shape, dtype, block.pages, block.start, strides)
+        reference = weakref.ref(array, self._end_lease)
+        self._leases[id(reference)] = reference, block, _count_references(block)
+        return array
+
+    def _end_lease(self, reference: weakref.ref[npt.NDArray[Any]]) -> None:
+        """Return the block of an array that is freed, unless something else refers to its mapping."""
+        _, block, references = self._leases.pop(id(reference))
+        if _count_references(block) == references:
+            self.release(block)
 
     def release(self, block: PooledBlock) -> None:
         """Keep a block that nobody refers to for later results; drop the ones unused for the longest time."""
-        if not self._lock.acquire(blocking=False):
+        if not self._lock.acquire(False):
             return
-        dropped = []
+        dropped, size = [], block.nbytes
         try:
             # The dictionary is in the order of use: the sizes returned last are its last entries.
-            blocks = self._free.pop(block.nbytes, [])
+            blocks = self._free.pop(size, [])
             blocks.append(block)
-            self._free[block.nbytes] = blocks
-            self.free_bytes += block.nbytes
+            self._free[size] = blocks
+            self.free_bytes += size
             while self.free_bytes > self.limit:
                 size, oldest = next(iter(self._free.items()))
                 dropped.append(oldest.pop(0))
@@ -160,7 +172,7 @@ class ResultPool:
 
     def _take(self, size: int) -> PooledBlock | None:
         """Remove a free block of this size from the pool, or return None if there is none."""
-        if size not in self._free or not self._lock.acquire(blocking=False):
+        if size not in self._free or not self._lock.acquire(False):
             return None
         try:
             blocks = self._free.get(size)
@@ -174,15 +186,8 @@ class ResultPool:
         finally:
             self._lock.release()
 
-    def _lease(self, block: PooledBlock, nbytes: int) -> BufferLease:
-        """Return the first `nbytes` bytes of a block as an array that owns the block."""
-        lease = BufferLease((nbytes,), _BYTES_TYPE, block.pages, block.start)
-        lease.references = _count_references(block)
-        lease.pool = self
-        lease.block = block
-        return lease
 
-
+@lru_cache(maxsize=1024)
 def block_size(nbytes: int) -> int:
     """Return the size of the block for a buffer: at most an eighth more, in whole pages.
 
@@ -243,11 +248,11 @@ def allocate_result(desc: MemoryDesc, nbytes: int) -> Bytes:
 
     Raises:
         OutOfMemory: the operating system cannot provide the bytes.
-        InvalidArguments: INLAY_POISON or INLAY_POOL is wrong.
+        InvalidArguments: INLAY_POOL is wrong; or INLAY_POISON, if a byte is not written.
     """
     size, is_overwritten = _result_size(desc, nbytes)
     if size < SMALLEST:
-        return allocate(size)
+        return allocate_overwritten(size) if is_overwritten else allocate(size)
     return result_pool_of_process().allocate(size, is_overwritten=is_overwritten)
 
 
