@@ -161,7 +161,7 @@ class NumpyArrays:
             return lambda: result_pool_of_process().allocate_array(shape, dtype, nbytes, steps)
         if strides == row_major_strides(shape):
             return partial(np.empty, shape, dtype)
-        return partial(np.ndarray, shape, dtype, None, 0, steps)
+        return lambda: np.ndarray(shape, dtype, None, 0, steps)
 
     @staticmethod
     def viewer(steps: AxisSteps, shape: Dims, strides: Dims) -> Callable[[npt.NDArray[Any]], npt.NDArray[Any]]:

@@ -396,7 +396,7 @@ def new_result(desc: MemoryDesc) -> Memory:
 
 @lru_cache(maxsize=512)
 def _result_extent(desc: MemoryDesc) -> tuple[int, int] | None:
-    """Return the range of bytes that a descriptor addresses, or None if its memory is no single tensor in one buffer."""
+    """Return the range of bytes that a descriptor addresses, or None if its memory has no strided elements."""
     return None if desc.kind in ("sparse", "host_scalar") else byte_extent(desc)[:2]
 
 
