@@ -2,7 +2,7 @@
 
 import runpy
 from collections.abc import Callable
-from itertools import pairwise, product
+from itertools import pairwise, permutations, product
 from math import inf, prod
 from typing import Any
 
@@ -126,6 +126,28 @@ def test_transpose_and_ascontiguous(data: st.DataObject, ndim: int) -> None:
     assert ordered.transpose(axes).flags.c_contiguous
     assert inlay.ascontiguous(ordered, axes) is ordered
     assert inlay.ascontiguous(x, "F").flags.f_contiguous
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5), (30, 40, 50), (3, 0, 5), (3, 1, 5), ()], ids=str)
+@pytest.mark.parametrize("kind", ["f4", ">i4", "O", "torch", "differentiated"])
+def test_ascontiguous_stores_any_order(kind: str, shape: tuple[int, ...]) -> None:
+    """New and remembered calls return equal arrays of the shape, dense in the order, for each way to copy."""
+    values: Any = np.arange(prod(shape)).reshape(shape).astype("f4" if kind[0] in "td" else kind)
+    x: Any = values
+    if kind in ("torch", "differentiated"):
+        torch = pytest.importorskip("torch")
+        x = torch.from_numpy(values.copy()).requires_grad_(kind == "differentiated")
+    for order in permutations(range(len(shape))):
+        for _ in range(2):
+            result = inlay.ascontiguous(x, order)
+            assert type(result) is type(x)
+            held = result.detach().numpy() if hasattr(result, "detach") else result
+            assert held.transpose(order).flags.c_contiguous
+            assert held.dtype == values.dtype
+            assert np.array_equal(held, values)
+        if kind == "differentiated" and prod(shape):
+            (gradient,) = torch.autograd.grad((result * result).sum(), x)
+            assert torch.equal(gradient, 2 * x)
 
 
 def test_a_view_is_returned_where_strides_suffice() -> None:
