@@ -64,7 +64,7 @@ def test_a_buffer_is_not_reused_while_anything_refers_to_it(pool: ResultPool, ke
         "view": lambda m: m.buffer.view(np.int32).reshape(500, 600)[::2, 3:][1:],
         "memoryview": lambda m: memoryview(m.buffer)[8:],
         "base": lambda m: m.buffer.base,
-        "mapping": lambda m: np.frombuffer(m.buffer.base, np.uint8),
+        "mapping": lambda m: np.frombuffer(m.buffer.base.base, np.uint8),
         "memory": lambda m: [m],
     }
     kept = views[keep](memory)

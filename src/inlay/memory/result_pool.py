@@ -6,19 +6,18 @@ array, memory or tensor over it has been freed. The pool holds at most 64 MiB of
 for the longest time go back to the operating system. INLAY_POOL in the environment sets another limit in bytes, 0 for
 no pool; it is read when the first result is allocated.
 
-**Ownership.** A result is an array over an anonymous mapping, to which the pool holds a weak reference:
+**Ownership.** A result is an array over a `BufferLease`, which is an array over an anonymous mapping:
 
-    view, Memory, tensor of torch or JAX  ->  array  ->  mapping
+    array, Memory, tensor of torch or JAX  ->  BufferLease  ->  mapping
 
-NumPy makes the array the base of each of its views, whatever other views they were made from, so the array lives as
-long as any of them; the callback of the weak reference returns the mapping. Arrays take no part in garbage collection
-of cycles, so the callback runs when the last reference is gone and not before. If something refers to the mapping
-itself, it is not reused.
+NumPy makes the lease the base of each view, whatever other views it was made from, so the lease lives as long as any of
+them; its finalizer returns the mapping. Arrays take no part in garbage collection of cycles, so the finalizer runs when
+the last reference is gone and not before. If something refers to the mapping itself, it is not reused.
 
 **Contents.** A reused buffer has old bytes. A caller that will write each byte gets it as it is; otherwise it is filled
 with zeros, or with poison when INLAY_POISON is 1, as a new buffer is.
 
-**Locks.** A callback may run at any point of any thread, even of one that is in the pool. So nothing waits for the
+**Locks.** A finalizer may run at any point of any thread, even of one that is in the pool. So nothing waits for the
 lock: without it, a buffer is allocated or released as if there were no pool. A forked child starts with an empty pool.
 
 >>> pool = ResultPool(limit=1 << 20)
@@ -33,11 +32,10 @@ import mmap
 import os
 import sys
 import threading
-import weakref
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -80,10 +78,23 @@ class PooledBlock:
     """Size of the buffer, in bytes: a size that `block_size` returns."""
 
 
-BufferLease: TypeAlias = tuple[weakref.ref[npt.NDArray[Any]], PooledBlock, int]
-"""The use of a block by an array: the weak reference whose callback ends it, the block, and the number of references to
-the mapping, as `_count_references` counts them, when only the block and the array refer to it. A tuple, since one is
-made for each result."""
+class BufferLease(np.ndarray[Any, np.dtype[np.uint8]]):
+    """The array of bytes that owns a block while it is alive, and returns it to the pool when it is freed."""
+
+    __slots__ = ("block", "pool", "references")
+
+    block: PooledBlock
+    """The block; missing in a view of a lease, which has the lease as its base."""
+    pool: "ResultPool"
+    """The pool to which the block returns."""
+    references: int
+    """Number of references to the mapping when only the block and this lease refer to it."""
+
+    def __del__(self) -> None:
+        """Return the block, unless something else refers to its mapping."""
+        block = getattr(self, "block", None)
+        if block is not None and _count_references(block) == self.references:
+            self.pool.release(block)
 
 
 def _count_references(block: PooledBlock) -> int:
@@ -101,7 +112,6 @@ class ResultPool:
         self.free_bytes = 0
         """Size of the free buffers, in bytes."""
         self._free: dict[int, list[PooledBlock]] = {}
-        self._leases: dict[int, BufferLease] = {}  # by the identity of the weak reference
         self._lock = threading.Lock()
 
     def allocate(self, nbytes: int, *, is_overwritten: bool = False) -> Bytes:
@@ -135,16 +145,11 @@ class ResultPool:
         if size > self.limit:
             return np.ndarray(shape, dtype, allocate(nbytes), 0, strides)
         block = self._take(size) or _map_block(size)
-        array: npt.NDArray[Any] = np.ndarray(shape, dtype, block.pages, block.start, strides)
-        reference = weakref.ref(array, self._end_lease)
-        self._leases[id(reference)] = reference, block, _count_references(block)
-        return array
-
-    def _end_lease(self, reference: weakref.ref[npt.NDArray[Any]]) -> None:
-        """Return the block of an array that is freed, unless something else refers to its mapping."""
-        _, block, references = self._leases.pop(id(reference))
-        if _count_references(block) == references:
-            self.release(block)
+        lease = BufferLease((nbytes,), _BYTES_TYPE, block.pages, block.start)
+        lease.references = _count_references(block)
+        lease.pool = self
+        lease.block = block
+        return np.ndarray(shape, dtype, lease, 0, strides)
 
     def release(self, block: PooledBlock) -> None:
         """Keep a block that nobody refers to for later results; drop the ones unused for the longest time."""
