@@ -60,6 +60,11 @@ class RearrangeOptions:
     """Axes of a new result as they are stored, outermost first; None for row-major. With it, `copy` is True."""
 
     @property
+    def of_copy(self) -> "RearrangeOptions":
+        """The options of a copy in the same order that computes nothing."""
+        return RearrangeOptions(copy=True, order=self.order)
+
+    @property
     def computes(self) -> bool:
         """True if elements may be computed."""
         return self.dtype is not None or self.scale is not None
@@ -110,8 +115,7 @@ def plan_call(
         _refuse_copy("convert elements" if is_converted else "move them", options)
     if out_form is None:
         dtype = kind.dtype_of(dst_type) if dst_type != src_type else form.dtype
-        order = options.order or range(len(resolved.shape))
-        destination = _Side(kind, ordered_strides(resolved.shape, order), dtype, dst_type)
+        destination = _Side(kind, ordered_strides(resolved.shape, options.order), dtype, dst_type)
     else:
         assert out_kind is not None
         destination = _Side(out_kind, out_form.strides, out_form.dtype, dst_type)
@@ -124,8 +128,7 @@ def plan_call(
         own = _new_result_call(kind, destination, move, resolved, values)
         if is_converted or not is_repeated or prod(resolved.shape) * dst_type.itemsize > MOST_TIMED:
             return own
-        foreign = RearrangeOptions(copy=True, order=options.order)
-        return _faster_call(own, _framework_call(kind, resolved, foreign, can_view), x)
+        return _faster_call(own, _framework_call(kind, resolved, options.of_copy, can_view), x)
     return _out_call(kind, destination, move, resolved, options, values)
 
 
