@@ -2,7 +2,7 @@
 
 import runpy
 from collections.abc import Callable
-from itertools import pairwise, product
+from itertools import pairwise, permutations, product
 from math import inf, prod
 from typing import Any
 
@@ -128,6 +128,27 @@ def test_transpose_and_ascontiguous(data: st.DataObject, ndim: int) -> None:
     assert inlay.ascontiguous(x, "F").flags.f_contiguous
 
 
+@pytest.mark.parametrize("shape", [(3, 4, 5), (30, 40, 50), (3, 0, 5), (3, 1, 5), ()], ids=str)
+@pytest.mark.parametrize("kind", ["f4", ">i4", "O", "torch", "differentiated"])
+def test_ascontiguous_stores_any_order(kind: str, shape: tuple[int, ...]) -> None:
+    """New and remembered calls return equal arrays of the shape, dense in the order, for each way to copy."""
+    values: Any = np.arange(prod(shape)).reshape(shape).astype("f4" if kind[0] in "td" else kind)
+    x: Any = values
+    if kind in ("torch", "differentiated"):
+        x = pytest.importorskip("torch").from_numpy(values.copy()).requires_grad_(kind == "differentiated")
+    for order in permutations(range(len(shape))):
+        for result in (inlay.ascontiguous(x, order), inlay.ascontiguous(x, order)):
+            assert type(result) is type(x)
+            held = result.detach().numpy() if hasattr(result, "detach") else result
+            assert held.transpose(order).flags.c_contiguous
+            assert held.dtype == values.dtype
+            assert np.array_equal(held, values)
+            if kind == "differentiated":
+                x.grad = None
+                (result * result).sum().backward()
+                assert np.array_equal(x.grad.numpy(), 2 * values)
+
+
 def test_a_view_is_returned_where_strides_suffice() -> None:
     """A view shares memory; a list and a scattered group do not; `copy` decides where it is given."""
     x = np.arange(24).reshape(2, 3, 4)
@@ -155,6 +176,25 @@ def test_a_remembered_call_leaves_transforms_of_torch_intact() -> None:
         forward = torch.autograd.forward_ad
         with forward.dual_level():
             assert torch.equal(forward.unpack_dual(move(forward.make_dual(x, 3 * x))).tangent, 3 * expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_torch_compiles_whole_graphs() -> None:
+    """A function that is allowed in graphs is compiled without a break, for any lengths, and differentiated."""
+    torch = pytest.importorskip("torch")
+    torch.compiler.allow_in_graph(inlay.rearrange)
+
+    @torch.compile(fullgraph=True, backend="aot_eager", dynamic=True)  # type: ignore[untyped-decorator, unused-ignore]
+    def move(x: Any) -> Any:
+        return inlay.rearrange(x * 2, "b (h p) c -> (b h) (p c)", p=2) + 1
+
+    for shape in ((2, 4, 3), (3, 6, 5)):
+        x = torch.arange(float(prod(shape))).reshape(shape).requires_grad_()
+        expected = (2 * x.detach()).reshape(shape[0] * shape[1] // 2, 2 * shape[2]) + 1
+        moved = move(x)
+        assert torch.equal(moved, expected)
+        moved.sum().backward()
+        assert torch.equal(x.grad, torch.full(shape, 2.0))
 
 
 def test_views_and_copies_of_tensors_begin_where_the_tensor_does() -> None:

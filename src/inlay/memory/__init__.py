@@ -30,6 +30,7 @@ Data flows through the modules in this order:
     logical_array   `LogicalArray`, base class of `Memory`: the properties and views of an array
     memory          `Memory`; NumPy views described by a layout
     pack_reorder    `pack`, `reorder`, `Reorder`
+    padding_code    compiled loops over runs of bytes
     padding_runs    padding lanes as runs of bytes, read and written at the speed of a copy
     padding         padding lanes of a buffer: find nonzero ones, write zeros
     memory_padding  the same for a `Memory`; elementwise functions that leave padding zero

@@ -17,6 +17,7 @@ of the same name does not check.
 array([1, 5, 9])
 """
 
+from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -372,20 +373,31 @@ def require_memory(value: object, name: str = "memory") -> None:
 def new_result(desc: MemoryDesc) -> Memory:
     """Return new memory for the result of a reorder, whose buffer is from the pool of `result_pool` if it is large.
 
+    The memory states that its padding is zero, as every reorder leaves it.
+
     Post-condition: each byte that a reorder into `desc` does not write is zero, or poison if INLAY_POISON is 1.
 
     Raises:
         InvalidArguments, Unimplemented, OutOfMemory: as `Memory`; or INLAY_POOL is wrong.
     """
-    if getattr(desc, "kind", None) in ("sparse", "host_scalar"):
-        return Memory(desc)
-    low, high, _ = byte_extent(desc)
+    extent = _result_extent(desc)
+    if extent is None:
+        memory = Memory(desc)
+        _set_padding(memory, ZERO)
+        return memory
+    low, high = extent
     memory = Memory.__new__(Memory)
     buffer = allocate_result(desc, high)
     address = address_of(buffer)
     memory._set(desc, buffer, (), address, address + low, address + high)
-    _set_padding(memory, UNDEFINED if is_poison_requested() else ZERO)
+    _set_padding(memory, ZERO)
     return memory
+
+
+@lru_cache(maxsize=512)
+def _result_extent(desc: MemoryDesc) -> tuple[int, int] | None:
+    """Return the range of bytes that a descriptor addresses, or None if its memory has no strided elements."""
+    return None if desc.kind in ("sparse", "host_scalar") else byte_extent(desc)[:2]
 
 
 # Descriptors of arrays and layouts

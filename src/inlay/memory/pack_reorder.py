@@ -73,8 +73,33 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
     >>> pack([[1, 2], [3, 4]], "ba", "f32").buffer.view(np.float32).tolist()
     [1.0, 3.0, 2.0, 4.0]
     """
-    wanted = format.data_type if data_type is None and isinstance(format, MemoryDesc) else data_type
-    logical = _as_array(array, wanted)
+    if type(array) is np.ndarray:
+        logical = array
+    else:
+        wanted = format.data_type if data_type is None and isinstance(format, MemoryDesc) else data_type
+        logical = _as_array(array, wanted)
+    try:
+        src, dst, mask = _packed_forms[logical.shape, logical.strides, logical.dtype, format, data_type]
+    except (KeyError, TypeError):  # a new form, or a format without a hash
+        return _pack_new_form(logical, format, data_type)
+    address = address_of(logical)
+    if address & mask:
+        return _pack_new_form(logical, format, data_type)
+    # Descriptors that are equal may be spelled differently: the memory has the one of this call.
+    memory = new_result(format if isinstance(format, MemoryDesc) else dst)
+    find_reorder(src, dst).run(address, memory.address)
+    return memory
+
+
+_MOST_FORMS = 1024
+_packed_forms: dict[tuple[object, ...], tuple[MemoryDesc, MemoryDesc, int]] = {}
+"""For shape, strides, type, format and data type of calls of `pack`: the descriptors of source and destination, and the
+bits of the address that are 0 if the array is aligned to its elements. At most `_MOST_FORMS`."""
+
+
+def _pack_new_form(array: npt.NDArray[Any], format: Format, data_type: DataTypeLike | None) -> Memory:
+    """Pack an array, and remember the descriptors of the call if a reorder reads arrays of this form as they are."""
+    logical = _as_array(array)
     src_type = as_data_type(logical.dtype)
     memory = new_result(_pack_destination(logical.shape, src_type, format, data_type))
     dst, dst_type = memory.desc, memory.desc.data_type
@@ -85,9 +110,15 @@ def pack(array: object, format: Format, data_type: DataTypeLike | None = None) -
         # Two 4-bit elements share a byte in memory, but not in the array: the reorder reads a wider type.
         numbers, src_type = decode_elements(encode_elements(logical, src_type), src_type), src_type.widened
         logical = numbers.astype(src_type.dtype)
-    src, logical = _describe_source(logical, src_type)
-    find_reorder(src, dst).run(address_of(logical), memory.address)
-    return _with_zero_padding(memory)
+    src, source = _describe_source(logical, src_type)
+    find_reorder(src, dst).run(address_of(source), memory.address)
+    if source is array:
+        if len(_packed_forms) >= _MOST_FORMS:
+            _packed_forms.clear()
+        with suppress(TypeError):  # a format without a hash
+            key = (array.shape, array.strides, array.dtype, format, data_type)
+            _packed_forms[key] = (src, dst, array.itemsize - 1)
+    return memory
 
 
 def _with_zero_padding(memory: Memory) -> Memory:

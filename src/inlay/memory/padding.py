@@ -39,6 +39,7 @@ only a box with nonzero lanes is searched lane by lane.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from math import prod
 from typing import Any, TypeAlias
@@ -52,8 +53,8 @@ from inlay.errors import InvalidArguments, shown
 from inlay.layout import Dims
 from inlay.layout.axis import LETTERS, RangeDigit, split_range
 from inlay.memory.buffers import Bytes, decode_elements, encode_elements
-from inlay.memory.padding_contents import ZERO, Filled, element_bytes, require_contents
-from inlay.memory.padding_runs import fill_runs, has_only, runs_of
+from inlay.memory.padding_contents import ZERO, Filled, cached_bytes, element_bytes, require_contents
+from inlay.memory.padding_runs import ByteRuns, fill_runs, has_only, runs_of
 
 # Boxes of coordinates as views of a buffer
 
@@ -257,21 +258,23 @@ def find_dirty(desc: MemoryDesc, buffer: Bytes, most: int = MOST_NAMED, contents
         InvalidArguments: `desc` has no layout, or addresses bytes beyond `buffer`; or its type cannot hold `contents`.
         Unimplemented: a dim or stride is RUNTIME.
     """
-    layout, data_type = desc.require_layout("check_padding")
-    element = element_of(contents, data_type)
+    _, data_type = desc.require_layout("check_padding")
+    element, padding = element_of(contents, data_type), _padding_runs(desc)
     count = 0
     first: list[DirtyLane] = []
-    padded = layout.size - prod(desc.dims)
-    for box in _viewable_padding(desc, data_type) if padded else ():
+    dirty_boxes = []
+    if padding.lanes:
+        padding.require_buffer(buffer, data_type)
+        clean = [has_only(runs, buffer, element) for runs in padding.runs] or [False] * len(padding.boxes)
+        dirty_boxes = [box for box, is_clean in zip(padding.boxes, clean, strict=True) if not is_clean]
+    for box in dirty_boxes:
         view, shift = box_view(box, buffer, data_type)
-        if not data_type.is_sub_byte and has_only(runs_of(view, buffer), element, buffer):
-            continue
         differing = _differing(view, shift, element, data_type).reshape(*box.shape, -1)
         dirty = np.logical_or.reduce(differing, axis=-1)
         count += int(np.count_nonzero(dirty))
         first += [_dirty_lane(box, index, view, shift, data_type) for index in _first_true(dirty, most)]
         first = sorted(first, key=lambda lane: lane.coordinate)[:most]
-    return PaddingReport(desc, padded, count, tuple(first), contents)
+    return PaddingReport(desc, padding.lanes, count, tuple(first), contents)
 
 
 def element_of(contents: Filled, data_type: DataType) -> Bytes:
@@ -280,9 +283,12 @@ def element_of(contents: Filled, data_type: DataType) -> Bytes:
     Raises:
         InvalidArguments: the type cannot hold the value.
     """
-    if contents == ZERO:
+    if contents is ZERO or contents == ZERO:
         return np.zeros(data_type.itemsize, np.uint8)
-    return element_bytes(contents.value, data_type)
+    try:
+        return cached_bytes(contents.value, data_type)
+    except TypeError:  # a number without a hash, such as an array of no axes
+        return element_bytes(contents.value, data_type)
 
 
 def _differing(view: Codes, shift: int, element: Bytes, data_type: DataType) -> npt.NDArray[np.bool_]:
@@ -294,12 +300,56 @@ def _differing(view: Codes, shift: int, element: Bytes, data_type: DataType) -> 
     return differing
 
 
-def _viewable_padding(desc: MemoryDesc, data_type: DataType) -> list[Box]:
-    """Return the boxes of padding, split so that `box_view` accepts each: with even strides for 4-bit types."""
-    padding = padding_boxes(desc)
+@dataclass(frozen=True, slots=True)
+class PaddingRuns:
+    """The padding of a descriptor, as boxes and as runs of bytes."""
+
+    lanes: int
+    """Number of lanes of padding."""
+    overlaps: bool
+    """True if elements overlap."""
+    boxes: tuple[Box, ...]
+    """Disjoint boxes that `box_view` accepts: with even strides for 4-bit types."""
+    runs: tuple[ByteRuns, ...]
+    """The bytes of each box; empty for 4-bit types."""
+    begin: int
+    """Offset of the lowest byte of a lane in the buffer."""
+    end: int
+    """Offset after the highest byte of a lane."""
+
+    def require_buffer(self, buffer: Bytes, data_type: DataType) -> None:
+        """Raise the error of `box_view` if `buffer` does not contain all lanes."""
+        if self.begin < 0 or self.end > buffer.size:
+            for box in self.boxes:
+                box_view(box, buffer, data_type)
+
+
+@lru_cache(maxsize=512)
+def _padding_runs(desc: MemoryDesc) -> PaddingRuns:
+    """Return the padding of a descriptor with a layout of known dims and strides."""
+    layout, data_type = desc.require_layout("padding")
+    lanes = layout.size - prod(desc.dims)
+    if not lanes:
+        return PaddingRuns(0, False, (), (), 0, 0)
     if data_type.is_sub_byte:
-        return [part for box in padding for part in even_stride_boxes(box)]
-    return list(padding)
+        parts = tuple(part for box in padding_boxes(desc) for part in even_stride_boxes(box))
+        return PaddingRuns(lanes, layout.overlaps, parts, (), *_byte_range(parts, data_type))
+    parts = tuple(padding_boxes(desc))
+    size = data_type.itemsize
+    runs = tuple(
+        runs_of(box.offset * size, box.shape, tuple(stride * size for stride in box.strides), size) for box in parts
+    )
+    return PaddingRuns(lanes, layout.overlaps, parts, runs, *_byte_range(parts, data_type))
+
+
+def _byte_range(parts: tuple[Box, ...], data_type: DataType) -> tuple[int, int]:
+    """Return the offset of the lowest byte of boxes, and the one after the highest byte."""
+    lows, highs = [], []
+    for box in parts:
+        spans = [(n - 1) * stride for n, stride in zip(box.shape, box.strides, strict=True)]
+        lows.append(box.offset + sum(min(0, span) for span in spans))
+        highs.append(box.offset + sum(max(0, span) for span in spans) + 1)
+    return min(lows) * data_type.bits // 8, -(-max(highs) * data_type.bits // 8)
 
 
 def _first_true(flags: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], most: int) -> list[int]:
@@ -337,21 +387,22 @@ def fill_lanes(desc: MemoryDesc, buffer: Bytes, element: Bytes, purpose: str = "
             `buffer` is read-only, or `desc` addresses bytes beyond it.
         Unimplemented: a dim or stride is RUNTIME.
     """
-    layout, data_type = desc.require_layout(purpose)
+    _, data_type = desc.require_layout(purpose)
+    padding = _padding_runs(desc)
     if not buffer.flags.writeable:
         raise InvalidArguments(f"{purpose} writes to a memory that is read-only: give it a writable buffer")
-    if layout.size == prod(desc.dims):
+    if not padding.lanes:
         return
-    if layout.overlaps:
+    if padding.overlaps:
         raise InvalidArguments(
             f"elements of {desc!r} overlap, so its padding may share bytes with its data: give every element an offset "
             "of its own"
         )
-    for box in _viewable_padding(desc, data_type):
+    padding.require_buffer(buffer, data_type)
+    for runs in padding.runs:
+        fill_runs(runs, buffer, element)
+    for box in padding.boxes if data_type.is_sub_byte else ():
         view, shift = box_view(box, buffer, data_type)
-        if not data_type.is_sub_byte:
-            fill_runs(runs_of(view, buffer), element)
-            continue
         view &= np.uint8(0xF0 >> shift)
         view |= np.uint8((int(element[0]) & 15) << shift)
 

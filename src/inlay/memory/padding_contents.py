@@ -11,7 +11,9 @@ it speaks of: if a view with fewer lanes is filled with another value, the paddi
 (True, False, True)
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any, TypeAlias
 
@@ -102,7 +104,7 @@ def require_contents(padding: object) -> PaddingContents:
     Raises:
         InvalidArguments: it is neither `Filled` with a number nor `UNDEFINED`.
     """
-    if isinstance(padding, UndefinedPadding):
+    if padding is ZERO or isinstance(padding, UndefinedPadding):
         return padding
     if isinstance(padding, Filled) and _number_of(padding.value).size:
         return padding
@@ -136,6 +138,17 @@ def element_bytes(value: object, data_type: DataType) -> Bytes:
         raise InvalidArguments(f"value is {shown(value)}: {data_type} holds {data_type.lowest} to {data_type.highest}")
     codes = encode_elements(element, data_type) if data_type.is_sub_byte else element
     return codes.view(np.uint8).reshape(-1)
+
+
+@lru_cache(maxsize=64, typed=True)
+def cached_bytes(value: Hashable, data_type: DataType) -> Bytes:
+    """Return `element_bytes` of a value, as an array that cannot be written.
+
+    Equal values of one type have equal bytes, apart from zeros of both signs.
+    """
+    element = element_bytes(value, data_type)
+    element.flags.writeable = False
+    return element
 
 
 def to_text(contents: PaddingContents, data_type: DataType) -> str:

@@ -44,7 +44,16 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, OutOfMemory
 from inlay.forks import at_fork
 from inlay.layout import Layout
-from inlay.memory.buffers import HUGE_PAGE, POISON, Bytes, address_of, allocate, is_poison_requested, map_pages
+from inlay.memory.buffers import (
+    HUGE_PAGE,
+    POISON,
+    Bytes,
+    address_of,
+    allocate,
+    allocate_overwritten,
+    is_poison_requested,
+    map_pages,
+)
 
 SMALLEST = 1 << 16
 """Least size of a pooled buffer, in bytes: the C library reuses smaller ones as fast."""
@@ -115,36 +124,44 @@ class ResultPool:
             OutOfMemory: the operating system cannot provide the bytes.
             InvalidArguments: INLAY_POISON is set and is neither 1 nor 0 nor empty.
         """
-        size = block_size(nbytes)
-        if size > self.limit or nbytes < SMALLEST:
+        if nbytes < SMALLEST:
             return allocate(nbytes)
-        lease = self._lease(self._take(size) or _map_block(size), nbytes)
+        buffer = self.allocate_array((nbytes,), _BYTES_TYPE, nbytes)
         if not is_overwritten:
-            lease.fill(POISON if is_poison_requested() else 0)
-        return np.ndarray((nbytes,), _BYTES_TYPE, lease)
+            buffer.fill(POISON if is_poison_requested() else 0)
+        return buffer
 
-    def allocate_array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """Return a row-major array whose contents the caller overwrites.
+    def allocate_array(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int, strides: tuple[int, ...] | None = None
+    ) -> npt.NDArray[Any]:
+        """Return a dense array of `nbytes` bytes whose contents the caller overwrites.
+
+        `strides` are in bytes; None for row-major.
 
         Raises:
             OutOfMemory: the operating system cannot provide the bytes.
         """
-        nbytes = prod(shape) * dtype.itemsize
-        if nbytes < SMALLEST:
-            return np.empty(shape, dtype)
-        return np.ndarray(shape, dtype, self.allocate(nbytes, is_overwritten=True))
+        size = block_size(nbytes)
+        if size > self.limit:
+            return np.ndarray(shape, dtype, allocate(nbytes), 0, strides)
+        block = self._take(size) or _map_block(size)
+        lease = BufferLease((nbytes,), _BYTES_TYPE, block.pages, block.start)
+        lease.references = _count_references(block)
+        lease.pool = self
+        lease.block = block
+        return np.ndarray(shape, dtype, lease, 0, strides)
 
     def release(self, block: PooledBlock) -> None:
         """Keep a block that nobody refers to for later results; drop the ones unused for the longest time."""
-        if not self._lock.acquire(blocking=False):
+        if not self._lock.acquire(False):
             return
-        dropped = []
+        dropped, size = [], block.nbytes
         try:
             # The dictionary is in the order of use: the sizes returned last are its last entries.
-            blocks = self._free.pop(block.nbytes, [])
+            blocks = self._free.pop(size, [])
             blocks.append(block)
-            self._free[block.nbytes] = blocks
-            self.free_bytes += block.nbytes
+            self._free[size] = blocks
+            self.free_bytes += size
             while self.free_bytes > self.limit:
                 size, oldest = next(iter(self._free.items()))
                 dropped.append(oldest.pop(0))
@@ -160,7 +177,7 @@ class ResultPool:
 
     def _take(self, size: int) -> PooledBlock | None:
         """Remove a free block of this size from the pool, or return None if there is none."""
-        if size not in self._free or not self._lock.acquire(blocking=False):
+        if size not in self._free or not self._lock.acquire(False):
             return None
         try:
             blocks = self._free.get(size)
@@ -174,15 +191,8 @@ class ResultPool:
         finally:
             self._lock.release()
 
-    def _lease(self, block: PooledBlock, nbytes: int) -> BufferLease:
-        """Return the first `nbytes` bytes of a block as an array that owns the block."""
-        lease = BufferLease((nbytes,), _BYTES_TYPE, block.pages, block.start)
-        lease.references = _count_references(block)
-        lease.pool = self
-        lease.block = block
-        return lease
 
-
+@lru_cache(maxsize=1024)
 def block_size(nbytes: int) -> int:
     """Return the size of the block for a buffer: at most an eighth more, in whole pages.
 
@@ -243,11 +253,11 @@ def allocate_result(desc: MemoryDesc, nbytes: int) -> Bytes:
 
     Raises:
         OutOfMemory: the operating system cannot provide the bytes.
-        InvalidArguments: INLAY_POISON or INLAY_POOL is wrong.
+        InvalidArguments: INLAY_POOL is wrong; or INLAY_POISON, if a byte is not written.
     """
     size, is_overwritten = _result_size(desc, nbytes)
     if size < SMALLEST:
-        return allocate(size)
+        return allocate_overwritten(size) if is_overwritten else allocate(size)
     return result_pool_of_process().allocate(size, is_overwritten=is_overwritten)
 
 

@@ -29,6 +29,7 @@ from inlay.rearranging.axis_moves import (
     find_move,
     joined_strides,
     merge_axes,
+    ordered_strides,
     row_major_strides,
     source_strides,
 )
@@ -58,6 +59,13 @@ class RearrangeOptions:
     """Factor of the elements; None for none."""
     copy: bool | None = None
     """True: never a view; False: never a copy; None: a view where strides suffice."""
+    order: tuple[int, ...] | None = None
+    """Axes of a new result as they are stored, outermost first; None for row-major. With it, `copy` is True."""
+
+    @property
+    def of_copy(self) -> "RearrangeOptions":
+        """The options of a copy in the same order that computes nothing."""
+        return RearrangeOptions(copy=True, order=self.order)
 
     @property
     def computes(self) -> bool:
@@ -110,7 +118,7 @@ def plan_call(
         _refuse_copy("convert elements" if is_converted else "move them", options)
     if out_form is None:
         dtype = kind.dtype_of(dst_type) if dst_type != src_type else form.dtype
-        destination = _Side(kind, row_major_strides(resolved.shape), dtype, dst_type)
+        destination = _Side(kind, ordered_strides(resolved.shape, options.order), dtype, dst_type)
     else:
         assert out_kind is not None
         destination = _Side(out_kind, out_form.strides, out_form.dtype, dst_type)
@@ -123,7 +131,7 @@ def plan_call(
         own = _new_result_call(kind, destination, move, resolved, values)
         if is_converted or not is_repeated or prod(resolved.shape) * dst_type.itemsize > MOST_TIMED:
             return own
-        return _faster_call(own, _framework_call(kind, resolved, RearrangeOptions(copy=True), can_view), x)
+        return _faster_call(own, _framework_call(kind, resolved, options.of_copy, can_view), x)
     return _out_call(kind, form, destination, move, resolved.shape, values)
 
 
@@ -243,7 +251,7 @@ def _new_result_call(
     kind: ArrayKind, dst: _Side, move: AxisMove, resolved: ResolvedAxes, values: Operands | None
 ) -> ArrayCall:
     """Return the call that moves into a new array."""
-    address, low, allocate = kind.address, move.src_range[0], kind.allocator(resolved.shape, dst.dtype)
+    address, low, allocate = kind.address, move.src_range[0], kind.allocator(resolved.shape, dst.strides, dst.dtype)
     run, mask = _runner(move, values), _alignment_mask(move.src_itemsize)
 
     def call(x: AnyArray, out: AnyArray) -> AnyArray:
@@ -351,5 +359,17 @@ def _framework_call(kind: ArrayKind, resolved: ResolvedAxes, options: RearrangeO
     def call(x: AnyArray, out: AnyArray) -> AnyArray:
         result = kind.apply(x, steps)
         return kind.copy(result) if needs_copy else result
+
+    if options.order is not None:
+        return _ordered_copy_call(kind, steps, options.order)
+    return call
+
+
+def _ordered_copy_call(kind: ArrayKind, steps: AxisSteps, order: tuple[int, ...]) -> ArrayCall:
+    """Return the call that makes a copy whose axes are stored in this order, outermost first."""
+    back = tuple(order.index(axis) for axis in range(len(order)))
+
+    def call(x: AnyArray, out: AnyArray) -> AnyArray:
+        return kind.permute(kind.copy(kind.permute(kind.apply(x, steps), order)), back)
 
     return call

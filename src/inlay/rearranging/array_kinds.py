@@ -8,7 +8,6 @@ differentiation or tracing, and of types such as objects.
 PyTorch and JAX are never imported here: an array of theirs is recognized by the modules that are loaded already.
 """
 
-import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -106,8 +105,8 @@ class ArrayKind(Protocol):
     def dtype_of(self, data_type: DataType) -> Any:
         """Return the type of the framework for a data type."""
 
-    def allocator(self, shape: Dims, dtype: Any) -> Callable[[], AnyArray]:
-        """Return the function that makes a new row-major array with any contents."""
+    def allocator(self, shape: Dims, strides: Dims, dtype: Any) -> Callable[[], AnyArray]:
+        """Return the function that makes a new dense array with these strides, in elements, and any contents."""
 
     def viewer(self, steps: AxisSteps, shape: Dims, strides: Dims) -> Callable[[AnyArray], AnyArray]:
         """Return the function that makes a view by these steps, which has this shape and these strides."""
@@ -130,21 +129,6 @@ class ArrayKind(Protocol):
 
 # NumPy
 
-# An array object begins with the head of every Python object, followed by the pointer to its first element; NumPy's
-# macro PyArray_DATA fixes that. Reading it takes a tenth of the time of `__array_interface__`.
-_POINTER_AT = object.__basicsize__
-_read_word = ctypes.c_size_t.from_address
-_probe: npt.NDArray[np.uint8] = np.zeros(1, np.uint8)
-_CAN_READ_POINTER = (
-    sys.implementation.name == "cpython" and _read_word(id(_probe) + _POINTER_AT).value == _probe.ctypes.data
-)
-
-
-def _address_by_pointer(array: npt.NDArray[Any]) -> int:
-    """Return the address of the first element of an array, read from the array object."""
-    return _read_word(id(array) + _POINTER_AT).value
-
-
 _BITS_TYPES = {
     size: as_data_type(dtype) for size, dtype in ((1, np.uint8), (2, np.uint16), (4, np.uint32), (8, np.uint64))
 }
@@ -154,7 +138,7 @@ _BITS_TYPES[16] = as_data_type(np.complex128)
 class NumpyArrays:
     """NumPy's arrays, those of ml_dtypes too."""
 
-    address = staticmethod(_address_by_pointer if _CAN_READ_POINTER else address_of)
+    address = staticmethod(address_of)
 
     @staticmethod
     def form(array: npt.NDArray[Any]) -> tuple[Any, ...]:
@@ -181,11 +165,14 @@ class NumpyArrays:
         return data_type.dtype
 
     @staticmethod
-    def allocator(shape: Dims, dtype: "np.dtype[Any]") -> Callable[[], npt.NDArray[Any]]:
+    def allocator(shape: Dims, strides: Dims, dtype: "np.dtype[Any]") -> Callable[[], npt.NDArray[Any]]:
         """Return the function that makes a new array, from the pool of results if it is large."""
-        if prod(shape) * dtype.itemsize < SMALLEST:
+        nbytes, steps = prod(shape) * dtype.itemsize, tuple(stride * dtype.itemsize for stride in strides)
+        if nbytes >= SMALLEST:
+            return lambda: result_pool_of_process().allocate_array(shape, dtype, nbytes, steps)
+        if strides == row_major_strides(shape):
             return partial(np.empty, shape, dtype)
-        return lambda: result_pool_of_process().allocate_array(shape, dtype)
+        return lambda: np.ndarray(shape, dtype, None, 0, steps)
 
     @staticmethod
     def viewer(steps: AxisSteps, shape: Dims, strides: Dims) -> Callable[[npt.NDArray[Any]], npt.NDArray[Any]]:
@@ -316,16 +303,15 @@ class TorchTensors:
             raise InvalidArguments(f"PyTorch has no tensors of {data_type}: rearrange tensor.numpy() instead")
         return dtype
 
-    def allocator(self, shape: Dims, dtype: Any) -> Callable[[], Any]:
+    def allocator(self, shape: Dims, strides: Dims, dtype: Any) -> Callable[[], Any]:
         """Return the function that makes a new tensor, over a buffer of the pool of results if it is large."""
         nbytes, from_numpy = prod(shape) * dtype.itemsize, self._torch.from_numpy
         if nbytes < SMALLEST:  # `empty` takes half as long again
-            strides = row_major_strides(shape)
             return partial(self._torch.empty_strided, shape, strides, dtype=dtype, device=self._torch.device("cpu"))
 
         def pooled() -> Any:
             buffer = result_pool_of_process().allocate(nbytes, is_overwritten=True)
-            return from_numpy(buffer).view(dtype).view(shape)
+            return from_numpy(buffer).view(dtype).as_strided(shape, strides)
 
         return pooled
 

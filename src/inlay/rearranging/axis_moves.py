@@ -149,6 +149,20 @@ def row_major_strides(shape: Dims) -> Dims:
     return tuple(prod(max(1, n) for n in shape[i + 1 :]) for i in range(len(shape)))
 
 
+def ordered_strides(shape: Dims, order: Sequence[int] | None) -> Dims:
+    """Return the strides of a dense array whose axes are stored in this order, outermost first, in elements.
+
+    None stands for row-major.
+
+    >>> ordered_strides((2, 3, 4), (0, 2, 1)), ordered_strides((2, 3, 4), None)
+    ((12, 1, 3), (12, 4, 1))
+    """
+    if order is None:
+        return row_major_strides(shape)
+    stored = row_major_strides(tuple(shape[axis] for axis in order))
+    return tuple(stored[order.index(axis)] for axis in range(len(shape)))
+
+
 def joined_strides(groups: Sequence[Dims], strides: Sequence[int]) -> Dims | None:
     """Return one stride for each group of elementary axes with these strides, or None if a group has none.
 

@@ -196,9 +196,8 @@ def ascontiguous(x: AnyArray, order: str | Sequence[int] = "C") -> AnyArray:
     if form is not None and _is_row_major(form):
         call = _same_array
     else:
-        moved = plan_call(kind, x, _permutation_of_axes(x, axes), RearrangeOptions(copy=True), None, is_repeated=True)
-        permute, back = kind.permute, tuple(axes.index(i) for i in range(len(axes)))
-        call = lambda x, out: permute(moved(x, out), back)  # noqa: E731
+        same_axes = _permutation_of_axes(x, range(len(axes)))
+        call = plan_call(kind, x, same_axes, RearrangeOptions(copy=True, order=tuple(axes)), None, is_repeated=True)
     _remember(("ascontiguous", order), x, None, call)
     return call(x, None)
 

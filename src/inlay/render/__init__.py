@@ -121,8 +121,8 @@ def show(
     A `Layout` has elements and no data type; its lowest element is the first of the strip. Where strides overlap, an
     offset of the strip shows the first coordinate stored there.
 
-    Of a compound format, its name or a `CompoundMemory`, the bytes of one block are shown, with the stream of every bit;
-    only `format` applies.
+    Of a compound format, its name or a `CompoundMemory`, the bytes of one block are shown, with the stream of every
+    bit; only `format` applies.
 
     `format` is what `str` of the picture gives. `width`, in characters, is that of the terminal where it is None;
     `color` is used where the terminal has it. `names` calls the axes something else, such as "oihw".
