@@ -85,6 +85,12 @@ class TestLogicalProperties:
         assert np.shares_memory(view.buffer, memory.buffer) or not memory.buffer.size
         assert same_bits(view.unpack(), np.ascontiguousarray(values[key]))
 
+    def test_rows_of_half_bytes_are_refused(self) -> None:
+        memory = Memory(MemoryDesc((2, 2, 1), "s4", pattern="(a ax2 ay3) b c -> a ax2 b ay3 c"))
+        with pytest.raises(Unimplemented, match="stride 3 of axis a is odd: s4 has two elements in a byte") as caught:
+            memory[0]
+        assert "unpack()" in str(caught.value)
+
     def test_negative_entries_ellipses_and_missing_entries_follow_numpy(self) -> None:
         memory, values = packed_bits(MemoryDesc((3, 4, 5), "f32", "cab"))
         for key in (-1, (..., 2), (1, ..., -2), (slice(-2, None), 1), (slice(1, 99),), slice(2, 1), (2, -4)):

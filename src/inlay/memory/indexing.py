@@ -19,7 +19,7 @@ from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.fields import addressed_layout
 from inlay.descriptor.validation import as_integers
-from inlay.errors import InvalidIndex, Unimplemented, shown
+from inlay.errors import InvalidArguments, InvalidIndex, Unimplemented, shown
 from inlay.layout import Layout
 from inlay.memory.buffers import Bytes, decode_elements
 
@@ -87,7 +87,7 @@ def index_view(desc: MemoryDesc, key: object) -> MemoryDesc:
     Raises:
         InvalidIndex: an entry is neither an integer nor a slice, is outside its axis, or has a step.
         InvalidArguments: `desc` has no layout.
-        Unimplemented: a slice cuts a block, so that `submemory` has no descriptor for it.
+        Unimplemented: a slice cuts a block, so that `submemory` has no descriptor for it, or the other axes have none.
     """
     layout, data_type = desc.require_layout("an index")
     entries = _complete_key(desc, key)
@@ -105,13 +105,14 @@ def index_view(desc: MemoryDesc, key: object) -> MemoryDesc:
             offset0 += axis.offset(_as_coordinate(entry, i, desc.dims[i]))
     if not kept:
         return MemoryDesc()
-    view = desc
-    if len(kept) < desc.ndims:
-        part = Layout(tuple([layout.dims[i] for i in kept]), tuple([layout.axes[i] for i in kept]))
-        view = MemoryDesc.from_layout(part, data_type, dims=[desc.dims[i] for i in kept], offset0=offset0)
     try:
+        view = desc
+        if len(kept) < desc.ndims:
+            part = Layout(tuple([layout.dims[i] for i in kept]), tuple([layout.axes[i] for i in kept]))
+            view = MemoryDesc.from_layout(part, data_type, dims=[desc.dims[i] for i in kept], offset0=offset0)
         return view if view.dims == tuple(dims) else view.submemory(dims, starts)
-    except Unimplemented as error:
+    except (InvalidArguments, Unimplemented) as error:
+        # Without the indexed axes, strides of 4-bit elements may split bytes, which descriptors refuse.
         raise Unimplemented(f"{error}\n    {_REMEDY}") from None
 
 
