@@ -21,7 +21,7 @@ from inlay.errors import Unimplemented
 from inlay.layout import Layout
 from inlay.memory import Memory, pack
 from inlay.primitives.attributes import BinaryPostOp, PReLUPostOp, SumPostOp
-from inlay.reordering.attributes import Scales
+from inlay.reordering.attributes import Scales, ZeroPoints
 from tests.oracles import onednn as oracle
 from tests.support.processes import run_python
 from tests.support.refusals import raises_exactly
@@ -137,7 +137,7 @@ OLD, LATER = (3, 2, 0), (3, 13, 2)
 
 def with_attributes(kind: Any, *args: Any, **more: Any) -> p.Primitive:
     """A primitive with attributes, and parameters."""
-    names = ("scales", "post_ops")
+    names = ("scales", "zero_points", "post_ops")
     attributes = p.PrimitiveAttributes(**{name: more.pop(name) for name in names if name in more})
     made: p.Primitive = kind(*args, **more, attributes=attributes, engine="reference")
     return made
@@ -282,6 +282,14 @@ def test_a_defective_operation_is_declined_in_these_words(primitive: p.Primitive
 AVX2, AVX2_VNNI, AVX512, FP16, AMX = 0x7, 0xF, 0x27, 0x1EF, 0xFEF
 """Words of instruction sets."""
 PRODUCT = "correct inner product of integers in channels last on AVX2"
+STRIDED = "correct deconvolution of s8 or with zero points of src, with a stride above 1"
+S8 = MemoryDesc(DIMS, "s8", "nhwc")
+
+
+def transpose(src: MemoryDesc, stride: int, **attributes: Any) -> p.Primitive:
+    """A deconvolution with a kernel of 3."""
+    weights = MemoryDesc((8, src.dims[1], 3, 3), "s8", "any")
+    return with_attributes(p.Deconvolution, src, weights, strides=stride, prop_kind="forward_inference", **attributes)
 
 
 @pytest.mark.parametrize(
@@ -301,6 +309,12 @@ PRODUCT = "correct inner product of integers in channels last on AVX2"
                 ((1, 3, 5, 4), "any", AVX512, None),
             )
         ),
+        (transpose(S8, 2), AVX512, STRIDED),
+        (transpose(S8, 2), AVX2_VNNI, STRIDED),
+        (transpose(S8, 2), AVX2, None),
+        (transpose(S8, 1), AVX512, None),
+        (transpose(U8, 2), AVX512, None),
+        (transpose(U8, 2, zero_points={"src": ZeroPoints()}), AVX512, STRIDED),
         (copied("f8_e5m2", "f8_e5m2"), AMX, "reorder of f8_e5m2 with AMX"),
         (copied("f8_e5m2", "f8_e5m2"), FP16, None),
         (copied("f8_e4m3", "f8_e4m3"), AMX, None),

@@ -78,6 +78,8 @@ releases unless its row names some: a crash of the process costs more than a slo
 
     inner product of u8 or s8 images with        3.13, with AVX2 and neither VNNI nor AVX-512: multiplies channels-last
       spatial axes                                 sources, which it chooses for `any`, by other weights
+    deconvolution of s8, or with zero points     after 3.2, with AVX-512 or VNNI: reads sums of weights that it did not
+      of src, with a stride above 1                compute in some rows, so results change from call to call
 
     reorder of bf16, f16, s32, s8, u8 to s4,     3.13: does not convert the elements, or does not write them
       u4, f4_e2m1, e8m0, s64, same layout
@@ -273,6 +275,13 @@ def find_defect(version: tuple[int, int, int], operation: Operation, isa: int = 
         and _multiplies_integer_pixels(operation)
     ):
         return "correct inner product of integers in channels last on AVX2"
+    if (
+        isa & _VNNI_OR_AVX512
+        and operation.kind == "deconvolution"
+        and version >= _AFTER_3_2
+        and _strides_with_compensation(operation)
+    ):
+        return "correct deconvolution of s8 or with zero points of src, with a stride above 1"
     for desc in operation.descs.values():
         if desc.data_type is _F64 and operation.kind != "reorder":
             return "computation in f64 on a processor"
@@ -335,6 +344,14 @@ def _skips_integer_elements(operation: Operation) -> bool:
     (strides,) = _window(operation, "strides")
     kernel = weights.dims[-len(strides) :] if strides else ()
     return src.data_type in _INTEGERS and any(step > k for step, k in zip(strides, kernel, strict=False))
+
+
+def _strides_with_compensation(operation: Operation) -> bool:
+    """Return whether a deconvolution has a stride above 1 and a source that requires sums of the weights."""
+    (strides,) = _window(operation, "strides")
+    src = operation.descs.get("src", MemoryDesc())
+    is_compensated = src.data_type == DATA_TYPES["s8"] or "src" in operation.attributes.zero_points
+    return is_compensated and src.data_type in _INTEGERS and any(step > 1 for step in strides)
 
 
 def _has_unused_bf16_tap(operation: Operation) -> bool:
