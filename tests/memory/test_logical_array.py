@@ -87,9 +87,12 @@ class TestLogicalProperties:
 
     def test_rows_of_half_bytes_are_refused(self) -> None:
         memory = Memory(MemoryDesc((2, 2, 1), "s4", pattern="(a ax2 ay3) b c -> a ax2 b ay3 c"))
-        with pytest.raises(Unimplemented, match="stride 3 of axis a is odd: s4 has two elements in a byte") as caught:
+        error = (
+            "stride 3 of axis 0 (a) is odd: s4 has two elements in a byte, so strides other than 1 are even; 4 works\n"
+            "    m.unpack() copies the elements into an array that NumPy indexes"
+        )
+        with raises_exactly(Unimplemented, error):
             memory[0]
-        assert "unpack()" in str(caught.value)
 
     def test_negative_entries_ellipses_and_missing_entries_follow_numpy(self) -> None:
         memory, values = packed_bits(MemoryDesc((3, 4, 5), "f32", "cab"))
