@@ -155,6 +155,7 @@ def test_new_workers_are_bound_when_the_caller_moves(
     in_new_thread(check)
 
 
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_fork_forgets_the_workers(team: ThreadTeam, allowed: Processors) -> None:
     keep_workers_apart(team, len(allowed))
     assert team in worker_affinity._of_thread.bindings
