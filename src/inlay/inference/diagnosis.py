@@ -39,7 +39,8 @@ _MOST_OPTIONS = 5
 _MOST_LINES = 64
 """Number of lines of elements along an axis that are factored."""
 _CORNER = 4096
-"""Number of coordinates that exclude an exchange before all coordinates are compared."""
+"""Number of coordinates that exclude an exchange before all coordinates are compared; with more, two elements that
+violate a layout are exchanged, and no swizzle is looked for."""
 _SAMPLED_BLOCKS = 512
 """Number of blocks that exclude an extent before all blocks are compared."""
 _MOST_TRIED = 4
@@ -65,9 +66,12 @@ def explain_observation(observation: Observation) -> InferredLayout | Diagnosis:
     if diagnosis is None or diagnosis.rule != "exchanged":
         exchange = _find_exchange(observation, factored)
         diagnosis = diagnosis if exchange is None else exchange
+    exchange = diagnosis if diagnosis is not None and diagnosis.rule == "exchanged" else None
+    if exchange is not None and observation.offsets.size > _CORNER:
+        return exchange
     swizzled = _describe_swizzled(observation)
-    if diagnosis is not None and diagnosis.rule == "exchanged" and not _is_as_simple(swizzled, diagnosis.nearest):
-        return diagnosis
+    if exchange is not None and not _is_as_simple(swizzled, exchange.nearest):
+        return exchange
     if swizzled is not None:
         return swizzled
     for found in (_diagnose_xor(observation), diagnosis):
