@@ -96,6 +96,21 @@ def test_a_smaller_team_runs_on_all_processors(
     in_new_thread(check)
 
 
+def test_workers_are_released_when_the_caller_may_run_on_fewer_processors(
+    team: ThreadTeam, allowed: Processors, on_processor: Callable[[int], None]
+) -> None:
+    def check() -> None:
+        first, second = sorted(allowed)[:2]
+        on_processor(first)
+        keep_workers_apart(team, len(allowed))
+        os.sched_setaffinity(0, {second})
+        on_processor(second)
+        keep_workers_apart(team, len(allowed))
+        assert set(map(frozenset, affinities(team, len(allowed)).values())) == {frozenset({second})}
+
+    in_new_thread(check)
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3, 65])
 def test_threads_of_a_team_that_does_not_fill_the_processors_are_not_bound(
     team: ThreadTeam, threads: int, monkeypatch: pytest.MonkeyPatch

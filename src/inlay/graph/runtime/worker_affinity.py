@@ -82,8 +82,8 @@ def keep_workers_apart(team: ThreadTeam | None, threads: int) -> None:
 
 def _exchange(binding: WorkerBinding, processor: int) -> bool:
     """Bind the worker of the caller's new processor to the old one; return whether all workers are apart then."""
-    if not binding.workers:
-        return len(allowed_processors()) != binding.threads
+    if len(allowed_processors()) != binding.threads:
+        return not binding.workers
     worker = binding.workers.pop(processor, None)
     if worker is None or not _set_affinity(worker, {binding.processor}):
         return False
