@@ -100,7 +100,7 @@ class Tensor:
     dtype: np.dtype[np.generic]
     """Type of the elements, one of NumPy's or ml_dtypes'."""
     is_dynamic: bool = False
-    """Whether the dims depend on the data of a run, as those of an output of a network may.
+    """True if the dims depend on the data of a run, as those of an output of a network may.
 
     `dims` then has 0 for each axis of unknown extent, and is (0,) if the number of axes is unknown.
     """

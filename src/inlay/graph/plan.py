@@ -115,7 +115,7 @@ class Plan:
 
     @property
     def is_limited(self) -> bool:
-        """Whether other programs or a quota left fewer threads than there are processors."""
+        """Return whether other programs or a quota left fewer threads than there are processors."""
         return self.processors is not None and self.processors.threads < self.processors.count
 
     @property

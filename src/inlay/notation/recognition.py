@@ -35,7 +35,7 @@ from inlay.notation.shape_stride import ShapeStride, split_swizzle
 _NUMBER_FIRST = re.compile(r"[\s(]*(?:[_0-9]|-[0-9])")
 """The beginning of a layout of CuTe: an extent, which may be inside parentheses."""
 _PATTERN_PART = re.compile(r"->|→|[()]|\S\s+\S")
-"""What a pattern has and no tag: an arrow, a group, several words."""
+"""The parts that a pattern has and no tag: an arrow, a group, several words."""
 
 
 @dataclass(frozen=True, slots=True)

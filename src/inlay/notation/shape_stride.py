@@ -50,7 +50,7 @@ _PREFIX = re.compile(
     r"(?:o\b|∘)\s*(?:(?:_?(-?[0-9]{1,19})|smem_ptr\[([0-9]{1,3})b\]\(unset\))\s*(?:o\b|∘)\s*)?"
 )
 _SWIZZLE = re.compile(r"\s*(?:Swizzle|Sw|S)\s*<[^>]*>?", re.IGNORECASE)
-"""What is meant as a swizzle, well formed or not."""
+"""A text that is meant as a swizzle, well formed or not."""
 _EXAMPLE = "'Swizzle<3,4,3> o (8,64):(64,1)'"
 
 Modes: TypeAlias = tuple[tuple[int, int], ...]

@@ -100,7 +100,7 @@ def borders(count: int, data: int, weights: Iterable[int]) -> list[int]:
 
 CellKind = Literal["data", "padding", "gap"]
 INDEX, OFFSET, VALUE = "its index in row-major order", "its offset", "its value"
-"""What the number of an element may be."""
+"""The meanings that the number of an element may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ class Scene:
     coordinate_width: int
     """Characters of the widest coordinate, written with commas."""
     numbers: str
-    """What the numbers in the cells are, in words: INDEX, OFFSET or VALUE."""
+    """The meaning of the numbers in the cells: INDEX, OFFSET or VALUE."""
     grid: Grid
     """The logical tensor."""
     strip: Strip

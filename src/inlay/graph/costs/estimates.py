@@ -54,7 +54,7 @@ class KernelEstimate:
 
     @property
     def is_cliff(self) -> bool:
-        """Whether the kernel takes over ten times its roofline, the cost of a call left out."""
+        """Return whether the kernel takes over ten times its roofline, the cost of a call left out."""
         return self.ms > CLIFF * self.roofline + NOISE
 
 
@@ -110,7 +110,7 @@ class CostSources:
     modelled: int = 0
     """Number of kernels and reorders whose time is that of the model."""
     is_out_of_time: bool = False
-    """Whether the time limit for measuring was reached."""
+    """True if the time limit for measuring was reached."""
     unsaved: str = ""
     """Reason why measured times were not saved for other processes; empty if they were, or if there were none."""
 

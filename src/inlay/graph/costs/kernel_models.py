@@ -210,12 +210,12 @@ class Channels:
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether each group has one source and one destination channel."""
+        """Return whether each group has one source and one destination channel."""
         return self.groups > 1 and self.src == self.dst == 1
 
     @property
     def is_stem(self) -> bool:
-        """Whether the convolution reads an image of at most four channels, too few for a block."""
+        """Return whether the convolution reads an image of at most four channels, too few for a block."""
         return self.groups == 1 and self.src <= 4
 
 

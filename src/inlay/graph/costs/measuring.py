@@ -336,7 +336,7 @@ class MeasuredCosts(MachineCosts):
 
     @property
     def _is_busy(self) -> bool:
-        """Whether other programs computed at the last measurement of the load."""
+        """Return whether other programs computed at the last measurement of the load."""
         return self.processors is not None and self.processors.is_busy
 
     def _measure_load(self) -> None:

@@ -69,7 +69,7 @@ class MeasuredTime:
     ratio: float
     """The time as a multiple of the yardstick's time."""
     is_sound: bool
-    """Whether there was an undisturbed round."""
+    """True if there was an undisturbed round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class TimingRound:
     kernel: float
     """Median time of the kernel's executions, in seconds."""
     is_disturbed: bool
-    """Whether threads of this process waited for a processor during the turn."""
+    """True if threads of this process waited for a processor during the turn."""
 
 
 @dataclass(slots=True)

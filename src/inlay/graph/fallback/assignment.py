@@ -20,7 +20,7 @@ from inlay.graph.op_graph import Op, OpGraph, ProcessObjects, readers_of
 from inlay.reordering.threads import get_num_threads
 
 Fallback: TypeAlias = Literal["auto", False] | None
-"""What computes nodes without a primitive: `auto` for ONNX Runtime where it can, else NumPy; False for NumPy; None for
+"""The kernels of nodes without a primitive: `auto` for ONNX Runtime where it can, else NumPy; False for NumPy; None for
 nothing."""
 
 _MOST_NAMED = 4  # nodes and reasons in a text
@@ -109,7 +109,7 @@ class _Choice:
     supported: set[str] = field(default_factory=set)
     reasons: dict[str, str] = field(default_factory=dict)
     is_separate: bool = False
-    """Whether each node has a session of its own, since ONNX Runtime supports nodes, but not their groups."""
+    """True if each node has a session of its own, since ONNX Runtime supports nodes, but not their groups."""
     trials: dict[tuple[str, ...], "FallbackSession | str"] = field(default_factory=dict)
     """Session of each group that was tried, by the names of its operations, or why ONNX Runtime cannot compute it."""
     readers: dict[str, list[int]] = field(init=False)

@@ -240,7 +240,7 @@ class _Rotation:
 
     @property
     def is_interleaved(self) -> bool:
-        """Whether pairs are neighbors, and not elements of both halves."""
+        """Return whether pairs are neighbors, and not elements of both halves."""
         return bool(self.node.attributes.get("interleaved", 0))
 
     def part(self, name: str, start: int, stop: int, axis: int = 3) -> str:

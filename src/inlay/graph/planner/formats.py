@@ -58,9 +58,9 @@ class Formats:
         self.size: Callable[[Format], int] = cache(lambda fmt: self[fmt].size)
         """The size of a format in bytes."""
         self.equivalent: Callable[[Format, Format], bool] = cache(self._equivalent)
-        """Whether two formats place each element alike and have the same size, so that no reorder is needed."""
+        """True if two formats place each element alike and have the same size, so that no reorder is needed."""
         self.repeats: Callable[[Format], bool] = cache(lambda fmt: _repeats(self[fmt]))
-        """Whether several elements of a format share bytes: it is a view that only reorders and NumPy may read."""
+        """True if several elements of a format share bytes: it is a view that only reorders and NumPy may read."""
         self.view: Callable[[Format, ViewTransforms], tuple[Format, int] | None] = cache(self._view)
         """The format of a view, and its offset in bytes; None where the view would have to copy elements."""
         self.view_source: Callable[[Format, ViewTransforms, Dims], Format] = cache(self._view_source)

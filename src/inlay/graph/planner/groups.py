@@ -61,7 +61,7 @@ class KernelCall:
     roofline: float = 0.0
     """Lower bound of the time in milliseconds."""
     is_cliff: bool = False
-    """Whether it takes over ten times the roofline."""
+    """True if it takes over ten times the roofline."""
     source: Source = "modelled"
     """Origin of `ms`: see `KernelEstimate.source`."""
     first: int = 0

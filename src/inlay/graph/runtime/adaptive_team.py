@@ -76,7 +76,7 @@ class TeamTrial:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether the last run is so slow that the team on trial has lost."""
+        """Return whether the last run is so slow that the team on trial has lost."""
         return self.times[-1] > (_LOSS_RATIO if len(self.times) == 1 else SLOW) * self.seconds
 
     @property
@@ -86,13 +86,13 @@ class TeamTrial:
 
     @property
     def is_won(self) -> bool:
-        """Whether enough runs show that the team on trial is faster."""
+        """Return whether enough runs show that the team on trial is faster."""
         is_known = len(self.times) > _DECIDING_RUNS and sum(self.times) >= _TRIAL_SECONDS
         return is_known and not self.is_hopeless and self.typical < _WIN_RATIO * self.seconds
 
     @property
     def is_over(self) -> bool:
-        """Whether the trial is decided, or long enough."""
+        """Return whether the trial is decided, or long enough."""
         is_long = len(self.times) >= _TRIAL_RUNS and sum(self.times) >= _TRIAL_SECONDS
         return self.is_hopeless or self.is_won or is_long
 

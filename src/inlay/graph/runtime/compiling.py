@@ -143,11 +143,11 @@ class PreparedStep:
     scratch: int = 0
     """Bytes of the scratchpad that the session must provide."""
     is_submitted: bool = False
-    """Whether the call returns before the step is done, so that the engine must be waited for."""
+    """True if the call returns before the step is done, so that the engine must be waited for."""
     is_joined: bool = False
-    """Whether the engine can execute the call in one batch with others."""
+    """True if the engine can execute the call in one batch with others."""
     is_declined: bool = False
-    """Whether the engine does not support the step, so that the reference engine computes it."""
+    """True if the engine does not support the step, so that the reference engine computes it."""
 
     @property
     def impl(self) -> str:

@@ -218,9 +218,9 @@ class _InputSlot:
     allocation: str
     """Name of its allocation."""
     is_external: bool
-    """Whether steps may read the caller's memory in place of the buffer."""
+    """True if steps may read the caller's memory in place of the buffer."""
     is_row_major: bool
-    """Whether the buffer has the format of a row-major array."""
+    """True if the buffer has the format of a row-major array."""
     array: Array | None
     """The elements of the buffer, whose address never changes; None if the caller's memory may replace it."""
 
