@@ -7,6 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inlay.graph.lowering import translation
+from inlay.graph.lowering.context import LoweringContext, Operand
+from inlay.graph.network import Network, Node, Tensor
 from tests.support import lowered_models as lm
 from tests.support.lowered_models import SEEDS, SHAPES, normal
 
@@ -101,6 +104,25 @@ def test_reductions_over_space_are_poolings(operator: str, algorithm: str, keepd
 def test_no_axes_may_mean_none() -> None:
     graph = lm.lower_text("y = ReduceSum <noop_with_empty_axes = 1> (x)", normal(0, (2, 3)), opset=13)
     assert lm.kinds_of(graph) == []
+
+
+@pytest.mark.parametrize("operator", ["ReduceSum", "ReduceMean"])
+@pytest.mark.parametrize(("extent", "kind"), [(1 << 10, "matmul"), (1 << 40, "reduction")])
+def test_sums_of_too_many_elements_store_no_row_of_factors(operator: str, extent: int, kind: str) -> None:
+    src = Tensor("x", (1, extent, 2), np.dtype(np.float32))
+    node = Node("sum", operator, ("x",), ("y",), {"axes": (1,)})
+    tensors = {"x": src, "y": Tensor("y", (1, 1, 2), np.dtype(np.float32))}
+    graph = translation.lower_network(Network("sums", 12, ("x",), ("y",), (node,), tensors, {}))
+    assert lm.kinds_of(graph) == [kind]
+
+
+def test_a_rule_that_runs_out_of_memory_leaves_its_node_to_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhausted(context: LoweringContext) -> Operand:
+        raise MemoryError
+
+    monkeypatch.setattr(translation, "TABLE", {"Relu": exhausted})
+    (op,) = lm.lower_text("y = Relu (x)", normal(0, (2, 3))).ops
+    assert (op.kind, op.why) == ("reference", "the constants of its primitives need more memory than there is")
 
 
 # Windows

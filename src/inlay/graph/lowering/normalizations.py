@@ -11,9 +11,9 @@ images, takes two to ten times as long.
 Reduced axes get length 1, and a view removes them if the node does not keep them. The mean or maximum over all spatial
 axes becomes a pooling with the image as its window. Pooling is fast in every format, but reduction only if the reduced
 axes are the last of all, in row-major order. Over other axes a sum or mean becomes a product with a row of equal
-factors, a maximum a pooling of a transposed view, and the rest a reduction of a transposed view, which a reorder makes
-row-major. Axes of length 1 need no reduction. oneDNN has no machine code for norms, so they become a sum of magnitudes
-or squares.
+factors, unless they would be too many, a maximum a pooling of a transposed view, and the rest a reduction of a
+transposed view, which a reorder makes row-major. Axes of length 1 need no reduction. oneDNN has no machine code for
+norms, so they become a sum of magnitudes or squares.
 
 LRN reads an image of two spatial axes, for which alone oneDNN has machine code.
 """
@@ -33,6 +33,8 @@ from inlay.layout import Dims
 
 _EPSILON = float(np.float32(1e-5))
 _MOST_AXES = 5
+_MOST_FACTORS = 1 << 24
+"""Limit on the extent of an axis that a product with a row of equal factors reduces."""
 
 
 # Normalizations
@@ -283,7 +285,7 @@ def _reduce_axis(context: LoweringContext, src: Operand, algorithm: str, axis: i
     if inner == 1:
         return _emit_primitive(context, src, algorithm, reduced)
     matrices = context.reshape(src, (outer, extent, inner))
-    if algorithm in ("sum", "mean"):
+    if algorithm in ("sum", "mean") and extent <= _MOST_FACTORS:
         factors = np.full((1, 1, extent), 1 if algorithm == "sum" else 1 / extent, np.float32)
         result = context.emit("matmul", {"src": factors, "weights": matrices}, (outer, 1, inner))
     else:

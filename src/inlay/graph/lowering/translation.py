@@ -92,11 +92,17 @@ class _GraphBuilder:
             require(node.domain in ("", "ai.onnx") and node.operator in TABLE, _no_rule(node))
             _name_results(context, TABLE[node.operator](context))
         except UnsupportedNode as why:
-            context.ops = [_build_reference(self.network, node, self.used_tensors, str(why))]
-            context.new_tensors = {}
+            self._replace_by_reference(context, str(why))
+        except MemoryError:
+            self._replace_by_reference(context, "the constants of its primitives need more memory than there is")
         self.ops += context.ops
         self.new_tensors |= context.new_tensors
         self.writers |= {name: op for op in context.ops for name in op.writes.values()}
+
+    def _replace_by_reference(self, context: LoweringContext, why: str) -> None:
+        """Discard what a rule emitted for a node, and use a reference operation."""
+        context.ops = [_build_reference(self.network, context.node, self.used_tensors, why)]
+        context.new_tensors = {}
 
     def build(self) -> OpGraph:
         """Return the graph without operations that no output needs."""
