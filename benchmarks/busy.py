@@ -18,7 +18,7 @@ from typing import Any
 
 import inlay
 from examples.random_networks import inputs_of, light, mobilenet_v3, resnet18
-from inlay.graph.runtime.session import Session
+from inlay.graph.runtime.program_session import ProgramSession
 from inlay.measure.interleaved import clock, time_call
 from inlay.measure.processors import allowed_processors
 from inlay.measure.statistics import spread
@@ -105,11 +105,11 @@ def time_under_quota() -> None:
         print(f"{name}, lifted: {_time_return(team, inputs, everything)}")
 
 
-def _run(session: Session, inputs: Mapping[str, Any]) -> float:
+def _run(session: ProgramSession, inputs: Mapping[str, Any]) -> float:
     return time_call(lambda: session.run(inputs))[0]
 
 
-def _runs(session: Session, inputs: Mapping[str, Any], seconds: float = _BLOCK) -> list[float]:
+def _runs(session: ProgramSession, inputs: Mapping[str, Any], seconds: float = _BLOCK) -> list[float]:
     """Return the times of runs for so many seconds."""
     end, times = clock() + seconds, list[float]()
     while clock() < end:
@@ -122,7 +122,7 @@ def _ms(seconds: Iterable[float]) -> str:
     return f"{ms.median:.1f} ms ({ms.low:.1f} to {ms.high:.1f})"
 
 
-def _time_return(team: Session, inputs: Mapping[str, Any], everything: int) -> str:
+def _time_return(team: ProgramSession, inputs: Mapping[str, Any], everything: int) -> str:
     """Return how long it takes until the session uses all threads again."""
     began = clock()
     while clock() < began + 2 * _LIFTED:

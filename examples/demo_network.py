@@ -25,7 +25,7 @@ from inlay.graph.network import Network
 from inlay.graph.plan import Plan
 from inlay.graph.runtime.arena import plan_memory
 from inlay.graph.runtime.plain import plain_program
-from inlay.graph.runtime.session import Session
+from inlay.graph.runtime.program_session import ProgramSession
 from inlay.measure.interleaved import Turn, measure_interleaved
 from inlay.primitives.engine import explain_fallback, get_engine
 from inlay.render.network import PlanPicture
@@ -66,7 +66,7 @@ def show_resnet50(console: Console, photograph: npt.NDArray[np.uint8], folder: P
         console.print(f"  {reason}", markup=False, soft_wrap=True)
         return
     image = prepared(photograph)
-    plain = Session(plain_program(plan.graph), plan.graph)
+    plain = ProgramSession(plain_program(plan.graph), plan.graph)
     session = plan.compile()
     contenders = [
         Contender("inlay, this plan", lambda: session.run({network.inputs[0]: image})),

@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from inlay.descriptor.compound_table import compound
     from inlay.emission import emit
     from inlay.graph.onnx.reading import load
-    from inlay.graph.plan import plan
+    from inlay.graph.plan import compile, plan
+    from inlay.graph.session import Session
     from inlay.inference import (
         CompoundVerification,
         Diagnosis,
@@ -122,6 +123,7 @@ __all__ = [
     "Refusal",
     "Reorder",
     "Scales",
+    "Session",
     "Swizzle",
     "Unimplemented",
     "Verification",
@@ -130,6 +132,7 @@ __all__ = [
     "ascontiguous",
     "assemble",
     "check_padding",
+    "compile",
     "compound",
     "describe_compensated",
     "emit",
@@ -170,6 +173,7 @@ _LATE_NAMES = {
     "NamedLayout": "inlay.notation.dictionary",
     "Reorder": "inlay.memory",
     "Scales": "inlay.reordering.attributes",
+    "Session": "inlay.graph.session",
     "Verification": "inlay.inference",
     "ZERO": "inlay.memory",
     "UNDEFINED": "inlay.memory",
@@ -178,6 +182,7 @@ _LATE_NAMES = {
     "assemble": "inlay.memory.compound",
     "ascontiguous": "inlay.rearranging",
     "check_padding": "inlay.memory",
+    "compile": "inlay.graph.plan",
     "compound": "inlay.descriptor.compound_table",
     "describe_compensated": "inlay.descriptor.compound_desc",
     "emit": "inlay.emission",

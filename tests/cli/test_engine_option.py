@@ -16,7 +16,7 @@ from inlay.engines import onednn
 from inlay.engines.onednn.library import install_command, load_library
 from inlay.errors import MissingExtra
 from inlay.graph.costs import CostSources, analytic, measured
-from inlay.graph.plan import _effective_tier
+from inlay.graph.planning import _effective_tier
 from inlay.primitives import engine, set_engine
 from tests.support.command_line import IMAGE, Capture, complaint, outputs, succeed, write_classifier
 

@@ -13,7 +13,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import Unimplemented
 from inlay.graph.op_graph import Op
 from inlay.graph.runtime.plain import plain_program
-from inlay.graph.runtime.session import Session
+from inlay.graph.runtime.program_session import ProgramSession
 from inlay.memory import Memory, pack
 from inlay.primitives import Eltwise, get_engine
 from inlay.primitives.engine import Engine, Implementation, Operation, PlainImplementation
@@ -58,13 +58,13 @@ class FindingOutLate(Engine):
         return Late(operation, descs, "jit:late", accepted.bind) if operation.kind in self.kinds else accepted
 
 
-def session_of(kinds: Sequence[str], count: int = 2) -> Session:
+def session_of(kinds: Sequence[str], count: int = 2) -> ProgramSession:
     """A softmax and `count` ReLUs after it."""
     softmax = Op("softmax", "softmax", {"src": "x"}, {"dst": "t0"}, parameters={"algorithm": "accurate", "axis": 1})
     relus = [relu(f"relu{i}", f"t{i}", f"t{i + 1}") for i in range(count)]
     names = ["x", *(f"t{i}" for i in range(count + 1))]
     graph = graph_of([softmax, *relus], dict.fromkeys(names, (2, 3)), "x", names[-1])
-    return Session(plain_program(graph), graph, engine=Lacking(tuple(kinds)))
+    return ProgramSession(plain_program(graph), graph, engine=Lacking(tuple(kinds)))
 
 
 def test_a_session_names_the_steps_that_its_engine_declined() -> None:
@@ -80,7 +80,7 @@ def test_a_session_names_the_steps_that_its_engine_declined() -> None:
 
 def test_a_step_is_declined_that_no_code_is_generated_for() -> None:
     case = blocked()
-    session = Session(case.program, case.graph, engine=FindingOutLate(("convolution", "reorder")))
+    session = ProgramSession(case.program, case.graph, engine=FindingOutLate(("convolution", "reorder")))
     assert session.declined == ("conv",)
     assert session.note == "1 step is computed by the reference engine: conv"
     # Inlay moves what the engine cannot.
@@ -120,7 +120,7 @@ def test_one_step_and_many_have_their_words() -> None:
 @pytest.mark.parametrize("engine", [Lacking(()), "reference"])
 def test_nothing_is_said_where_nothing_was_declined(engine: Lacking | str) -> None:
     graph = graph_of([relu("relu", "x", "y")], dict.fromkeys("xy", (2, 3)), "x", "y")
-    session = Session(plain_program(graph), graph, engine=engine)
+    session = ProgramSession(plain_program(graph), graph, engine=engine)
     assert session.declined == ()
     assert session.note == ""
     assert "reference engine" not in repr(session)

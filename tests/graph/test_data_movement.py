@@ -15,7 +15,7 @@ from inlay.graph.onnx.reading import load
 from inlay.graph.op_graph import Array
 from inlay.graph.plan import plan_graph
 from inlay.graph.runtime.plain import plain_program
-from inlay.graph.runtime.session import Session
+from inlay.graph.runtime.program_session import ProgramSession
 from tests.graph.runtime.test_session import ENGINES
 from tests.support.planner_graphs import HashedCosts
 from tests.support.written_models import written_model
@@ -87,7 +87,7 @@ def test_elements_of_every_type_are_moved_without_numpy(name: str, engine: str) 
         expected = function(x)
         for program in programs:
             assert "reference" not in {step.kind for step in program.steps}
-            found = Session(program, graph, engine=engine).run({"x": x})["y"]
+            found = ProgramSession(program, graph, engine=engine).run({"x": x})["y"]
             assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
             assert found.tobytes() == np.ascontiguousarray(expected).tobytes(), text
 

@@ -22,7 +22,7 @@ from inlay.graph.plan import plan, plan_graph
 from inlay.graph.planner.emission import emit_program
 from inlay.graph.planner.plan_search import assign_formats
 from inlay.graph.planner.problem import make_problem
-from inlay.graph.runtime.session import Session
+from inlay.graph.runtime.program_session import ProgramSession
 from inlay.primitives import get_engine
 from tests.support.network_runs import model_of, node, relative_error, run_model
 from tests.support.networks import Model
@@ -138,7 +138,9 @@ def model_named(name: str) -> Model:
     return model_of(nodes, {"x": DIMS}, outputs.split(), constants)
 
 
-def require_right(session: Session, inputs: Mapping[str, Array], expected: Mapping[str, Array], what: str) -> None:
+def require_right(
+    session: ProgramSession, inputs: Mapping[str, Array], expected: Mapping[str, Array], what: str
+) -> None:
     for _ in range(2):  # a second run begins with what the first one left
         for name, array in session.run(inputs).items():
             assert relative_error(array, expected[name]) < 1e-5, (what, name)
@@ -150,12 +152,12 @@ def test_what_meets_itself_is_computed_right_by_every_plan(name: str) -> None:
     inputs: dict[str, Array] = {"x": np.random.default_rng(8).standard_normal(DIMS).astype(np.float32)}
     expected = run_model(model, inputs)
     graph = hoist_elementwise(lower_network(load(model.SerializeToString())))
-    require_right(Session(plan_graph(graph, prices()).program, graph), inputs, expected, "the best plan")
+    require_right(ProgramSession(plan_graph(graph, prices()).program, graph), inputs, expected, "the best plan")
     problem = make_problem(graph, prices())
     for seed in range(RANDOM_PLANS):
         rng = random.Random(seed)
         settled = assign_formats(problem, [rng.randrange(len(group.candidates)) for group in problem.groups])
-        require_right(Session(emit_program(problem, settled), graph), inputs, expected, f"random plan {seed}")
+        require_right(ProgramSession(emit_program(problem, settled), graph), inputs, expected, f"random plan {seed}")
 
 
 OPEN = ("n", 16, "height", 4)

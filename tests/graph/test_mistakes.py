@@ -17,7 +17,7 @@ from inlay.graph.plan import plan_graph  # noqa: F401
 from inlay.graph.planner.elimination import Factor  # noqa: F401
 from inlay.graph.program import Buffer
 from inlay.graph.runtime.plain import plain_program
-from inlay.graph.runtime.session import Session
+from inlay.graph.runtime.program_session import ProgramSession
 from tests.graph.planner.test_elimination import minimize  # noqa: F401
 from tests.support import graph_programs
 from tests.support.golden_mistakes import assert_mistake, read_mistakes
@@ -73,20 +73,20 @@ def session(
     buffers: Mapping[str, Buffer] | None = None,
     steps: Mapping[str, Mapping[str, Any]] | None = None,
     **program: Any,
-) -> Session:
+) -> ProgramSession:
     """A session of a program in which these buffers, fields of steps, and fields of the program are others."""
     case = case.case() if isinstance(case, Writing) else case
     changed = tuple(replace(step, **(steps or {}).get(step.name, {})) for step in case.program.steps)
     program = {"buffers": {**case.program.buffers, **(buffers or {})}, "steps": changed, **program}
-    return Session(replace(case.program, **program), case.graph, engine="reference")
+    return ProgramSession(replace(case.program, **program), case.graph, engine="reference")
 
 
-def small() -> Session:
+def small() -> ProgramSession:
     graph = graph_of([relu("relu", "x", "y")], dict.fromkeys("xy", (2, 3)), "x", "y")
-    return Session(plain_program(graph), graph, engine="reference")
+    return ProgramSession(plain_program(graph), graph, engine="reference")
 
 
-def closed(session: Session) -> Session:
+def closed(session: ProgramSession) -> ProgramSession:
     with session:
         session.run({"x": X})
     session.close()

@@ -17,7 +17,7 @@ from inlay.graph.op_graph import Array, OpGraph
 from inlay.graph.plan import plan_graph
 from inlay.graph.program import Program
 from inlay.graph.runtime.plain import plain_program
-from inlay.graph.runtime.session import Session
+from inlay.graph.runtime.program_session import ProgramSession
 from inlay.primitives import get_engine
 from inlay.primitives.engine import Operation
 from tests.support.network_runs import relative_error, run_by_onnxruntime
@@ -72,12 +72,12 @@ def require_right(model: Model) -> None:
     """Every way gives, for every tensor that has memory in it and a name in the model, what ONNX Runtime gives."""
     inputs: dict[str, Array] = inputs_of(model)
     graph = lower_network(load(model.SerializeToString()))
-    plain = Session(plain_program(graph), graph).trace(inputs)
+    plain = ProgramSession(plain_program(graph), graph).trace(inputs)
     names = sorted((plain.keys() - inputs.keys()) & names_of(model))
     assert len(names) > len(graph.ops) // 2
     expected = run_by_onnxruntime(model, inputs, names)
     for program_of in WAYS.values():
-        session = Session(program_of(graph), graph)
+        session = ProgramSession(program_of(graph), graph)
         traced = session.trace(inputs)
         require_close(traced, expected)
         result = session.run(inputs)
@@ -110,11 +110,11 @@ def test_random_legal_plans_give_the_same_numbers(name: str) -> None:
     model = EXPORTS[name]()
     inputs: dict[str, Array] = inputs_of(model)
     graph = lower_network(load(model.SerializeToString()))
-    expected = Session(plain_program(graph), graph).trace(inputs)
+    expected = ProgramSession(plain_program(graph), graph).trace(inputs)
     costs = probed()
     rng, seen = random.Random(name), set()
     for _ in range(RANDOM_PLANS):
         program = random_plan(graph, costs, rng)
         seen.add(tuple(repr(buffer.desc) for buffer in program.buffers.values()))
-        require_close(Session(program, graph).trace(inputs), expected)
+        require_close(ProgramSession(program, graph).trace(inputs), expected)
     assert len(seen) > (RANDOM_PLANS // 2 if name != "lstm" else 0)  # nothing is left to choose for an LSTM

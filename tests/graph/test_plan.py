@@ -15,7 +15,7 @@ from inlay.graph.costs.estimates import KernelEstimate
 from inlay.graph.op_graph import Array, OpGraph
 from inlay.graph.plan import plan_graph
 from inlay.graph.planner.groups import group_operations
-from inlay.graph.runtime.session import Session
+from inlay.graph.runtime.program_session import ProgramSession
 from inlay.primitives.attributes import SumPostOp
 from inlay.primitives.engine import Operation
 from tests.support.interpreter import interpret
@@ -114,7 +114,7 @@ def test_random_plans_compute_the_same_numbers(seed: int, steps: int, plans: int
     inputs = given(graph)
     expected = interpret(graph, inputs)
     for _ in range(plans):
-        results = Session(random_plan(graph, HashedCosts(seed), rng), graph).run(inputs)
+        results = ProgramSession(random_plan(graph, HashedCosts(seed), rng), graph).run(inputs)
         for name in graph.outputs:
             scale = float(np.abs(expected[name]).max()) or 1.0
             np.testing.assert_allclose(results[name] / scale, expected[name] / scale, atol=1e-5, err_msg=name)

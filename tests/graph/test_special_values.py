@@ -13,7 +13,7 @@ import inlay
 from inlay.graph.costs import probed
 from inlay.graph.op_graph import Array
 from inlay.graph.passes.range_guards import THRESHOLD
-from inlay.graph.runtime.session import Session
+from inlay.graph.runtime.program_session import ProgramSession
 from tests.support.lowered_models import normal
 from tests.support.network_runs import model_of
 from tests.support.written_models import nodes_of
@@ -116,7 +116,9 @@ def node_of(case: Case, src: str = "x", dst: str = "y") -> Any:
 ENGINES = ("onednn", "reference")
 
 
-def session_of(nodes: Sequence[Any], dims: Sequence[int], constants: Mapping[str, Array], engine: str) -> Session:
+def session_of(
+    nodes: Sequence[Any], dims: Sequence[int], constants: Mapping[str, Array], engine: str
+) -> ProgramSession:
     """Return a session of the nodes that compute y of x."""
     model = model_of(list(nodes), {"x": tuple(dims)}, ["y"], dict(constants), 20)
     plan = inlay.plan(inlay.load(model.SerializeToString()), costs=probed(engine), engine=engine)
@@ -204,7 +206,7 @@ X = normal(9, (1, 16, 12, 12))
 
 
 @pytest.fixture
-def convolutions() -> Session:
+def convolutions() -> ProgramSession:
     """A session of three convolutions of x, each with a Relu."""
     weights = {f"w{i}": normal(i, (16, 16, 3, 3)) / 12 for i in range(3)}
     steps = zip(("x", "a", "b"), weights, ("a", "b", "y"), strict=True)
@@ -212,25 +214,25 @@ def convolutions() -> Session:
     return session_of(nodes_of(text), X.shape, weights, "onednn")
 
 
-def test_usual_numbers_are_computed_by_the_planned_kernels(convolutions: Session) -> None:
+def test_usual_numbers_are_computed_by_the_planned_kernels(convolutions: ProgramSession) -> None:
     convolutions.run({"x": X})
     assert convolutions._exact is None
 
 
-def test_exact_kernels_agree_with_the_planned_ones(convolutions: Session) -> None:
+def test_exact_kernels_agree_with_the_planned_ones(convolutions: ProgramSession) -> None:
     usual = convolutions.run({"x": X})["y"]
     exact = convolutions._exact_session().run({"x": X})["y"]
     np.testing.assert_allclose(exact, usual, rtol=1e-4, atol=1e-5)
 
 
-def test_numbers_over_the_threshold_are_computed_too(convolutions: Session) -> None:
+def test_numbers_over_the_threshold_are_computed_too(convolutions: ProgramSession) -> None:
     usual = convolutions.run({"x": X})["y"]
     large = convolutions.run({"x": X * np.float32(2.0**40)})["y"]
     assert np.abs(X).max() * 2.0**40 > THRESHOLD
     np.testing.assert_allclose(large, usual * 2.0**40, rtol=1e-4, atol=1e8)
 
 
-def test_a_session_goes_back_and_forth(convolutions: Session) -> None:
+def test_a_session_goes_back_and_forth(convolutions: ProgramSession) -> None:
     usual, broken = convolutions.run({"x": X})["y"], {"x": np.full_like(X, np.nan)}
     for _ in range(40):
         assert np.isnan(convolutions.run(broken)["y"]).all()
@@ -241,7 +243,7 @@ def test_a_session_goes_back_and_forth(convolutions: Session) -> None:
     assert np.isnan(out).all()
 
 
-def test_a_trace_and_a_profile_are_of_what_a_run_does(convolutions: Session) -> None:
+def test_a_trace_and_a_profile_are_of_what_a_run_does(convolutions: ProgramSession) -> None:
     assert np.isnan(convolutions.trace({"x": np.full_like(X, np.nan)})["y"]).all()
     assert np.isfinite(convolutions.trace({"x": X})["y"]).all()
     assert all(timed.ms >= 0 for timed in convolutions.profile({"x": np.full_like(X, np.inf)}, runs=1))

@@ -27,7 +27,7 @@ from inlay.graph.planner.formats import Formats
 from inlay.graph.program import Program, Step
 from inlay.graph.report import explain_plan, figures
 from inlay.graph.runtime.compiling import Weights
-from inlay.graph.runtime.session import Session
+from inlay.graph.runtime.program_session import ProgramSession
 from inlay.primitives import get_engine
 from inlay.primitives.attributes import EltwisePostOp
 from inlay.primitives.engine import Operation, create_with_companions
@@ -94,7 +94,7 @@ def winograd_steps(program: Program) -> list[Step]:
     return [step for step in program.steps if step.operation is not None and algorithm_of(step.operation)]
 
 
-def assert_computes(session: Session, it: OpGraph) -> None:
+def assert_computes(session: ProgramSession, it: OpGraph) -> None:
     """Run twice, with inputs in other memory: the first steps are bound anew to it."""
     for _ in range(2):
         inputs = inputs_of(it)
@@ -258,8 +258,8 @@ def model(batch: int | str = "n") -> bytes:
 @pytest.mark.parametrize("convolutions", CHOICES)
 def test_other_dims_are_planned_alike(convolutions: Any) -> None:
     found = plan(load(model(), batch=1), costs=Preferring(), convolutions=convolutions)
-    assert found.replan is not None
-    again, _ = found.replan({"x": (3, 3, 28, 28)})
+    assert found.planner is not None
+    again = found.planner.plan({"x": (3, 3, 28, 28)}).program
     assert [bool(winograd_steps(program)) for program in (found.program, again)] == [convolutions == "auto"] * 2
 
 
@@ -271,7 +271,7 @@ def test_sessions_compute_by_it_and_share_weights_and_scratchpad() -> None:
     weights, sizes = Weights(), []
     for batch in (1, 3):
         it = graph(batch)
-        session = Session(plan_graph(it, Preferring()).program, it, weights=weights)
+        session = ProgramSession(plan_graph(it, Preferring()).program, it, weights=weights)
         assert_computes(session, it)
         sizes.append(weights.nbytes)
         prepared = [one for one in session._compiled.prepared if one.impl.startswith("winograd")]
@@ -284,7 +284,7 @@ def test_sessions_compute_by_it_and_share_weights_and_scratchpad() -> None:
 @computed
 def test_traces_and_profiles_contain_it() -> None:
     it = graph()
-    session = Session(plan_graph(it, Preferring()).program, it)
+    session = ProgramSession(plan_graph(it, Preferring()).program, it)
     inputs = inputs_of(it)
     expected, traced = interpret(it, inputs), session.trace(inputs)
     for name, array in traced.items():
@@ -299,7 +299,7 @@ def test_traces_and_profiles_contain_it() -> None:
 def test_random_plans_with_it_compute_the_same_numbers(seed: int) -> None:
     it, rng = drawn_graph(seed, 8), random.Random(seed)
     for _ in range(4):
-        assert_computes(Session(random_plan(it, Preferring(seed), rng), it), it)
+        assert_computes(ProgramSession(random_plan(it, Preferring(seed), rng), it), it)
 
 
 @computed
@@ -308,11 +308,11 @@ def test_another_engine_computes_it_directly() -> None:
     program = plan_graph(it, Preferring()).program
     engine: Any = type(get_engine("onednn"))(get_engine("onednn").library)  # type: ignore[attr-defined, call-arg]
     engine.thread_team = None
-    session = Session(program, it, engine=engine)
+    session = ProgramSession(program, it, engine=engine)
     convolutions = [one for one in session._compiled.prepared if one.step.kind == "convolution"]
     assert all(one.implementation is not None and one.implementation.is_batched for one in convolutions)
     assert_computes(session, it)
-    assert_computes(Session(program, it, engine="reference"), it)
+    assert_computes(ProgramSession(program, it, engine="reference"), it)
 
 
 # Reports

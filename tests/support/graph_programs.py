@@ -9,7 +9,9 @@ import numpy as np
 from inlay.descriptor import MemoryDesc
 from inlay.graph.network import Node, Tensor
 from inlay.graph.op_graph import Array, Op, OpGraph, PermuteView, ReshapeView, SubmemoryView, operation_of
+from inlay.graph.planned_program import PlannedProgram
 from inlay.graph.program import Buffer, Program, Step
+from inlay.graph.runtime.plain import plain_program
 from inlay.primitives.attributes import BinaryPostOp, EltwisePostOp, PostOp, SumPostOp
 from inlay.primitives.engine import Operation, Parameter
 from tests.support.interpreter import viewed
@@ -31,6 +33,17 @@ def graph_of(ops: list[Op], dims: Mapping[str, tuple[int, ...]], inputs: str, ou
     """A graph; `dims` of every tensor, types f32 unless said."""
     tensors = {name: Tensor(name, its, np.dtype(dtypes.get(name, F32))) for name, its in dims.items()}
     return OpGraph("by hand", 17, tuple(inputs.split()), tuple(outputs.split()), tuple(ops), tensors)
+
+
+def plain_plan(graph: OpGraph) -> PlannedProgram:
+    """A plan that chose nothing: every step in plain formats."""
+    return PlannedProgram(graph, plain_program(graph), 0.0, 0.0, "none", 0, "none", "none", 1, "", {}, ())
+
+
+def require_equal(found: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
+    for name, array in found.items():
+        assert array.shape == expected[name].shape, name
+        np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5, err_msg=name)
 
 
 def conv(name: str, src: str, dst: str, weights: Array) -> Op:

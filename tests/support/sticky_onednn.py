@@ -17,7 +17,7 @@ from inlay.engines.onednn import Library
 from inlay.errors import InlayError
 from inlay.graph.op_graph import Op
 from inlay.graph.runtime.plain import plain_program
-from inlay.graph.runtime.session import Session
+from inlay.graph.runtime.program_session import ProgramSession
 from inlay.memory import Memory, pack
 from tests.oracles import onednn as oracle
 from tests.support.graph_programs import drawn, graph_of, relu
@@ -56,7 +56,7 @@ def session() -> dict[str, Any]:
     names = ("x", "t", "y")
     first = Op("softmax", "softmax", {"src": "x"}, {"dst": "t"}, parameters={"algorithm": "accurate", "axis": 1})
     graph = graph_of([first, relu("relu", "t", "y")], dict.fromkeys(names, (2, 3)), "x", "y")
-    found = Session(plain_program(graph), graph, engine="onednn")
+    found = ProgramSession(plain_program(graph), graph, engine="onednn")
     image = drawn(2, 3)
     powers = np.exp(image.astype(np.float64))
     (result,) = found.run({"x": image}).values()

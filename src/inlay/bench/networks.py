@@ -22,12 +22,12 @@ from inlay.graph.costs import CostSources
 from inlay.graph.costs.estimates import Costs, Progress
 from inlay.graph.fallback.assignment import Fallback
 from inlay.graph.network import Network, Tensor
-from inlay.graph.onnx.reading import Source, load
+from inlay.graph.onnx.reading import Source, load_bound
 from inlay.graph.onnx_package import onnx
 from inlay.graph.op_graph import Array
 from inlay.graph.plan import Plan, Tier, plan
 from inlay.graph.program import FallbackShare, NumpyShare
-from inlay.graph.runtime.session import Session
+from inlay.graph.runtime.program_session import ProgramSession
 from inlay.layout import Dims
 from inlay.measure.interleaved import Turn, measure_interleaved, time_call
 from inlay.primitives.engine import EngineLike, explain_fallback
@@ -155,14 +155,15 @@ def bench_network(
     Raises:
         InvalidArguments: there is to be no round, more threads than processors, or an unknown runtime; or as
             `inlay.load` and `inlay.plan`.
-        FileError, MissingExtra, OutOfMemory, Unimplemented: as `inlay.load`, `inlay.plan` and `Session`.
+        FileError, MissingExtra, OutOfMemory, Unimplemented: as `inlay.load`, `inlay.plan` and `Plan.compile`.
     """
     _require_rounds_and_engine(rounds, engine)
     _limit_threads(threads)
-    runtimes, network = chosen_runtimes(peers), load(source, dims=dims, batch=batch)
+    runtimes, network = chosen_runtimes(peers), load_bound(source, dims=dims, batch=batch)
     choices: dict[str, Any] = {"costs": costs, "convolutions": convolutions, "fallback": fallback, "engine": engine}
     planning, planned = time_call(lambda: plan(network, seconds=seconds, progress=progress, **choices))
-    compiling, session = time_call(planned.compile)
+    compiling, compiled = time_call(planned.compile)
+    session = compiled.prepare()
     inputs = {name: values_of(network.tensors[name]) for name in network.inputs}
     chosen, absent = _agreeing(source, network, planned, session, inputs, runtimes, compiles)
     calls = {INLAY: lambda: session.run(inputs)} | {name: one.call for name, (one, _) in chosen.items()}
@@ -183,7 +184,7 @@ def bench_network(
     )
 
 
-def _plan_figures(planned: Plan, session: Session) -> dict[str, Any]:
+def _plan_figures(planned: Plan, session: ProgramSession) -> dict[str, Any]:
     """Return the figures of a plan and its session, by name."""
     figures = {"predicted_ms": planned.ms, "bound_ms": planned.bound, "arena_bytes": session.arena.nbytes}
     counts = {"steps": len(planned.program.steps), "reorders": len(planned.reorders)}
@@ -229,7 +230,7 @@ def _agreeing(
     source: Source,
     network: Network,
     planned: Plan,
-    session: Session,
+    session: ProgramSession,
     inputs: Mapping[str, Array],
     runtimes: Mapping[str, Runtime],
     compiles: bool,

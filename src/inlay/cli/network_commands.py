@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from inlay.graph.fallback.assignment import Fallback
     from inlay.graph.network import Network
     from inlay.graph.plan import Plan, Tier
-    from inlay.graph.runtime.session import Session
+    from inlay.graph.runtime.program_session import ProgramSession
 
 EngineOption = Annotated[
     str | None,
@@ -181,7 +181,9 @@ def run(
     options: dict[str, Any] = {"convolutions": mode, "engine": engine, "fallback": parse_fallback(fallback)}
     network_plan = _plan_network(network, tier, None, None, seconds, options)
     with network_plan.compile() as session:
-        results, (took, *notes) = _run(session, {name or network.inputs[0]: array for name, array in arrays.items()})
+        results, (took, *notes) = _run(
+            session.prepare(), {name or network.inputs[0]: array for name, array in arrays.items()}
+        )
     _report(results, output)
     echo(f"{took}; predicted {network_plan.ms:.3f} ms by {network_plan.costs} costs")
     _print_notes(network_plan, notes)
@@ -204,7 +206,7 @@ def _report(results: Mapping[str, Array], output: Path | None) -> None:
     echo(f"wrote {printable(str(output))}: {', '.join(map(printable, results))}")
 
 
-def _run(session: "Session", arrays: Mapping[str, Array]) -> tuple[dict[str, Array], list[str]]:
+def _run(session: "ProgramSession", arrays: Mapping[str, Array]) -> tuple[dict[str, Array], list[str]]:
     """Run the session; return outputs, and lines on the run time and on what ran outside the engine."""
     results, run_time = _run_timed(session, arrays)
     fallback = str(session.measure_fallback(arrays, runs=1)) if session.fallback.count else ""
@@ -216,7 +218,7 @@ _MAX_RERUN_SECONDS = 2.0
 """Maximum time of the first run after which a second one is measured, in seconds."""
 
 
-def _run_timed(session: "Session", arrays: Mapping[str, Array]) -> tuple[dict[str, Array], str]:
+def _run_timed(session: "ProgramSession", arrays: Mapping[str, Array]) -> tuple[dict[str, Array], str]:
     """Run the session; return outputs and a line on the run time.
 
     A short run is repeated, and the time of the second run is reported, because the first one starts threads.
@@ -230,10 +232,10 @@ def _run_timed(session: "Session", arrays: Mapping[str, Array]) -> tuple[dict[st
 
 def _load_network(model: Path, dims: Mapping[str, int], batch: int | None) -> "Network":
     """Load a network; errors about dims also name the options of the command line."""
-    from inlay.graph.onnx.reading import load
+    from inlay.graph.onnx.reading import load_bound
 
     with explain_dim_options():
-        return load(model, dims=dims, batch=batch)
+        return load_bound(model, dims=dims, batch=batch)
 
 
 def _plan_network(

@@ -7,7 +7,7 @@ Data flows through these values; each is built from the one before:
     Problem     groups of operations, and the candidates of each with their costs            planner.problem, costs
     Plan        the cheapest program, the proof of that, and plans to compare it with        plan, report
     Program     steps in concrete formats, and the buffers that they read and write          program
-    Session     the program bound to memory, with constants packed in the formats of kernels runtime.session
+    Session     programs for each shape of the inputs, bound to memory, with packed weights  session, runtime
 
 Terms:
 

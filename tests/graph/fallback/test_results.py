@@ -17,7 +17,7 @@ from inlay.graph.network import Node, Subgraph, Tensor
 from inlay.graph.numpy_operators.evaluation import compute_node
 from inlay.graph.op_graph import Array
 from inlay.graph.plan import Plan
-from inlay.graph.runtime.session import Session
+from inlay.graph.runtime.program_session import ProgramSession
 from tests.support.operator_cases import attributes_of
 from tests.support.operator_generators import GENERATORS, case_of
 from tests.support.written_models import written_model
@@ -51,7 +51,7 @@ def planned(text: str, dims: Any, outputs: str = "y", *, fallback: Any = "auto",
     return inlay.plan(inlay.load(model.SerializeToString()), costs="analytic", fallback=fallback)
 
 
-def kinds_of(session: Session) -> list[str]:
+def kinds_of(session: ProgramSession) -> list[str]:
     return [impl for impl in session.impls.values() if impl in ("onnxruntime", "numpy")]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from inlay.graph.lowering.translation import lower_network
 from inlay.graph.onnx.reading import load
 from inlay.graph.runtime.plain import plain_program
-from inlay.graph.runtime.session import Session
+from inlay.graph.runtime.program_session import ProgramSession
 from tests.support.network_runs import run_by_onnxruntime
 from tests.support.written_models import written_model
 
@@ -34,7 +34,7 @@ def run(text: str, x: Any, outputs: str = "y", opset: int = 17, **constants: Any
     model = written_model(text, x.shape, outputs, opset=opset, **constants)
     network = load(model.SerializeToString())
     graph = lower_network(network)
-    found = Session(plain_program(graph), graph, engine="reference").run({"x": x})
+    found = ProgramSession(plain_program(graph), graph, engine="reference").run({"x": x})
     return [node.operator for node in network.nodes], found["y"], run_by_onnxruntime(model, {"x": x}, ["y"])["y"]
 
 

@@ -24,7 +24,7 @@ from inlay.graph.planner.plan_search import PlanSearch, min_marginals
 from inlay.graph.planner.problem import make_problem
 from inlay.graph.report import explain_plan, figures
 from inlay.graph.runtime.arena import LiveInterval, assign_offsets
-from inlay.graph.runtime.session import Session
+from inlay.graph.runtime.program_session import ProgramSession
 from inlay.primitives.engine import Parameter
 from tests.graph.planner.test_elimination import drawn, minimize
 from tests.graph.planner.test_planning import MACHINE
@@ -126,7 +126,7 @@ def test_a_concatenation_of_many_tensors_is_planned_and_runs(count: int) -> None
     """NumPy's arrays have at most 64 axes, and such a table has one for each tensor."""
     graph = wide(count)
     x = np.array([[0.5, -2.0]], np.float32)
-    session = Session(plan_graph(graph, AnalyticCosts(MACHINE)).program, graph, engine="reference")
+    session = ProgramSession(plan_graph(graph, AnalyticCosts(MACHINE)).program, graph, engine="reference")
     assert np.allclose(session.run({"x": x})["y"], np.tanh(np.tile(x, count)))
 
 

@@ -10,7 +10,7 @@ from inlay.errors import OutOfMemory
 from inlay.graph.runtime import adaptive_team
 from inlay.graph.runtime.adaptive_team import DOUBT, RETRY, AdaptiveTeam
 from inlay.graph.runtime.plain import plain_program
-from inlay.graph.runtime.session import Session
+from inlay.graph.runtime.program_session import ProgramSession
 from inlay.measure.processors import Processors
 from inlay.primitives import get_engine
 from inlay.primitives.engine import Engine, Implementation, Operation
@@ -201,7 +201,7 @@ class OneStep:
         self.weights = drawn(3, 2, 1, 1, seed=7)
         graph = graph_of([conv("conv", "x", "y", self.weights)], {"x": (1, 2, 4, 4), "y": (1, 3, 4, 4)}, "x", "y")
         self.engine = ThreadedEngine()
-        self.session = Session(plain_program(graph), graph, engine=self.engine, **options)
+        self.session = ProgramSession(plain_program(graph), graph, engine=self.engine, **options)
 
     def run(self, threads: int | None = None) -> None:
         """Run once; with this number of threads where one is given."""

@@ -1,7 +1,6 @@
 """Sessions: every program gives NumPy's numbers, tensor by tensor, whatever shares memory with what."""
 
 import threading
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -11,10 +10,9 @@ import pytest
 
 import inlay
 from inlay.errors import MissingExtra
-from inlay.graph.op_graph import Array, Op, OpGraph, PermuteView, ReshapeView, SubmemoryView
-from inlay.graph.program import Program
+from inlay.graph.op_graph import Op, PermuteView, ReshapeView, SubmemoryView
 from inlay.graph.runtime.plain import plain_program
-from inlay.graph.runtime.session import Session
+from inlay.graph.runtime.program_session import ProgramSession
 from inlay.layout import Dims
 from inlay.primitives import get_engine
 from tests.support.graph_programs import (
@@ -26,8 +24,8 @@ from tests.support.graph_programs import (
     drawn,
     fused_sum,
     graph_of,
-    pointwise,
     relu,
+    require_equal,
     views,
 )
 
@@ -43,12 +41,6 @@ def engines() -> list[str]:
 ENGINES = engines()
 
 
-def require_equal(found: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
-    for name, array in found.items():
-        assert array.shape == expected[name].shape, name
-        np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5, err_msg=name)
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", CASES)
 def test_a_program_computes_what_numpy_does_tensor_by_tensor(
@@ -57,7 +49,7 @@ def test_a_program_computes_what_numpy_does_tensor_by_tensor(
     monkeypatch.setenv("INLAY_POISON", "1")
     case = CASES[name]()
     session, plain = (
-        Session(program, case.graph, engine=engine) for program in (case.program, plain_program(case.graph))
+        ProgramSession(program, case.graph, engine=engine) for program in (case.program, plain_program(case.graph))
     )
     for seed in range(3):
         inputs = case.inputs(seed)
@@ -70,16 +62,16 @@ def test_a_program_computes_what_numpy_does_tensor_by_tensor(
             require_equal(arrays, expected)
 
 
-def of_one_relu(dims: Dims = (2, 3), engine: str = "reference", **bases: str) -> Session:
+def of_one_relu(dims: Dims = (2, 3), engine: str = "reference", **bases: str) -> ProgramSession:
     """A session of one step from x to y, which have memory of their own where no base is given."""
     graph = graph_of([relu("relu", "x", "y")], dict.fromkeys("xy", dims), "x", "y")
     writing = Writing(graph)
     for name in "xy":
         writing.buffer(name, base=bases.get(name, ""))
-    return Session(writing.step("relu").program(), graph, engine=engine)
+    return ProgramSession(writing.step("relu").program(), graph, engine=engine)
 
 
-def address_of_input(session: Session) -> int:
+def address_of_input(session: ProgramSession) -> int:
     return session._pools[session.threads].free[0].memory("x").address
 
 
@@ -149,37 +141,17 @@ def test_results_are_new_arrays_or_those_that_are_given() -> None:
     assert np.array_equal(into, np.maximum(drawn(2, 3, seed=1), 0))
 
 
-def test_other_dims_are_planned_once_and_share_weights() -> None:
-    weights, asked = drawn(64, 32, 1, 1), []
-
-    def plan_graph(dims: Mapping[str, Dims]) -> tuple[Program, OpGraph]:
-        asked.append(dict(dims))
-        n, _, h, w = dims["x"]
-        graph = graph_of([conv("conv", "x", "y", weights.copy())], {"x": (n, 32, h, w), "y": (n, 64, h, w)}, "x", "y")
-        return plain_program(graph), graph
-
-    program, graph = plan_graph({"x": (1, 32, 2, 2)})
-    session = Session(program, graph, replan=plan_graph, engine="reference")
-    held = session.weights.nbytes
-    for n in (1, 3, 2, 3, 1):
-        x = drawn(n, 32, 2, 2)
-        require_equal(session.run({"x": x}), {"y": pointwise(x, weights)})
-        require_equal(session.trace({"x": x}), {"x": x, "y": pointwise(x, weights)})
-    assert asked == [{"x": (n, 32, 2, 2)} for n in (1, 3, 2)]
-    assert session.weights.nbytes == held == weights.nbytes
-
-
 def test_constants_of_equal_elements_are_kept_once() -> None:
     w = drawn(8, 8, 1, 1)
     ops = [conv("one", "x", "a", w), conv("two", "a", "b", w.copy()), conv("three", "b", "y", -w)]
     graph = graph_of(ops, dict.fromkeys("xaby", (1, 8, 2, 2)), "x", "y")
-    assert Session(plain_program(graph), graph, engine="reference").weights.nbytes == 2 * w.nbytes
+    assert ProgramSession(plain_program(graph), graph, engine="reference").weights.nbytes == 2 * w.nbytes
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_several_threads_may_run_a_session_at_once(engine: str) -> None:
     case, count = fused_sum(), 4
-    session, ready = Session(case.program, case.graph, engine=engine), threading.Barrier(count)
+    session, ready = ProgramSession(case.program, case.graph, engine=engine), threading.Barrier(count)
 
     def work(seed: int) -> None:
         ready.wait(60)
@@ -194,7 +166,7 @@ def test_several_threads_may_run_a_session_at_once(engine: str) -> None:
 
 def test_a_profile_has_every_step_in_order() -> None:
     case = views()
-    timed = Session(case.program, case.graph, engine="reference").profile(case.inputs(), runs=3)
+    timed = ProgramSession(case.program, case.graph, engine="reference").profile(case.inputs(), runs=3)
     assert [(one.step.name, one.impl) for one in timed] == [("scores", "numpy:f64"), ("y:part to y", "compiled")]
     assert all(one.ms > 0 for one in timed)
 
@@ -209,7 +181,7 @@ def test_functions_of_elements_may_work_in_place() -> None:
     graph = graph_of(ops, dict.fromkeys("xaby", (2, 16, 3, 3)), "x", "y")
     program = Writing(graph).buffer("x a").buffer("b y", base="a").step("one two three").program()
     x = drawn(2, 16, 3, 3)
-    assert np.array_equal(Session(program, graph, engine="reference").run({"x": x})["y"], np.maximum(x, 0))
+    assert np.array_equal(ProgramSession(program, graph, engine="reference").run({"x": x})["y"], np.maximum(x, 0))
 
 
 def test_an_output_may_be_a_view_of_an_input() -> None:
@@ -220,7 +192,7 @@ def test_an_output_may_be_a_view_of_an_input() -> None:
         "y",
     )
     image = drawn(2, 3)
-    found = Session(plain_program(graph), graph, engine="reference").run({"x": image})["y"]
+    found = ProgramSession(plain_program(graph), graph, engine="reference").run({"x": image})["y"]
     assert np.array_equal(found, image.reshape(6))
     assert not np.shares_memory(found, image)
 
@@ -235,7 +207,7 @@ def test_tensors_of_every_type_may_be_viewed(dtype: str) -> None:
     dims = {"x": (2, 4), "t": (4, 2), "y": (2, 1), "z": (1, 4)}
     graph = graph_of(ops, dims, "x", "y z", **dict.fromkeys(dims, dtype))
     x = np.arange(8).reshape(2, 4).astype(dtype)
-    found = Session(plain_program(graph), graph, engine="reference").run({"x": x})
+    found = ProgramSession(plain_program(graph), graph, engine="reference").run({"x": x})
     assert found["y"].dtype == found["z"].dtype == dtype
     assert np.array_equal(found["y"], x.T[1:3, 1:])
     assert np.array_equal(found["z"], x[1:])
@@ -249,7 +221,7 @@ def test_a_step_may_bring_its_scratchpad() -> None:
         replace(step, operation=replace(one, attributes=replace(one.attributes, scratchpad_mode="user")))
         for step, one in zip(case.program.steps, operations, strict=True)
     ]
-    session = Session(replace(case.program, steps=tuple(steps)), case.graph, engine="onednn")
+    session = ProgramSession(replace(case.program, steps=tuple(steps)), case.graph, engine="onednn")
     inputs = case.inputs()
     require_equal(session.run(inputs), case.expected(inputs))
 
@@ -257,7 +229,7 @@ def test_a_step_may_bring_its_scratchpad() -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_reorder_between_calls_is_the_engines_where_they_are_executed_together(engine: str) -> None:
     case = blocked()
-    session = Session(case.program, case.graph, engine=engine)
+    session = ProgramSession(case.program, case.graph, engine=engine)
     found = {step.name: session.impls[step.name] for step in case.program.steps if step.kind == "reorder"}
     assert list(found) == ["x to x16", "y16 to y"]
     assert all(impl.startswith("jit" if engine == "onednn" else "compiled") for impl in found.values())

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.graph.op_graph import OpGraph
-from inlay.graph.program import Program
-from inlay.graph.runtime.plain import plain_program
-from inlay.graph.runtime.session import Session
+from inlay.graph.op_graph import Array
+from inlay.graph.open_network import OpenTensor
+from inlay.graph.planned_program import PlannedProgram
+from inlay.graph.session import Session
 from inlay.layout import Dims
-from tests.support.graph_programs import drawn, graph_of, relu
+from tests.support.graph_programs import conv, drawn, graph_of, plain_plan, pointwise, relu, require_equal
 from tests.support.refusals import raises_exactly
 
 PATIENCE = 120.0
@@ -31,7 +31,11 @@ class Planner:
         self.entered, self.go = threading.Event(), threading.Event()
         self.was_let_go = True
 
-    def __call__(self, dims: Mapping[str, Dims]) -> tuple[Program, OpGraph]:
+    @property
+    def inputs(self) -> tuple[OpenTensor, ...]:
+        return (OpenTensor("x", ("rows", 3), np.dtype(np.float32)),)
+
+    def plan(self, dims: Mapping[str, Dims]) -> PlannedProgram:
         (rows, columns) = dims["x"]
         self.asked.append(rows)
         if rows == self.held:
@@ -40,7 +44,24 @@ class Planner:
         if self.error is not None:
             raise self.error
         graph = graph_of([relu("relu", "x", "y")], dict.fromkeys("xy", (rows, columns)), "x", "y")
-        return plain_program(graph), graph
+        return plain_plan(graph)
+
+
+class ConvolutionPlanner:
+    """Plans a convolution of a kernel of one element, with weights of its own for each size."""
+
+    def __init__(self, weights: Array) -> None:
+        self.weights, self.asked = weights, list[dict[str, Dims]]()
+
+    @property
+    def inputs(self) -> tuple[OpenTensor, ...]:
+        return (OpenTensor("x", ("n", 32, "h", "w"), np.dtype(np.float32)),)
+
+    def plan(self, dims: Mapping[str, Dims]) -> PlannedProgram:
+        self.asked.append(dict(dims))
+        n, _, h, w = dims["x"]
+        op = conv("conv", "x", "y", self.weights.copy())
+        return plain_plan(graph_of([op], {"x": (n, 32, h, w), "y": (n, 64, h, w)}, "x", "y"))
 
 
 @pytest.fixture
@@ -50,9 +71,9 @@ def planner() -> Planner:
 
 @pytest.fixture
 def session(planner: Planner) -> Session:
-    program, graph = planner({"x": (1, 3)})
+    first = planner.plan({"x": (1, 3)})
     planner.asked.clear()
-    return Session(program, graph, replan=planner, engine="reference")
+    return Session(planner, first, engine="reference", most_shapes=17)
 
 
 def require_right(session: Session, rows: int) -> None:
@@ -102,9 +123,9 @@ def test_sizes_that_several_threads_ask_for_are_planned_once_each(planner: Plann
 
 
 def test_the_size_that_was_not_asked_for_longest_is_given_up(planner: Planner, session: Session) -> None:
-    for rows in (*range(2, 18), 2, 18, 2, 3):
+    for rows in (*range(2, 19), 2, 19, 2, 3):
         require_right(session, rows)
-    assert planner.asked == [*range(2, 18), 18, 3]
+    assert planner.asked == [*range(2, 20), 3]
 
 
 def test_a_size_that_cannot_be_planned_is_tried_again(planner: Planner, session: Session) -> None:
@@ -125,7 +146,19 @@ def test_a_session_that_is_closed_while_it_plans_ends_that_run_and_keeps_nothing
         session.close()
         planner.go.set()
     assert planner.was_let_go, "closing waited for the plan"
-    assert not session._sessions_by_dims
+    assert not session.plans
     with raises_exactly(InvalidArguments, "the session is closed: compile another one"):
         require_right(session, 6)
     assert planner.asked == [6]
+
+
+def test_other_dims_are_planned_once_and_share_weights() -> None:
+    planner = ConvolutionPlanner(drawn(64, 32, 1, 1))
+    session = Session(planner, planner.plan({"x": (1, 32, 2, 2)}), engine="reference")
+    held = session.weights.nbytes
+    for n in (1, 3, 2, 3, 1):
+        x = drawn(n, 32, 2, 2)
+        require_equal(session.run({"x": x}), {"y": pointwise(x, planner.weights)})
+        require_equal(session.trace({"x": x}), {"x": x, "y": pointwise(x, planner.weights)})
+    assert planner.asked == [{"x": (n, 32, 2, 2)} for n in (1, 3, 2)]
+    assert session.weights.nbytes == held == planner.weights.nbytes

@@ -13,7 +13,7 @@ from inlay.graph.passes.range_guards import GUARDED, THRESHOLD, _GuardPlacement,
 from inlay.graph.passes.value_ranges import ANY, ValueRange, bounded, hull
 from inlay.graph.runtime.guards import build_guards, exceeds
 from inlay.graph.runtime.plain import plain_program
-from inlay.graph.runtime.session import Session
+from inlay.graph.runtime.program_session import ProgramSession
 from tests.support.network_cases import networks
 from tests.support.networks import Model
 from tests.support.written_models import written_model
@@ -36,7 +36,7 @@ def require_within(graph: OpGraph, scale: float) -> None:
     inputs = {name: rng.uniform(-scale, scale, graph.tensors[name].dims).astype(np.float32) for name in graph.inputs}
     ranges = infer_ranges(graph)
     with np.errstate(all="ignore"):
-        found = Session(plain_program(graph), graph, engine="reference").trace(inputs)
+        found = ProgramSession(plain_program(graph), graph, engine="reference").trace(inputs)
     for name, array in found.items():
         known = ranges[name]
         if array.dtype == np.float32 and not known.may_be_nan:

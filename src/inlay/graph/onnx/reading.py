@@ -1,4 +1,4 @@
-"""`load`: read an ONNX file as a network in which every dim is a number, constants are folded and patterns are fused.
+"""`load`: read an ONNX file as a network with its constants folded and its patterns fused, or as one with open dims.
 
 >>> from onnx import TensorProto, helper
 >>> x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3]) for name in "xy")
@@ -9,13 +9,17 @@
 ((4, 3), ['Relu'])
 
 A model may leave a dim open and give it a name, such as `batch` or `height`, or no name. The caller binds an open dim
-by that name, or by input and axis, as in `x[2]`. The batch is axis 0 of every input that leaves axis 0 open.
+by that name, or by input and axis, as in `x[2]`. The batch is axis 0 of every input that leaves axis 0 open. Without
+`dims` and `batch`, nothing is bound, and the result is an `OpenNetwork`:
+
+>>> load(model.SerializeToString())
+<OpenNetwork tiny: x (n, 3) -> y; opset 17>
 
 Source: ONNX, "Open Neural Network Exchange Intermediate Representation Specification".
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -27,6 +31,7 @@ from inlay.graph.onnx.importer import GraphImporter
 from inlay.graph.onnx.initializers import Proto, element_type
 from inlay.graph.onnx.parsing import ParsedModel, parse_model
 from inlay.graph.onnx.regions import merge_regions
+from inlay.graph.open_network import OpenNetwork, OpenTensor, describe_open
 from inlay.graph.passes import simplify_network
 from inlay.graph.passes.rewriting import remove_dead_nodes
 from inlay.layout import Dims
@@ -50,16 +55,21 @@ class ModelReloader:
         """
         return _build_network(self.model, rebind_inputs(self.model.model.graph, dims))
 
+    def bind(self, dims: Mapping[str, int] | None, batch: int | None) -> Network:
+        """Return the network with these numbers for its open dims, as `load`."""
+        return _build_network(self.model, bind_inputs(self.model.model.graph, dims, batch))
 
-def load(source: Source, *, dims: Mapping[str, int] | None = None, batch: int | None = None) -> Network:
-    """Return the network of an ONNX file of opset 1 to 28, ready to be planned.
+
+def load(source: Source, *, dims: Mapping[str, int] | None = None, batch: int | None = None) -> Network | OpenNetwork:
+    """Return the network of an ONNX file of opset 1 to 28.
 
     `source` is a path, or the bytes of a file. `dims` binds open dims by name, or by input and axis, as in `"x[2]"`.
-    `batch` binds axis 0 of every input that leaves it open.
+    `batch` binds axis 0 of every input that leaves it open. If a dim is open and neither is given, an `OpenNetwork` is
+    returned, which `OpenNetwork.bind` or `inlay.compile` takes further.
 
     `network.again({"x": dims})` builds the same model for inputs of other dims, if the model leaves these dims open.
 
-    In the returned network every tensor has fixed dims, and constants are read-only arrays. No node has only constant
+    In a `Network` every tensor has fixed dims, and constants are read-only arrays. No node has only constant
     inputs, except random operators and those that NumPy cannot compute. Every node is needed for an output, and every
     output is written by a node. Patterns of nodes that exporters write for one operation are fused into that operation;
     `graph.passes` lists them.
@@ -67,10 +77,27 @@ def load(source: Source, *, dims: Mapping[str, int] | None = None, batch: int | 
     Raises:
         FileError: the file cannot be read, is no ONNX model, is cut short, breaks a rule of ONNX, or names a file of
             weights outside its folder.
-        InvalidArguments: a dim is left open or bound to an impossible number; dims or types do not fit an operator;
-            `source` is no path and no bytes.
+        InvalidArguments: only some of the open dims are bound, or to an impossible number; dims or types do not fit an
+            operator; `source` is no path and no bytes.
         MissingExtra: the package onnx is not installed.
         Unimplemented: an opset, an operator or a type is not supported; the text names the node and what is supported.
+    """
+    model = _parse_source(source)
+    graph = model.model.graph
+    inputs = [_open_input(value) for value in graph.input]
+    if dims is None and batch is None and any(tensor.is_open for tensor in inputs):
+        names = tuple(str(value.name) for value in graph.output)
+        again = ModelReloader(model)
+        return OpenNetwork(graph.name, model.opset, tuple(inputs), names, again, again.bind)
+    return _build_network(model, bind_inputs(graph, dims, batch))
+
+
+def load_bound(source: Source, *, dims: Mapping[str, int] | None = None, batch: int | None = None) -> Network:
+    """Return the network of an ONNX file as `load`, but with all dims bound.
+
+    Raises:
+        InvalidArguments: dims are left open; or as `load`.
+        FileError, MissingExtra, Unimplemented: as `load`.
     """
     model = _parse_source(source)
     return _build_network(model, bind_inputs(model.model.graph, dims, batch))
@@ -143,7 +170,7 @@ def bind_inputs(graph: Proto, dims: Mapping[str, int] | None, batch: int | None)
     """Return the inputs of a graph with every dim a number.
 
     Raises:
-        InvalidArguments: a dim is left open, a name is of no dim, or a number is below 0; or `batch` is below 1.
+        InvalidArguments: dims are left open, a name is of no dim, or a number is below 0; or `batch` is below 1.
         Unimplemented: an input is no tensor of numbers, or its rank is unknown.
     """
     if dims is not None and not isinstance(dims, Mapping):
@@ -151,13 +178,17 @@ def bind_inputs(graph: Proto, dims: Mapping[str, int] | None, batch: int | None)
     bindings = {name: _extent(f"dims[{name!r}]", value) for name, value in (dims or {}).items()}
     first = None if batch is None else _extent("batch", batch, 1)
     used: set[str] = set()
-    inputs = [_bind_input(value, bindings, first, used) for value in graph.input]
+    opened = [_open_input(value) for value in graph.input]
+    inputs = [_bind_input(tensor, bindings, first, used) for tensor in opened]
+    open_inputs = tuple(tensor for tensor in inputs if isinstance(tensor, OpenTensor))
+    if open_inputs:
+        raise InvalidArguments(describe_open(open_inputs))
     unused = [name for name in bindings if name not in used]
     if unused:
         raise InvalidArguments(
-            f"dims names {unused[0]!r}, and the model leaves open {_open_dims(graph)}: name one of them"
+            f"dims names {unused[0]!r}, and the model leaves open {_list_open(opened)}: name one of them"
         )
-    return inputs
+    return [tensor for tensor in inputs if isinstance(tensor, Tensor)]
 
 
 def rebind_inputs(graph: Proto, dims: Mapping[str, Dims], batch: int | None = None) -> list[Tensor]:
@@ -184,7 +215,8 @@ def rebind_inputs(graph: Proto, dims: Mapping[str, Dims], batch: int | None = No
             )
     named = ((f"{name}[{axis}]", n) for name, extents in dims.items() for axis, n in enumerate(extents))
     bindings = {name: _extent(f"dims[{name!r}]", n) for name, n in named}
-    inputs = [_bind_input(value, bindings, first, set()) for value in graph.input]
+    bound = (_bind_input(_open_input(value), bindings, first, set()) for value in graph.input)
+    inputs = [tensor for tensor in bound if isinstance(tensor, Tensor)]  # all of them: every axis has a number
     for tensor in inputs:
         if first is not None and tensor.dims and tensor.dims[0] != first:
             raise InvalidArguments(
@@ -202,8 +234,12 @@ def _extent(what: str, value: int, least: int = 0) -> int:
     return number
 
 
-def _bind_input(value: Proto, bindings: Mapping[str, int], batch: int | None, used: set[str]) -> Tensor:
-    """Return an input with its dims bound; add the names of `bindings` that were used to `used`."""
+def _open_input(value: Proto) -> OpenTensor:
+    """Return an input with a number, or a name, for each of its dims.
+
+    Raises:
+        Unimplemented: it is no tensor of numbers, or its rank is unknown.
+    """
     if not value.type.HasField("tensor_type"):
         raise Unimplemented(
             f"input {value.name!r} is no tensor: only tensors of numbers and booleans are supported; export the model "
@@ -215,32 +251,44 @@ def _bind_input(value: Proto, bindings: Mapping[str, int], batch: int | None, us
         raise Unimplemented(
             f"input {value.name!r} has no dims, not even their number: export the model with an example input"
         )
-    extents = tuple(_bind_axis(value.name, axis, dim, bindings, batch, used) for axis, dim in enumerate(kind.shape.dim))
-    return Tensor(value.name, extents, dtype)
+    extents = (_fixed_extent(dim) for dim in kind.shape.dim)
+    names = (str(dim.dim_param) or f"{value.name}[{axis}]" for axis, dim in enumerate(kind.shape.dim))
+    return OpenTensor(
+        value.name, tuple(name if n is None else n for name, n in zip(names, extents, strict=True)), dtype
+    )
 
 
-def _bind_axis(name: str, axis: int, dim: Proto, bindings: Mapping[str, int], batch: int | None, used: set[str]) -> int:
-    """Return the extent of one axis of an input; add the name of `bindings` that was used to `used`."""
-    fixed = _fixed_extent(dim)
-    if fixed is not None:
-        if axis == 0 and batch not in (None, fixed):
+def _bind_input(
+    tensor: OpenTensor, bindings: Mapping[str, int], batch: int | None, used: set[str]
+) -> Tensor | OpenTensor:
+    """Return an input with its dims bound, or with those that are still open.
+
+    The names of `bindings` that were used are added to `used`.
+    """
+    extents = tuple(_bind_axis(tensor, axis, bindings, batch, used) for axis in range(len(tensor.dims)))
+    fixed = tuple(n for n in extents if isinstance(n, int))
+    if len(fixed) == len(extents):
+        return Tensor(tensor.name, fixed, tensor.dtype)
+    return OpenTensor(tensor.name, extents, tensor.dtype)
+
+
+def _bind_axis(
+    tensor: OpenTensor, axis: int, bindings: Mapping[str, int], batch: int | None, used: set[str]
+) -> int | str:
+    """Return the extent of one axis of an input, or its name if it is still open."""
+    extent = tensor.dims[axis]
+    if isinstance(extent, int):
+        if axis == 0 and batch not in (None, extent):
             raise InvalidArguments(
-                f"batch={batch}: input {name!r} has the fixed extent {fixed} on axis 0; export the model with that "
-                "axis left open"
+                f"batch={batch}: input {tensor.name!r} has the fixed extent {extent} on axis 0; export the model with "
+                "that axis left open"
             )
-        return fixed
-    for key in (f"{name}[{axis}]", str(dim.dim_param)):
+        return extent
+    for key in (f"{tensor.name}[{axis}]", extent):
         if key in bindings:
             used.add(key)
             return bindings[key]
-    if axis == 0 and batch is not None:
-        return batch
-    key = str(dim.dim_param) or f"{name}[{axis}]"
-    also = " or batch=1" if axis == 0 else ""
-    called = f", {dim.dim_param!r}," if dim.dim_param else ""
-    raise InvalidArguments(
-        f"input {name!r} leaves axis {axis}{called} open: say how large it is, as dims={{{key!r}: 1}}{also}"
-    )
+    return batch if axis == 0 and batch is not None else extent
 
 
 def _fixed_extent(dim: Proto) -> int | None:
@@ -248,14 +296,7 @@ def _fixed_extent(dim: Proto) -> int | None:
     return int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value > 0 else None
 
 
-def _open_dims(graph: Proto) -> str:
+def _list_open(inputs: list[OpenTensor]) -> str:
     """Return the names of the open dims as a list in text."""
-    return ", ".join(dict.fromkeys(_open_names(graph))) or "no dim"
-
-
-def _open_names(graph: Proto) -> Iterator[str]:
-    """Yield the name of each open dim, or input and axis if it has none."""
-    for value in graph.input:
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            if _fixed_extent(dim) is None:
-                yield repr(str(dim.dim_param) or f"{value.name}[{axis}]")
+    names = dict.fromkeys(repr(n) for tensor in inputs for n in tensor.dims if isinstance(n, str))
+    return ", ".join(names) or "no dim"

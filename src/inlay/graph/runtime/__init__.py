@@ -9,7 +9,8 @@ Modules, in the order in which data flows through them:
     guards           the buffers that a run checks for NaN, infinities and very large numbers
     instance         a compiled program bound to memory of its own
     adaptive_team    the number of threads of the next run
-    session          `Session`, which compiles and runs a program from any number of threads
+    step_runs        runs step by step: every tensor, the time of each step
+    program_session  `ProgramSession`, which compiles and runs a program from any number of threads
 
 Terms:
 

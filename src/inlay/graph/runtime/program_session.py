@@ -1,6 +1,6 @@
-"""`Session`: compiles a program and runs it, from any number of threads.
+"""`ProgramSession`: compiles a program and runs it, from any number of threads.
 
-    session = Session(program, graph)
+    session = ProgramSession(program, graph)
     session.run({"data": image})["softmax"]
 
 Compiling creates implementations, generates machine code, packs constants in the formats of kernels, and binds every
@@ -15,67 +15,49 @@ constants are shared. Each calling thread has its own team of engine threads: li
 before compiling. While other programs or a quota take processors away, runs use fewer threads (see `adaptive_team`).
 The program is compiled once for each number of threads, in the same formats of activations.
 
-**Sizes.** A session is compiled for one set of dims. Given `replan`, it plans a program for other dims when they first
-occur, caches its session, and shares all constants in equal formats with it. Runs of known dims go on meanwhile.
-
 **Steps.** `trace` runs step by step and returns every tensor; `profile` returns the time of each step.
+
+The dims are those of the program; `inlay.graph.session` has sessions for several.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from time import perf_counter, perf_counter_ns
-from typing import Any, NoReturn, TypeAlias
-
-import numpy as np
+from time import perf_counter
+from typing import Any, NoReturn
 
 from inlay.errors import InlayError, InvalidArguments
 from inlay.forks import ForkResetLock
 from inlay.graph.op_graph import Array, OpGraph, exact_graph
-from inlay.graph.program import FallbackShare, NumpyShare, Program, Step, fallback_share, numpy_share
+from inlay.graph.program import FallbackShare, NumpyShare, Program, fallback_share, numpy_share
 from inlay.graph.runtime.adaptive_team import AdaptiveTeam, free_threads, quota_threads
 from inlay.graph.runtime.arena import Arena, plan_memory, require_memory
-from inlay.graph.runtime.checking import WriteTracker, require_names, require_sound
-from inlay.graph.runtime.compiling import PreparedStep, Weights, prepare
-from inlay.graph.runtime.guards import NO_GUARDS, GuardFailed, GuardHistory, RunGuards, build_guards
-from inlay.graph.runtime.instance import (
-    CompiledProgram,
+from inlay.graph.runtime.arguments import (
     InputValue,
-    Instance,
-    InstancePool,
     check_inputs,
     check_outputs,
     dims_of,
     match_arrays,
     require_dims,
 )
+from inlay.graph.runtime.checking import require_names, require_sound
+from inlay.graph.runtime.compiling import PreparedStep, Weights, prepare
+from inlay.graph.runtime.guards import NO_GUARDS, GuardFailed, GuardHistory, RunGuards, build_guards
+from inlay.graph.runtime.instance import (
+    CompiledProgram,
+    Instance,
+    InstancePool,
+)
 from inlay.graph.runtime.plain import plain_program
+from inlay.graph.runtime.step_runs import StepTiming, profile_instance, trace_instance
 from inlay.graph.runtime.worker_affinity import keep_workers_apart
 from inlay.layout import Dims
 from inlay.primitives.engine import Engine, EngineLike, get_engine
 from inlay.reordering.threads import ThreadLimit
 
-
-@dataclass(frozen=True, slots=True)
-class StepTiming:
-    """The measured time of a step."""
-
-    step: Step
-    """The step."""
-    impl: str
-    """Name of its implementation."""
-    ms: float
-    """Median time of the runs in milliseconds."""
-
-
-Replan: TypeAlias = Callable[[Mapping[str, Dims]], tuple[Program, OpGraph]]
-"""A function from the dims of each input, by name, to a program and its graph for these dims."""
-
-_MOST_SIZES = 16  # sessions for other dims
 _MOST_TEAMS = 4  # numbers of threads for which the program stays compiled
 
 
-class Session:
+class ProgramSession:
     """A program that is ready to run.
 
     >>> import numpy as np
@@ -86,7 +68,7 @@ class Session:
     >>> op = Op("relu", "eltwise", {"src": "x"}, {"dst": "y"}, parameters=relu)
     >>> tensors = {name: Tensor(name, (2, 2), np.dtype(np.float32)) for name in "xy"}
     >>> graph = OpGraph("small", 17, ("x",), ("y",), (op,), tensors)
-    >>> session = Session(plain_program(graph), graph, engine="reference")
+    >>> session = ProgramSession(plain_program(graph), graph, engine="reference")
     >>> session.run({"x": np.array([[1, -1], [-2, 2]], np.float32)})["y"].tolist()
     [[1.0, 0.0], [0.0, 2.0]]
     """
@@ -97,7 +79,6 @@ class Session:
         graph: OpGraph,
         *,
         engine: EngineLike = None,
-        replan: Replan | None = None,
         weights: Weights | None = None,
         threads: int | None = None,
         is_exact: bool = False,
@@ -108,7 +89,6 @@ class Session:
             program: the steps to compile.
             graph: the graph that the program computes.
             engine: the engine of the steps, or the default one. The reference engine computes what it does not support.
-            replan: plans a program for other dims; None refuses other dims.
             weights: packed constants to share with other sessions.
             threads: number of threads of the first runs; as many as the engine may use if None.
             is_exact: whether the reference engine computes every step that may lose NaN or infinities.
@@ -122,9 +102,7 @@ class Session:
         self._engine: Engine = get_engine(engine)
         self._is_exact = is_exact
         self._weights = Weights() if weights is None else weights
-        self._replan = replan
         self._lock = ForkResetLock()
-        self._plan_lock = ForkResetLock()
         self._graph = graph
         predicted = sum(step.ms for step in program.steps) / 1e3
         most = self._engine.num_threads
@@ -135,8 +113,7 @@ class Session:
         self._pools: dict[int, InstancePool] = {}
         self._compiled = self._pool_for(self._team.threads, program).compiled
         self._inputs = tuple(graph.tensors[name] for name in program.inputs)
-        self._sessions_by_dims: dict[tuple[Dims, ...], Session] = {}
-        self._exact: Session | None = None
+        self._exact: ProgramSession | None = None
         self._history = GuardHistory()
         self._is_closed = False
 
@@ -210,24 +187,28 @@ class Session:
         return fallback_share(((one.step, one.impl, one.step.ms) for one in self._compiled.prepared), "predicted")
 
     def run(self, inputs: Mapping[str, Any], *, out: Mapping[str, Array] | None = None) -> dict[str, Array]:
-        """Run the network, and return its outputs by name, as new arrays or in those of `out`.
+        """Run the program, and return its outputs by name, as new arrays or in those of `out`.
 
         Inputs are NumPy arrays, PyTorch tensors, memory of Inlay, or any objects with DLPack.
 
         Raises:
-            InvalidArguments: an input is missing, unknown, of another type, or of dims that neither the session nor
-                `replan` supports; an array of `out` is not suitable; or the session is closed.
+            InvalidArguments: an input is missing, unknown, of another type, or of other dims; an array of `out` is not
+                suitable; or the session is closed.
             OutOfMemory: the tensors do not fit in memory.
         """
-        session, values = self._session_for_inputs(inputs)
-        arrays = check_outputs(out, [session._graph.tensors[name] for name in session.program.outputs])
-        threads, pool = session._pool()
-        if not session._history.is_exact_next(pool.compiled.guards):
+        return self.run_values(self._check(inputs), out)
+
+    def run_values(self, values: Mapping[str, InputValue], out: Mapping[str, Array] | None) -> dict[str, Array]:
+        """Run inputs that are checked; see `run`."""
+        self._require_open()
+        arrays = check_outputs(out, [self._graph.tensors[name] for name in self.program.outputs])
+        threads, pool = self._pool()
+        if not self._history.is_exact_next(pool.compiled.guards):
             try:
-                return session._run(values, arrays, threads, pool)
+                return self._run(values, arrays, threads, pool)
             except GuardFailed:
-                session._history.note(failed=True)
-        return session._exact_session().run(inputs, out=out)
+                self._history.note(failed=True)
+        return self._exact_session().run_values(values, out)
 
     def _run(
         self, values: Mapping[str, InputValue], arrays: Mapping[str, Array], threads: int, pool: InstancePool
@@ -247,16 +228,16 @@ class Session:
                 pool.release(instance)
 
     def trace(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
-        """Run the network, and return every tensor that is in memory at some time, inputs included, by name.
+        """Run the program, and return every tensor that is in memory at some time, inputs included, by name.
 
         Raises:
             InvalidArguments, OutOfMemory: as `run`.
         """
-        session, values = self._session_for_inputs(inputs)
-        if session._fails_guards(values):
-            return session._exact_session().trace(inputs)
-        with session._instance(values) as instance:
-            return trace_instance(instance, session._graph)
+        values = self._check(inputs)
+        if self._fails_guards(values):
+            return self._exact_session().trace(inputs)
+        with self._instance(values) as instance:
+            return trace_instance(instance, self._graph)
 
     def profile(self, inputs: Mapping[str, Any], *, runs: int = 20) -> list[StepTiming]:
         """Return the time of each step: the median of `runs` runs, in which each step is waited for.
@@ -267,10 +248,10 @@ class Session:
         """
         if runs < 1:
             raise InvalidArguments(f"runs is {runs}: give 1 or more")
-        session, values = self._session_for_inputs(inputs)
-        if session._fails_guards(values):
-            return session._exact_session().profile(inputs, runs=runs)
-        with session._instance(values) as instance:
+        values = self._check(inputs)
+        if self._fails_guards(values):
+            return self._exact_session().profile(inputs, runs=runs)
+        with self._instance(values) as instance:
             return profile_instance(instance, runs)
 
     def measure_numpy(self, inputs: Mapping[str, Any], *, runs: int = 3) -> NumpyShare:
@@ -293,16 +274,15 @@ class Session:
         """Release all memory; a run that is going on ends as usual. Closing twice is allowed."""
         with self._lock:
             self._is_closed = True
-            others, self._sessions_by_dims = self._sessions_by_dims, {}
             exact, self._exact = self._exact, None
             pools, self._pools = self._pools, {}
         for pool in pools.values():
             pool.close()
         self._weights = Weights()
-        for other in (*others.values(), *([exact] if exact else ())):
-            other.close()
+        if exact is not None:
+            exact.close()
 
-    def __enter__(self) -> "Session":
+    def __enter__(self) -> "ProgramSession":
         """Return the session, which is closed at the end of the block."""
         return self
 
@@ -313,7 +293,7 @@ class Session:
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled or copied: a session holds addresses of one process."""
         raise InvalidArguments(
-            "a Session is memory and machine code of one process: pickle the network or the plan, and compile it there"
+            "a session is memory and machine code of one process: pickle the network or the plan, and compile it there"
         )
 
     def __repr__(self) -> str:
@@ -321,57 +301,20 @@ class Session:
         inputs = ", ".join(f"{name} {dims}" for name, dims in self.input_dims.items())
         shares = "".join(f"; {share}" for share in (self.fallback, self.numpy) if share.count)
         note = f"; {self.note}" if self.declined else ""
-        return f"<Session of {self._graph.name}: {inputs}; {len(self.program.steps)} steps, {self.arena}{shares}{note}>"
+        steps = f"{len(self.program.steps)} steps, {self.arena}"
+        return f"<ProgramSession of {self._graph.name}: {inputs}; {steps}{shares}{note}>"
 
-    def _session_for_inputs(self, inputs: Mapping[str, Any]) -> "tuple[Session, dict[str, InputValue]]":
-        """Check these inputs, and return them with the session for their dims."""
-        matched = match_arrays(inputs, self._inputs)
-        if matched is not None:
-            self._require_open()
-            return self, matched
-        tensors = self._graph.tensors
-        values = check_inputs(inputs, self._inputs)
-        self._require_open()
-        for name, value in values.items():
-            if dims_of(value) != tensors[name].dims:
-                return self._session_for_dims({name: dims_of(value) for name, value in values.items()}), values
-        return self, values
+    def match(self, inputs: object) -> dict[str, InputValue] | None:
+        """Return inputs that need no check: a row-major array for each, of its dims and type; None for any others."""
+        return match_arrays(inputs, self._inputs)
 
-    def _session_for_dims(self, dims: Mapping[str, Dims]) -> "Session":
-        """Return the cached session for other dims, or plan and compile one."""
-        if self._replan is None:
-            for name, its in dims.items():
-                require_dims(self._graph.tensors[name], its, "give such an array, or plan the network for these dims")
-            raise AssertionError(dims)
-        key = tuple(dims.values())
-        session = self._cached_session(key)
-        if session is None:
-            # One thread plans at a time: plans share their costs, and measurements must not disturb each other.
-            with self._plan_lock:
-                session = self._cached_session(key)
-                if session is None:
-                    self._require_open()
-                    program, graph = self._replan(dims)
-                    threads = self._team.threads
-                    session = Session(program, graph, engine=self._engine, weights=self._weights, threads=threads)
-                    self._cache_session(key, session)
-        return session
-
-    def _cached_session(self, key: tuple[Dims, ...]) -> "Session | None":
-        """Return the cached session for other dims, and mark it as the most recently used; None if there is none."""
-        with self._lock:
-            session = self._sessions_by_dims.pop(key, None)
-            if session is not None:
-                self._sessions_by_dims[key] = session  # the last one is the most recently used
-            return session
-
-    def _cache_session(self, key: tuple[Dims, ...], session: "Session") -> None:
-        """Cache a session for other dims, unless this session was closed in the meantime."""
-        with self._lock:
-            while len(self._sessions_by_dims) >= _MOST_SIZES:
-                del self._sessions_by_dims[next(iter(self._sessions_by_dims))]  # the least recently used
-            if not self._is_closed:
-                self._sessions_by_dims[key] = session
+    def _check(self, inputs: Mapping[str, Any]) -> dict[str, InputValue]:
+        """Check these inputs, and return them as arrays or memory."""
+        values = self.match(inputs)
+        if values is None:
+            values = check_inputs(inputs, self._inputs)
+            require_dims(self._inputs, {name: dims_of(value) for name, value in values.items()})
+        return values
 
     def _require_open(self) -> None:
         """Check that the session is not closed."""
@@ -395,13 +338,15 @@ class Session:
             instance.feed(values)
             yield instance
 
-    def _exact_session(self) -> "Session":
+    def _exact_session(self) -> "ProgramSession":
         """Return the session whose kernels propagate NaN and infinities; the first call compiles it."""
         with self._compile_lock:
             if self._exact is None:
                 self._require_open()
-                graph, engine = exact_graph(self._graph), self._engine
-                self._exact = Session(plain_program(graph), graph, engine=engine, weights=self._weights, is_exact=True)
+                graph = exact_graph(self._graph)
+                self._exact = ProgramSession(
+                    plain_program(graph), graph, engine=self._engine, weights=self._weights, is_exact=True
+                )
             return self._exact
 
     def _thread_limit(self, threads: int) -> int | None:
@@ -472,50 +417,3 @@ def _list_steps(names: list[str], reason: str) -> str:
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     steps = "1 step is" if len(names) == 1 else f"{len(names)} steps are"
     return f"{steps} {reason}: {', '.join(names[:_MOST_NAMED])}{more}"
-
-
-def trace_instance(instance: Instance, graph: OpGraph) -> dict[str, Array]:
-    """Run an instance step by step, and return a copy of every tensor that is in memory at some time, by name."""
-    program, locations = instance.compiled.program, instance.compiled.memory_plan.locations
-    tracker = WriteTracker(program, graph, locations)
-    copies: dict[str, Array] = {}
-    _copy_valid_tensors(copies, tracker, instance, program.inputs.values())
-    for prepared, call in instance.calls():
-        if call is not None:
-            call()
-            instance.finish()
-        for name in prepared.step.writes.values():
-            tracker.write(name)
-        _copy_valid_tensors(copies, tracker, instance, prepared.step.writes.values())
-    return copies
-
-
-def _copy_valid_tensors(
-    copies: dict[str, Array], tracker: WriteTracker, instance: Instance, written: Iterable[str]
-) -> None:
-    """Copy the tensors that became complete when the buffers `written` were written, unless they are copied already."""
-    locations = instance.compiled.memory_plan.locations
-    allocations = {locations[name].allocation for name in written}
-    for name, location in locations.items():
-        tensor = instance.compiled.program.buffers[name].tensor
-        if location.allocation in allocations and tensor not in copies and tracker.find_conflict(name) is None:
-            copies[tensor] = instance.copy_out(name)
-
-
-def profile_instance(instance: Instance, runs: int) -> list[StepTiming]:
-    """Return the median time of each step in `runs` runs; each step is waited for."""
-    calls = instance.calls()
-    for _, call in calls:
-        if call is not None:
-            call()
-    instance.finish()
-    times_ns = np.zeros((runs, len(calls)))
-    for run in range(runs):
-        for k, (_, call) in enumerate(calls):
-            begin = perf_counter_ns()
-            if call is not None:
-                call()
-                instance.finish()
-            times_ns[run, k] = perf_counter_ns() - begin
-    medians = np.median(times_ns, axis=0) / 1e6
-    return [StepTiming(one.step, one.impl, float(ms)) for (one, _), ms in zip(calls, medians, strict=True)]

@@ -1,0 +1,244 @@
+"""`Planner`: plans the programs of a network, for its own dims or for others; all its plans share their costs.
+
+    planner = Planner(network, PlanOptions())
+    planner.plan({"x": (8, 3, 224, 224)})          a `PlannedProgram` for inputs of these dims
+
+`plan_program` plans one graph of operations. See `inlay.graph.planner` for the search.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from inlay.errors import InvalidArguments
+from inlay.forks import ForkResetLock
+from inlay.graph.algorithms import CONVOLUTIONS, Convolutions
+from inlay.graph.costs import CostSources, MeasuredCosts, analytic, measured, probed
+from inlay.graph.costs.estimates import Costs, Progress
+from inlay.graph.fallback.assignment import Fallback, assign_fallback, require_fallback
+from inlay.graph.lowering.translation import lower_network
+from inlay.graph.network import Network, Tensor
+from inlay.graph.op_graph import OpGraph
+from inlay.graph.open_network import OpenNetwork, OpenTensor
+from inlay.graph.passes.concatenations import nest_concatenations
+from inlay.graph.passes.elementwise_motion import hoist_elementwise
+from inlay.graph.planned_program import Cliff, PlannedProgram
+from inlay.graph.planner.emission import emit_program
+from inlay.graph.planner.formats import Format
+from inlay.graph.planner.plan_search import ELIMINATION, FormatAssignment, PlanSearch, compare_plans
+from inlay.graph.planner.problem import Problem, make_problem
+from inlay.graph.program import Program
+from inlay.graph.runtime.arguments import require_dims
+from inlay.layout import Dims
+from inlay.measure.processors import Processors, recent_processors
+from inlay.primitives.engine import EngineLike
+from inlay.reordering.threads import ThreadLimit, get_num_threads
+
+Tier: TypeAlias = Literal["analytic", "probed", "measured"]
+"""The origin of costs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """The choices of a caller of `plan`, which has the meaning of each."""
+
+    costs: Tier | Costs = "measured"
+    """Origin of the costs, or an object with the methods of `costs.Costs`."""
+    isa: str | None = None
+    """Instruction set of analytic costs; this processor's if None."""
+    threads: int | None = None
+    """Number of threads of analytic costs; Inlay's threads if None."""
+    seconds: float | None = None
+    """Limit of the time for measuring."""
+    progress: Progress | None = None
+    """Receives the numbers of finished and of all kernels and reorders that are measured."""
+    convolutions: Convolutions = "auto"
+    """Algorithms that convolutions may use."""
+    engine: EngineLike = None
+    """Engine whose kernels are measured or probed; the default one if None."""
+    fallback: Fallback = "auto"
+    """Computer of the nodes without a primitive."""
+
+    def require_valid(self) -> None:
+        """Check all options that need no graph.
+
+        Raises:
+            InvalidArguments: as `plan`.
+        """
+        if self.convolutions not in CONVOLUTIONS:
+            raise InvalidArguments(f"convolutions are {self.convolutions!r}: give auto, the fastest, or direct")
+        require_fallback(self.fallback)
+        if _is_costs(self.costs):
+            return
+        if self.costs not in ("analytic", "probed", "measured"):
+            raise InvalidArguments(
+                f"costs are {self.costs!r}: give measured, probed, analytic, or an object with costs"
+            )
+        if self.costs != "analytic" and (self.isa is not None or self.threads is not None):
+            raise InvalidArguments(
+                f"isa and threads are given, and costs are {self.costs}, which are of this machine: leave them out, or "
+                "give costs='analytic'"
+            )
+        if self.seconds is not None and self.seconds < 0:
+            raise InvalidArguments(f"seconds is {self.seconds}: give 0 or more")
+        if self.costs != "measured" and (self.seconds is not None or self.progress is not None):
+            raise InvalidArguments(
+                f"seconds and progress are for what is measured, and costs are {self.costs}: leave them out"
+            )
+
+
+class Planner:
+    """Plans the programs of one network with the same options, and with the costs of its first plan."""
+
+    def __init__(self, network: Network | OpenNetwork | OpGraph, options: PlanOptions) -> None:
+        """Check the options; nothing is planned.
+
+        Raises:
+            InvalidArguments: `network` is none, or an option is not valid (see `PlanOptions.require_valid`).
+        """
+        if not isinstance(network, (Network, OpenNetwork, OpGraph)):
+            raise InvalidArguments(f"a {type(network).__name__} is no network: plan what inlay.load reads from a file")
+        options.require_valid()
+        self.network, self.options = network, options
+        self._costs: Costs | None = None
+        self._lock = ForkResetLock()
+
+    @property
+    def inputs(self) -> tuple[Tensor | OpenTensor, ...]:
+        """The inputs of the network."""
+        network = self.network
+        if isinstance(network, OpenNetwork):
+            return network.inputs
+        return tuple(network.tensors[name] for name in network.inputs)
+
+    def plan(self, dims: Mapping[str, Dims] | None = None) -> PlannedProgram:
+        """Return the plan for inputs of these dims, by name; for the dims of the network if None.
+
+        One thread plans at a time, since measurements must not disturb each other.
+
+        Raises:
+            InvalidArguments: the network cannot have these dims, or leaves dims open that are not given.
+            MissingExtra, Unimplemented: as `plan`.
+        """
+        with self._lock:
+            graph = self._graph_for(dims)
+            is_of_this_machine = self.options.costs in ("probed", "measured")
+            processors = recent_processors() if is_of_this_machine and get_num_threads() > 1 else None
+            with ThreadLimit(self._threads(processors)):
+                costs = self._costs = self._costs or _select_costs(self.options, graph)
+                found = plan_program(graph, costs, self.options.convolutions)
+            return replace(found, processors=getattr(costs, "processors", None) or processors)
+
+    def _graph_for(self, dims: Mapping[str, Dims] | None) -> OpGraph:
+        """Return the rewritten graph of operations for these dims."""
+        network = self.network
+        if dims is not None and any(tensor.dims != dims[tensor.name] for tensor in self.inputs):
+            if isinstance(network, OpGraph) or network.again is None:
+                require_dims(self.inputs, dims)
+            else:
+                network = network.again(dims)
+        if isinstance(network, OpenNetwork):
+            network.require_bound()
+        graph = network if isinstance(network, OpGraph) else lower_network(network)
+        return _rewrite(graph, self.options.fallback)
+
+    def _threads(self, processors: Processors | None) -> int | None:
+        """Return the number of threads that the plan is limited to: that of the first plan, if there is one."""
+        if self._costs is not None:
+            return self._costs.threads
+        return None if processors is None else processors.threads
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        """Become None in a pickle: costs are of one process, so an unpickled plan is for its own dims only."""
+        return type(None), ()
+
+
+def _rewrite(graph: OpGraph, fallback: Fallback) -> OpGraph:
+    """Rewrite the graph so that it computes the same with fewer bytes to move, and choose what computes references."""
+    return assign_fallback(nest_concatenations(hoist_elementwise(graph)), fallback)
+
+
+def _is_costs(costs: object) -> bool:
+    """Return whether an object has the methods of `Costs`."""
+    return not isinstance(costs, str) and hasattr(costs, "kernel")
+
+
+def _select_costs(options: PlanOptions, graph: OpGraph) -> Costs:
+    """Return the costs that valid options select."""
+    if not isinstance(options.costs, str):
+        return options.costs
+    if options.costs == "analytic":
+        return analytic(options.isa, options.threads)
+    if options.costs == "probed":
+        return probed(options.engine)
+    weights = sum(array.nbytes for op in graph.ops for array in op.constants.values())
+    return measured(options.engine, seconds=options.seconds, progress=options.progress, weights=weights)
+
+
+def plan_program(graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto") -> PlannedProgram:
+    """Plan a graph with these costs and the algorithms that `convolutions` allows.
+
+    Raises:
+        Unimplemented: no engine supports an operation, and no reference can be made of it.
+        InvalidArguments: the cost of an operation is infinite in every format.
+    """
+    problem = make_problem(graph, costs, convolutions)
+    search = PlanSearch(problem)
+    chosen = search.best()
+    assignment = chosen.assignment
+
+    def without(name: str, src: Format, dst: Format) -> float | None:
+        other = search.cost_without(name, src, dst)
+        return None if other is None else max(other - assignment.ms, 0.0)
+
+    others = compare_plans(search)
+    program = emit_program(problem, assignment, without if chosen.method == ELIMINATION else None)
+    sources = _save_sources(costs)
+    return PlannedProgram(
+        graph,
+        program,
+        assignment.ms,
+        chosen.bound,
+        chosen.method,
+        chosen.width,
+        _effective_tier(costs, sources, program),
+        costs.isa,
+        costs.threads,
+        costs.engine,
+        {name: other.ms for name, other in others.items()},
+        _find_cliffs(problem, {"plan": assignment, **others}),
+        sources,
+    )
+
+
+def _save_sources(costs: Costs) -> CostSources | None:
+    """Save measured costs, and return their numbers by origin; None for costs that are not measured."""
+    if not isinstance(costs, MeasuredCosts):
+        return None
+    costs.save()
+    return costs.sources
+
+
+def _effective_tier(costs: Costs, sources: CostSources | None, program: Program) -> str:
+    """Return the tier that the costs of a program really have.
+
+    It is `probed` for measured costs of which no step has a measured time.
+    """
+    if sources is None or not sources.total or any(step.source == "measured" for step in program.steps):
+        return costs.name
+    return "probed"
+
+
+def _find_cliffs(problem: Problem, plans: Mapping[str, FormatAssignment]) -> tuple[Cliff, ...]:
+    """Return each cliff of any of these plans once."""
+    found: dict[object, tuple[Cliff, list[str]]] = {}
+    for plan, assignment in plans.items():
+        for group, candidate in zip(problem.groups, assignment.candidates, strict=True):
+            for call in candidate.calls:
+                if call.is_cliff and call.operation is not None:
+                    arguments = (*group.ops[call.first].reads, *group.ops[call.first].writes)
+                    formats = {a: call.operation.descs[a].tag or "strided" for a in arguments}
+                    name = group.names[call.first][0]
+                    cliff = Cliff(name, formats, call.impl, call.ms, call.roofline, ())
+                    found.setdefault((name, tuple(formats.items())), (cliff, []))[1].append(plan)
+    return tuple(replace(cliff, plans=tuple(names)) for cliff, names in found.values())

@@ -1,0 +1,307 @@
+"""`Session`: runs a network for inputs of any dims, from any number of threads.
+
+    session = inlay.compile(network)              plans each shape at its first call
+    session.prepare({"x": (8, 128)})              or ahead
+    session.run({"x": array})["y"]
+
+**Shapes.** For each shape of the inputs, a session has a plan and a `ProgramSession`, which is compiled from it. It
+keeps those of the shapes that were used last, and all share the constants that have equal formats. Runs of known shapes
+go on while another shape is planned.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
+
+from inlay.arguments import integer_or_none
+from inlay.errors import InvalidArguments
+from inlay.forks import ForkResetLock
+from inlay.graph.network import Tensor
+from inlay.graph.op_graph import Array
+from inlay.graph.open_network import OpenTensor, describe_open
+from inlay.graph.planned_program import PlannedProgram
+from inlay.graph.program import FallbackShare, NumpyShare
+from inlay.graph.runtime.arguments import InputValue, check_inputs, dims_of, require_dims
+from inlay.graph.runtime.compiling import Weights
+from inlay.graph.runtime.program_session import ProgramSession
+from inlay.graph.runtime.step_runs import StepTiming
+from inlay.layout import Dims
+from inlay.primitives.engine import Engine, EngineLike, get_engine
+
+MOST_SHAPES = 32
+"""Number of shapes of which a session keeps the plan, unless it is told another."""
+_MOST_NAMED = 4  # shapes in a representation
+
+
+class ShapePlanner(Protocol):
+    """Plans one network for inputs of any dims that it can have."""
+
+    @property
+    def inputs(self) -> tuple[Tensor | OpenTensor, ...]:
+        """The inputs of the network."""
+
+    def plan(self, dims: Mapping[str, Dims]) -> PlannedProgram:
+        """Return the plan for inputs of these dims, by name.
+
+        Raises:
+            InvalidArguments: the network cannot have these dims.
+            Unimplemented, MissingExtra: it cannot be planned.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class KeptShape:
+    """What a session keeps for one shape of its inputs."""
+
+    plan: PlannedProgram
+    """The plan."""
+    program: ProgramSession
+    """The compiled program."""
+
+
+class Session:
+    """A network that is ready to run.
+
+    >>> import inlay
+    >>> import numpy as np
+    >>> from onnx import TensorProto, helper
+    >>> x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 2]) for name in "xy")
+    >>> graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "tiny", [x], [y])
+    >>> model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    >>> session = inlay.compile(inlay.load(model.SerializeToString()), engine="reference", costs="analytic")
+    >>> session.run({"x": np.array([[1, -1], [-2, 2]], np.float32)})["y"].tolist()
+    [[1.0, 0.0], [0.0, 2.0]]
+    """
+
+    def __init__(
+        self,
+        planner: ShapePlanner | None,
+        first: PlannedProgram | None = None,
+        *,
+        engine: EngineLike = None,
+        most_shapes: int = MOST_SHAPES,
+    ) -> None:
+        """Compile the plan `first` if it is given; without a planner, it is the only one.
+
+        Args:
+            planner: plans other shapes when they first occur; None refuses them.
+            first: a plan that exists already.
+            engine: the engine of the programs, or the default one.
+            most_shapes: number of shapes of which the plan is kept.
+
+        Raises:
+            InvalidArguments: there is neither a planner nor a plan; `most_shapes` is below 1; or as `ProgramSession`.
+            Unimplemented, MissingExtra, OutOfMemory: as `ProgramSession`.
+        """
+        if (integer_or_none(most_shapes) or 0) < 1:
+            raise InvalidArguments(f"most_shapes is {most_shapes!r}: give a whole number from 1 on")
+        if planner is None and first is None:
+            raise InvalidArguments("neither a planner nor a plan is given: inlay.compile makes a session of a network")
+        self._planner, self._most_shapes = planner, most_shapes
+        self._engine = get_engine(engine)
+        self._weights = Weights()
+        self._lock, self._plan_lock = ForkResetLock(), ForkResetLock()
+        self._shapes: dict[tuple[Dims, ...], KeptShape] = {}
+        self._is_closed = False
+        self._latest: ProgramSession | None = None
+        if first is not None:
+            self._inputs: tuple[Tensor | OpenTensor, ...] = first.inputs
+            self._keep(tuple(tensor.dims for tensor in first.inputs), self._compile(first))
+        if planner is not None:
+            self._inputs = planner.inputs
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that computes the steps."""
+        return self._engine
+
+    @property
+    def weights(self) -> Weights:
+        """The packed constants, which all shapes share."""
+        return self._weights
+
+    @property
+    def plans(self) -> tuple[PlannedProgram, ...]:
+        """The plans that the session keeps, the most recently used last."""
+        with self._lock:
+            return tuple(kept.plan for kept in self._shapes.values())
+
+    def run(self, inputs: Mapping[str, Any], *, out: Mapping[str, Array] | None = None) -> dict[str, Array]:
+        """Run the network, and return its outputs by name, as new arrays or in those of `out`.
+
+        Inputs are NumPy arrays, PyTorch tensors, memory of Inlay, or any objects with DLPack. The first run with inputs
+        of other dims plans and compiles the network for them.
+
+        Raises:
+            InvalidArguments: an input is missing, unknown, of another type, or of dims that the network cannot have; an
+                array of `out` is not suitable; or the session is closed.
+            OutOfMemory: the tensors do not fit in memory.
+            Unimplemented, MissingExtra: the network cannot be planned for these dims.
+        """
+        program, values = self._match(inputs)
+        return program.run_values(values, out)
+
+    def prepare(self, dims: Mapping[str, Dims] | None = None) -> ProgramSession:
+        """Plan and compile the network for inputs of these dims, by name, unless that is done; return the program.
+
+        Without `dims`, it is for the dims that the network fixes, or else for those that were used last.
+
+        Raises:
+            InvalidArguments: an input is missing or unknown, or the network cannot have these dims; `dims` is None, and
+                nothing says which they are; or the session is closed.
+            Unimplemented, MissingExtra, OutOfMemory: as `run`.
+        """
+        self._require_open()
+        if dims is None:
+            latest = self._latest
+            if latest is not None:
+                return latest
+            open_inputs = tuple(tensor for tensor in self._inputs if isinstance(tensor, OpenTensor) and tensor.is_open)
+            if open_inputs:
+                raise InvalidArguments(describe_open(open_inputs))
+        given = {tensor.name: tensor.dims for tensor in self._inputs} if dims is None else dims
+        return self._program_for(_require_dims(given, self._inputs))
+
+    def trace(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
+        """Run the network, and return every tensor that is in memory at some time, inputs included, by name.
+
+        Raises:
+            InvalidArguments, OutOfMemory, Unimplemented, MissingExtra: as `run`.
+        """
+        return self._match(inputs)[0].trace(inputs)
+
+    def profile(self, inputs: Mapping[str, Any], *, runs: int = 20) -> list[StepTiming]:
+        """Return the time of each step: the median of `runs` runs, in which each step is waited for.
+
+        Raises:
+            InvalidArguments: `runs` is not positive, or as `run`.
+            OutOfMemory, Unimplemented, MissingExtra: as `run`.
+        """
+        return self._match(inputs)[0].profile(inputs, runs=runs)
+
+    def measure_numpy(self, inputs: Mapping[str, Any], *, runs: int = 3) -> NumpyShare:
+        """Return the number of steps that NumPy computes, and their share of the time that `profile` measures.
+
+        Raises:
+            InvalidArguments, OutOfMemory, Unimplemented, MissingExtra: as `profile`.
+        """
+        return self._match(inputs)[0].measure_numpy(inputs, runs=runs)
+
+    def measure_fallback(self, inputs: Mapping[str, Any], *, runs: int = 3) -> FallbackShare:
+        """Return the number of steps that ONNX Runtime computes, and their share of the time that `profile` measures.
+
+        Raises:
+            InvalidArguments, OutOfMemory, Unimplemented, MissingExtra: as `profile`.
+        """
+        return self._match(inputs)[0].measure_fallback(inputs, runs=runs)
+
+    def close(self) -> None:
+        """Release all memory; a run that is going on ends as usual. Closing twice is allowed."""
+        with self._lock:
+            self._is_closed = True
+            shapes, self._shapes, self._latest = self._shapes, {}, None
+        self._weights = Weights()
+        for kept in shapes.values():
+            kept.program.close()
+
+    def __enter__(self) -> "Session":
+        """Return the session, which is closed at the end of the block."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close the session."""
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled or copied: a session holds addresses of one process."""
+        raise InvalidArguments(
+            "a Session is memory and machine code of one process: pickle the network or the plan, and compile it there"
+        )
+
+    def __repr__(self) -> str:
+        """Return the inputs, and the dims of the shapes that are kept."""
+        inputs = ", ".join(f"{tensor.name} {tensor.extents}" for tensor in self._inputs)
+        with self._lock:
+            shapes = [", ".join(map(str, key)) for key in self._shapes]
+        more = f" and {len(shapes) - _MOST_NAMED} more" if len(shapes) > _MOST_NAMED else ""
+        return f"<Session: {inputs}; planned for {'; '.join(shapes[:_MOST_NAMED]) or 'no dims yet'}{more}>"
+
+    def _match(self, inputs: Mapping[str, Any]) -> tuple[ProgramSession, dict[str, InputValue]]:
+        """Check these inputs, and return them with the program for their dims."""
+        latest = self._latest
+        values = None if latest is None else latest.match(inputs)
+        if latest is not None and values is not None:
+            return latest, values
+        self._require_open()
+        values = check_inputs(inputs, self._inputs)
+        return self._program_for({name: dims_of(value) for name, value in values.items()}), values
+
+    def _program_for(self, dims: Mapping[str, Dims]) -> ProgramSession:
+        """Return the compiled program for these dims of all inputs; plan and compile it if it is not kept."""
+        key = tuple(dims[tensor.name] for tensor in self._inputs)
+        found = self._find(key)
+        if found is None:
+            with self._plan_lock:
+                found = self._find(key)
+                if found is None:
+                    self._require_open()
+                    found = self._keep(key, self._compile(self._plan(dims)))
+        return found
+
+    def _plan(self, dims: Mapping[str, Dims]) -> PlannedProgram:
+        """Plan the network for these dims."""
+        if self._planner is None:
+            require_dims(self._inputs, dims)
+            raise AssertionError(dims)  # the plan of its own dims is never forgotten
+        return self._planner.plan(dims)
+
+    def _compile(self, plan: PlannedProgram) -> KeptShape:
+        """Compile a plan on as many threads as the shape that was used last runs on."""
+        threads = None if self._latest is None else self._latest.threads
+        program = ProgramSession(plan.program, plan.graph, engine=self._engine, weights=self._weights, threads=threads)
+        return KeptShape(plan, program)
+
+    def _find(self, key: tuple[Dims, ...]) -> ProgramSession | None:
+        """Return the kept program for these dims, and mark it as the most recently used; None if there is none."""
+        with self._lock:
+            kept = self._shapes.pop(key, None)
+            if kept is None:
+                return None
+            self._shapes[key] = kept  # the last one is the most recently used
+            self._latest = kept.program
+            return kept.program
+
+    def _keep(self, key: tuple[Dims, ...], kept: KeptShape) -> ProgramSession:
+        """Keep a compiled program, unless this session was closed in the meantime."""
+        with self._lock:
+            while len(self._shapes) >= self._most_shapes:
+                del self._shapes[next(iter(self._shapes))]  # the least recently used
+            if not self._is_closed:
+                self._shapes[key] = kept
+                self._latest = kept.program
+        return kept.program
+
+    def _require_open(self) -> None:
+        """Check that the session is not closed."""
+        if self._is_closed:
+            raise InvalidArguments("the session is closed: compile another one")
+
+
+def _require_dims(dims: object, inputs: tuple[Tensor | OpenTensor, ...]) -> dict[str, Dims]:
+    """Return dims of all inputs, by name, as tuples of numbers.
+
+    Raises:
+        InvalidArguments: an input is missing or unknown, or an extent is no number.
+    """
+    described = ", ".join(f"{tensor.name} {tensor.extents}" for tensor in inputs)
+    if not isinstance(dims, Mapping) or set(dims) != {tensor.name for tensor in inputs}:
+        given = ", ".join(map(str, dims)) if isinstance(dims, Mapping) else f"a {type(dims).__name__}"
+        raise InvalidArguments(f"dims are given for {given}: give the dims of each input: {described}")
+    found: dict[str, Dims] = {}
+    for name, extents in dims.items():
+        numbers = tuple(integer_or_none(n) for n in extents) if isinstance(extents, (tuple, list)) else (None,)
+        whole = tuple(n for n in numbers if n is not None and n >= 0)
+        if len(whole) != len(numbers):
+            raise InvalidArguments(f"dims of {name} are {extents!r}: give a whole number for each axis of {described}")
+        found[name] = whole
+    return found
