@@ -75,12 +75,12 @@ def _keep_objects(directory: Path) -> None:
 @pytest.fixture
 def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every time that is measured counts, whatever else the machine does meanwhile."""
-    from inlay.graph import plan
+    from inlay.graph import planning
     from inlay.graph.costs import measuring, timing
     from inlay.measure import disturbance
     from inlay.measure.processors import Processors
 
-    for module in (plan, measuring):
+    for module in (planning, measuring):
         monkeypatch.setattr(module, "recent_processors", lambda *_: Processors((1.0, 1.0)))
     monkeypatch.setattr(disturbance, "_MAX_WAIT_SHARE", float("inf"))
     monkeypatch.setattr(timing, "_YARDSTICK_LIMIT", float("inf"))

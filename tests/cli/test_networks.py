@@ -95,13 +95,13 @@ def test_plan_and_run_say_in_one_line_that_the_machine_is_busy(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("inlay.engines.onednn")
-    from inlay.graph import plan
+    from inlay.graph import planning
     from inlay.graph.costs import measuring
     from inlay.measure.processors import Processors
 
-    for module in (plan, measuring):
+    for module in (planning, measuring):
         monkeypatch.setattr(module, "recent_processors", lambda *_: Processors((0.6, 0.5)))
-    monkeypatch.setattr(plan, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(planning, "get_num_threads", lambda: 2)
     write_classifier(batch=2)
     line = (
         "the machine is busy, 1.1 of 2 processors are free: planned for 1 thread, and costs that are not stored "

@@ -33,7 +33,7 @@ def test_bert_agrees_with_onnx_runtime(mask: str, is_dynamo: bool) -> None:
     given = (array.numpy() for array in (ids, attended))
     inputs = {value.name: array for value, array in zip(model.graph.input, given, strict=True)}
     wanted = run_by_onnxruntime(model, inputs)
-    session = inlay.plan(inlay.load(model.SerializeToString()), costs="probed").compile()
+    session = inlay.plan(inlay.load(model.SerializeToString()), costs="probed").compile().prepare()
     for name, found in session.run(inputs).items():
         np.testing.assert_allclose(found, wanted[name], rtol=1e-4, atol=1e-5)
     assert session._exact is None  # a mask of the least number is no reason for exact kernels
@@ -49,7 +49,7 @@ def test_resnet18_of_narrow_floats_agrees_with_torch(name: str, error: float) ->
     module = seeded(resnet18).eval().to(dtype)
     image = torch.randn(1, 3, 224, 224).to(dtype)
     network = inlay.load(exported(module, (image,), 18).SerializeToString())
-    session = inlay.plan(network, costs="probed").compile()
+    session = inlay.plan(network, costs="probed").compile().prepare()
     (found,) = session.run({network.inputs[0]: image}).values()
     with torch.no_grad():
         exact, own = module.float()(image.float()).numpy(), module.to(dtype)(image).float().numpy()

@@ -23,6 +23,7 @@ from inlay.graph.planner.emission import emit_program
 from inlay.graph.planner.plan_search import assign_formats
 from inlay.graph.planner.problem import make_problem
 from inlay.graph.runtime.program_session import ProgramSession
+from inlay.graph.session import Session
 from inlay.primitives import get_engine
 from tests.support.network_runs import model_of, node, relative_error, run_model
 from tests.support.networks import Model
@@ -139,7 +140,7 @@ def model_named(name: str) -> Model:
 
 
 def require_right(
-    session: ProgramSession, inputs: Mapping[str, Array], expected: Mapping[str, Array], what: str
+    session: ProgramSession | Session, inputs: Mapping[str, Array], expected: Mapping[str, Array], what: str
 ) -> None:
     for _ in range(2):  # a second run begins with what the first one left
         for name, array in session.run(inputs).items():
@@ -174,7 +175,7 @@ def test_a_session_runs_other_dims_as_onnx_does() -> None:
         require_right(session, inputs, run_model(model, inputs), f"dims {dims}")
         kept.append(session.weights.nbytes)
     assert kept[-3:] == kept[-1:] * 3, "dims that were planned before pack no weights"
-    assert session.input_dims == {"x": (1, 16, 4, 4)}
+    assert session.prepare().input_dims == {"x": (1, 16, 4, 4)}
 
 
 def test_networks_and_plans_can_be_pickled_and_say_what_they_are() -> None:

@@ -24,7 +24,7 @@ def test_a_plan_and_its_report_state_the_share_of_numpy() -> None:
 
 
 def test_a_session_states_the_share_of_numpy() -> None:
-    session = inlay.plan(inlay.load(MODEL), costs="probed", fallback=False).compile()
+    session = inlay.plan(inlay.load(MODEL), costs="probed", fallback=False).compile().prepare()
     assert str(session.numpy) in repr(session)
     measured = session.measure_numpy({"x": np.zeros((4, 8), np.float32)})
     assert (measured.count, measured.steps, measured.how) == (1, 2, "measured")
@@ -34,7 +34,7 @@ def test_a_session_states_the_share_of_numpy() -> None:
 def test_a_plan_of_primitives_alone_does_not_mention_numpy() -> None:
     plan = inlay.plan(inlay.load(written_model("y = Relu(x)").SerializeToString()), costs="probed")
     assert plan.numpy.count == 0
-    assert "NumPy" not in repr(plan) + explain_plan(plan) + repr(plan.compile(engine="onednn"))
+    assert "NumPy" not in repr(plan) + explain_plan(plan) + repr(plan.compile(engine="onednn").prepare())
 
 
 def test_run_prints_the_share_of_numpy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

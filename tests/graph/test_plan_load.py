@@ -61,7 +61,7 @@ def test_a_plan_is_for_the_threads_that_run_and_its_session_finds_out_for_itself
     outside = get_num_threads()
     plan = inlay.plan(GRAPH, costs=costs)  # type: ignore[arg-type]
     assert (plan.threads, plan.is_limited, get_num_threads()) == (1, True, outside)
-    session = plan.compile()
+    session = plan.compile().prepare()
     assert session.threads == max(1, getattr(session.engine, "num_threads", 1))
     x = drawn(1, 2, 4, 4)
     assert np.isfinite(session.run({"x": x})["y"]).all()

@@ -122,7 +122,7 @@ def session_of(
     """Return a session of the nodes that compute y of x."""
     model = model_of(list(nodes), {"x": tuple(dims)}, ["y"], dict(constants), 20)
     plan = inlay.plan(inlay.load(model.SerializeToString()), costs=probed(engine), engine=engine)
-    return plan.compile(engine=engine)
+    return plan.compile(engine=engine).prepare()
 
 
 def require_equal(found: Array, wanted: Array) -> None:

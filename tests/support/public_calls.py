@@ -351,6 +351,8 @@ LEFT_OUT: Mapping[str, str] = MappingProxyType(
     {
         "load": "reads files: tests of reading mutate models",
         "plan": "measures kernels: tests of planning do it",
+        "compile": "measures kernels, as plan",
+        "Session": "is made by inlay.compile and Plan.compile, which check their arguments",
         "Memory.load": "reads files: tests of memory damage them",
         "Memory.save": "writes a file",
         "Memory.torch": "needs a package that is not always installed",

@@ -72,7 +72,7 @@ def run_case(case: ZooCase, suppression: bool = True) -> ZooRun:
     inputs = draw_inputs(ZOO[case.name], sizes)
     expected = run_by_onnxruntime(onnx.load_from_string(data), inputs)
     plan = inlay.plan(inlay.load(data, dims=sizes), costs="probed")
-    session = plan.compile()
+    session = plan.compile().prepare()
     return ZooRun(plan, session.numpy, greatest_error(session.run(inputs), expected))
 
 

@@ -162,8 +162,7 @@ def bench_network(
     runtimes, network = chosen_runtimes(peers), load_bound(source, dims=dims, batch=batch)
     choices: dict[str, Any] = {"costs": costs, "convolutions": convolutions, "fallback": fallback, "engine": engine}
     planning, planned = time_call(lambda: plan(network, seconds=seconds, progress=progress, **choices))
-    compiling, compiled = time_call(planned.compile)
-    session = compiled.prepare()
+    compiling, session = time_call(lambda: planned.compile().prepare())
     inputs = {name: values_of(network.tensors[name]) for name in network.inputs}
     chosen, absent = _agreeing(source, network, planned, session, inputs, runtimes, compiles)
     calls = {INLAY: lambda: session.run(inputs)} | {name: one.call for name, (one, _) in chosen.items()}

@@ -12,11 +12,11 @@ Source: ONNX, "Open Neural Network Exchange Intermediate Representation Specific
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NoReturn, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from inlay.errors import InvalidArguments, printable
+from inlay.errors import printable
 from inlay.graph.network import Network
 from inlay.layout import Dims
 
@@ -79,14 +79,6 @@ class OpenNetwork:
         """
         return self.binder(dims, batch)
 
-    def require_bound(self) -> NoReturn:
-        """Refuse to plan, with the names of all open dims.
-
-        Raises:
-            InvalidArguments: always.
-        """
-        raise InvalidArguments(describe_open(self.inputs))
-
     def __repr__(self) -> str:
         """Return the name, the inputs, the outputs, and the open dims."""
         inputs = ", ".join(f"{tensor.name} {tensor.extents}" for tensor in self.inputs)
@@ -105,5 +97,5 @@ def describe_open(inputs: tuple[OpenTensor, ...]) -> str:
     batch = all(any(place.startswith("axis 0 ") for place in where) for where in places.values())
     return (
         f"the model leaves dims open: {named}: say how large they are, as dims={{{example}}}"
-        f"{' or batch=1' if batch else ''}, or let inlay.compile plan each shape at its first call"
+        f"{' or batch=1' if batch else ''}"
     )

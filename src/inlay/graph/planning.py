@@ -19,7 +19,7 @@ from inlay.graph.fallback.assignment import Fallback, assign_fallback, require_f
 from inlay.graph.lowering.translation import lower_network
 from inlay.graph.network import Network, Tensor
 from inlay.graph.op_graph import OpGraph
-from inlay.graph.open_network import OpenNetwork, OpenTensor
+from inlay.graph.open_network import OpenNetwork, OpenTensor, describe_open
 from inlay.graph.passes.concatenations import nest_concatenations
 from inlay.graph.passes.elementwise_motion import hoist_elementwise
 from inlay.graph.planned_program import Cliff, PlannedProgram
@@ -138,7 +138,8 @@ class Planner:
             else:
                 network = network.again(dims)
         if isinstance(network, OpenNetwork):
-            network.require_bound()
+            describe = describe_open(network.inputs)
+            raise InvalidArguments(f"{describe}; or let inlay.compile plan each shape at its first call")
         graph = network if isinstance(network, OpGraph) else lower_network(network)
         return _rewrite(graph, self.options.fallback)
 

@@ -215,7 +215,7 @@ class Session:
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled or copied: a session holds addresses of one process."""
         raise InvalidArguments(
-            "a Session is memory and machine code of one process: pickle the network or the plan, and compile it there"
+            "a session is memory and machine code of one process: pickle the network or the plan, and compile it there"
         )
 
     def __repr__(self) -> str:

@@ -56,7 +56,7 @@ def test_the_plan_tells_what_computes_and_why() -> None:
     assert {step.name: step.why for step in plan.program.steps}["m"] == why
     assert "y is computed by ONNX Runtime: there is no primitive for Cos" in explain_plan(plan).splitlines()
     assert f"m is computed by NumPy: {why}" in explain_plan(plan).splitlines()
-    session = plan.compile(engine="reference")
+    session = plan.compile(engine="reference").prepare()
     assert f"; {session.fallback}; " in repr(session)
     measured = session.measure_fallback({"x": np.ones((2, 3), np.float32)}, runs=1)
     assert (measured.count, measured.how) == (2, "measured")

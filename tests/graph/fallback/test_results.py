@@ -60,7 +60,7 @@ def test_one_node_gives_what_numpy_gives(operator: str) -> None:
     text, kind, oracle = OPERATORS[operator]
     options: dict[str, Any] = {"k": np.array(1 if operator == "CumSum" else 3)} if "k" in text else {}
     found = planned(text, (3, 4), kind=kind, **options)
-    session = found.compile(engine="reference")
+    session = found.compile(engine="reference").prepare()
     x = array_of(found.graph.tensors["x"])
     assert kinds_of(session) == ["onnxruntime"]
     got = session.run({"x": x})["y"]
@@ -85,7 +85,7 @@ def test_adjacent_nodes_are_one_session_with_several_inputs_and_outputs() -> Non
 
 def test_nodes_around_a_primitive_are_two_sessions() -> None:
     found = planned("a = Sin(x) b = Relu(a) y = Where(c, b, a)", (2, 3), c=np.array([[True, False, True]]))
-    session = found.compile(engine="reference")
+    session = found.compile(engine="reference").prepare()
     assert kinds_of(session) == ["onnxruntime", "onnxruntime"]
     x = array_of(found.graph.tensors["x"])
     wanted = np.where([[True, False, True]], np.maximum(np.sin(x), 0), np.sin(x))
