@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import inlay
-from inlay.graph import plan as plan_module
+from inlay.graph import planning
 from inlay.graph.costs import AnalyticCosts, Machine
 from inlay.graph.plan import Plan, plan_graph
 from inlay.graph.report import figures
@@ -54,8 +54,8 @@ def test_a_plan_is_for_the_threads_that_run_and_its_session_finds_out_for_itself
     costs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("inlay.engines.onednn")
-    monkeypatch.setattr(plan_module, "get_num_threads", lambda: 2)
-    monkeypatch.setattr(plan_module, "recent_processors", lambda *_: Processors((1.0, 0.3)))
+    monkeypatch.setattr(planning, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(planning, "recent_processors", lambda *_: Processors((1.0, 0.3)))
     monkeypatch.setattr("inlay.graph.costs.measuring.recent_processors", lambda *_: Processors((1.0, 0.3)))
     monkeypatch.setattr("inlay.graph.runtime.adaptive_team.cpu_quota", lambda: None)
     outside = get_num_threads()
@@ -68,6 +68,6 @@ def test_a_plan_is_for_the_threads_that_run_and_its_session_finds_out_for_itself
 
 
 def test_costs_of_another_machine_do_not_look_at_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_module, "recent_processors", lambda: pytest.fail("looked"))
+    monkeypatch.setattr(planning, "recent_processors", lambda: pytest.fail("looked"))
     assert inlay.plan(GRAPH, costs="analytic", isa="AVX2", threads=2).threads == 2
     assert plan_on(None).load == ""
