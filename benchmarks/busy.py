@@ -88,9 +88,9 @@ def time_under_quota() -> None:
         model = light(name)
         inputs = inputs_of(model)
         plan = inlay.plan(inlay.load(model.SerializeToString()), costs="probed")
-        team = plan.compile()
+        team = plan.compile().prepare()
         inlay.set_num_threads(1)
-        alone = plan.compile()
+        alone = plan.compile().prepare()
         inlay.set_num_threads(None)
         everything = team.threads
         _runs(team, inputs, 1.0)

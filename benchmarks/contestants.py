@@ -28,6 +28,7 @@ from inlay.bench.networks import values_of
 from inlay.bench.runtimes import Configuration, NetworkInputs, onnxruntime, openvino, softmax_inputs, torch
 from inlay.errors import InlayError, Unimplemented
 from inlay.graph.network import Network
+from inlay.graph.onnx.reading import load_bound
 from inlay.graph.onnx_package import onnx
 from inlay.graph.op_graph import Array
 from inlay.measure.disturbance import IdleWait, OtherLoad
@@ -175,7 +176,7 @@ def serve(connection: Connection, name: str, file: Path, threads: int, cache: Pa
     """Prepare a contestant, send (words, results) or an error's text, then take a turn for each message until None."""
     os.environ["INLAY_CACHE_DIR"] = str(cache)
     try:
-        network = inlay.load(file)
+        network = load_bound(file)
         inputs = {name: values_of(network.tensors[name]) for name in network.inputs}
         chosen = fastest(CONTESTANTS[name](Entry(file, threads, cache, network, inputs)))
         connection.send((chosen.how, dict(chosen.results())))

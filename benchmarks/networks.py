@@ -31,6 +31,7 @@ from inlay.bench.networks import bench_network, values_of
 from inlay.files import atomic_write
 from inlay.graph.costs import measured
 from inlay.graph.lowering.translation import lower_network
+from inlay.graph.onnx.reading import load_bound
 from inlay.measure.disturbance import OtherLoad
 from inlay.measure.interleaved import time_call
 from inlay.measure.statistics import Spread, spread
@@ -70,7 +71,7 @@ def times_predicted(model: bytes) -> float:
 
     The clock of a machine goes up and down, so it is measured before and after each run. The median of rounds counts.
     """
-    network = inlay.load(model)
+    network = load_bound(model)
     plan = inlay.plan(network)
     graph, session = lower_network(network), plan.compile()
     costs = measured(weights=sum(array.nbytes for op in graph.ops for array in op.constants.values()))

@@ -20,6 +20,7 @@ from inlay.bench.measurement import Measurement
 from inlay.bench.networks import NetworkReport, bench_network, difference
 from inlay.bench.runtimes import Configuration, NetworkInputs
 from inlay.errors import InlayError, InvalidArguments, MissingExtra, Unimplemented
+from inlay.graph.onnx.reading import load_bound
 from inlay.graph.op_graph import Array
 from inlay.graph.program import NumpyShare
 from inlay.measure.disturbance import IdleWait
@@ -327,7 +328,7 @@ def test_the_command_passes_on_what_it_is_told(
 def results_of(peer: runtimes.Runtime, model: Model) -> list[tuple[str, float]]:
     """Each variant with how far its numbers are from those of the reference."""
     data = model.SerializeToString()
-    network = inlay.load(data)
+    network = load_bound(data)
     ready = runtimes.prepare_model(onnx.load_from_string(data), network)
     graph = inlay.plan(network, costs="analytic").graph
     inputs = inputs_of(ready)

@@ -11,7 +11,7 @@ from inlay.data_type import ALL_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.graph.costs import analytic, probed
 from inlay.graph.lowering.translation import lower_network
-from inlay.graph.onnx.reading import load
+from inlay.graph.onnx.reading import load_bound
 from inlay.graph.op_graph import Array
 from inlay.graph.plan import plan_graph
 from inlay.graph.runtime.plain import plain_program
@@ -80,7 +80,7 @@ def test_elements_of_every_type_are_moved_without_numpy(name: str, engine: str) 
     x = bits(name)
     for text, function in NODES.items():
         kind = helper.np_dtype_to_tensor_dtype(x.dtype)
-        graph = lower_network(load(written_model(text, x.shape, kind=kind).SerializeToString()))
+        graph = lower_network(load_bound(written_model(text, x.shape, kind=kind).SerializeToString()))
         programs = [plain_program(graph), plan_graph(graph, analytic(threads=1)).program]
         if engine == "onednn":
             programs.append(plan_graph(graph, probed()).program)
@@ -106,7 +106,7 @@ def test_no_reorder_to_a_format_whose_elements_share_bytes_is_priced() -> None:
 
     text = constant("c", 3, 1, 6, 1, 1) + "y = Expand(x, c)"
     model = written_model(text, (2, 6, 5, 4), kind=helper.np_dtype_to_tensor_dtype(np.dtype(np.int64)))
-    plan_graph(lower_network(load(model.SerializeToString())), RecordedCosts())
+    plan_graph(lower_network(load_bound(model.SerializeToString())), RecordedCosts())
     assert asked
     strides = [pair for dst in asked for pair in zip(dst.dims, dst.strides, strict=True)]
     assert not [pair for pair in strides if pair[0] > 1 and not pair[1]]

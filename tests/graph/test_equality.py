@@ -10,6 +10,7 @@ import pytest
 from inlay import load, plan
 from inlay.graph.lowering.translation import lower_network
 from inlay.graph.network import Network, Node, Subgraph, Tensor
+from inlay.graph.onnx.reading import load_bound
 from tests.support.network_runs import model_of, node
 
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4, 1, 1)
@@ -18,7 +19,7 @@ WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4, 1, 1)
 def plain() -> Network:
     """A network with constants, of arrays of its own."""
     nodes = [node("Conv", "x w", "c"), node("Erf", "c", "y")]
-    return load(model_of(nodes, {"x": (1, 4, 2, 2)}, ["y"], {"w": WEIGHTS}).SerializeToString())
+    return load_bound(model_of(nodes, {"x": (1, 4, 2, 2)}, ["y"], {"w": WEIGHTS}).SerializeToString())
 
 
 def made(**changes: Any) -> Network:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import inlay
+from inlay.graph.onnx.reading import load_bound
 from tests.support.network_runs import run_by_onnxruntime
 from tests.support.networks import Model, exported, seeded, torch_or_skip
 
@@ -48,7 +49,7 @@ def test_resnet18_of_narrow_floats_agrees_with_torch(name: str, error: float) ->
     dtype = getattr(torch, name)
     module = seeded(resnet18).eval().to(dtype)
     image = torch.randn(1, 3, 224, 224).to(dtype)
-    network = inlay.load(exported(module, (image,), 18).SerializeToString())
+    network = load_bound(exported(module, (image,), 18).SerializeToString())
     session = inlay.plan(network, costs="probed").compile().prepare()
     (found,) = session.run({network.inputs[0]: image}).values()
     with torch.no_grad():

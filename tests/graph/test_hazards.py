@@ -15,7 +15,7 @@ import pytest
 from inlay.errors import InvalidArguments, MissingExtra
 from inlay.graph.costs import Costs, probed
 from inlay.graph.lowering.translation import lower_network
-from inlay.graph.onnx.reading import load
+from inlay.graph.onnx.reading import load, load_bound
 from inlay.graph.op_graph import Array
 from inlay.graph.passes.elementwise_motion import hoist_elementwise
 from inlay.graph.plan import plan, plan_graph
@@ -152,7 +152,7 @@ def test_what_meets_itself_is_computed_right_by_every_plan(name: str) -> None:
     model = model_named(name)
     inputs: dict[str, Array] = {"x": np.random.default_rng(8).standard_normal(DIMS).astype(np.float32)}
     expected = run_model(model, inputs)
-    graph = hoist_elementwise(lower_network(load(model.SerializeToString())))
+    graph = hoist_elementwise(lower_network(load_bound(model.SerializeToString())))
     require_right(ProgramSession(plan_graph(graph, prices()).program, graph), inputs, expected, "the best plan")
     problem = make_problem(graph, prices())
     for seed in range(RANDOM_PLANS):

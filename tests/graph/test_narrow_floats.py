@@ -10,6 +10,7 @@ from onnx import TensorProto
 
 import inlay
 from inlay.graph.network import Network
+from inlay.graph.onnx.reading import load_bound
 from inlay.graph.op_graph import Array
 from tests.support.lowered_models import normal
 from tests.support.written_models import written_model
@@ -27,7 +28,7 @@ def read(text: str, dims: tuple[int, ...], outputs: Mapping[str, int], *, opset:
     model = written_model(text, dims, " ".join(outputs), opset=opset, **rest)
     for value in model.graph.output:
         value.type.tensor_type.elem_type = outputs[value.name]
-    return inlay.load(model.SerializeToString())
+    return load_bound(model.SerializeToString())
 
 
 def run(network: Network, x: Array) -> dict[str, Array]:

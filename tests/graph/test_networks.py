@@ -12,7 +12,7 @@ from inlay.errors import MissingExtra
 from inlay.graph.costs import Costs, analytic, probed
 from inlay.graph.costs.estimates import KernelEstimate
 from inlay.graph.lowering.translation import lower_network
-from inlay.graph.onnx.reading import load
+from inlay.graph.onnx.reading import load_bound
 from inlay.graph.op_graph import Array, OpGraph
 from inlay.graph.plan import plan_graph
 from inlay.graph.program import Program
@@ -71,7 +71,7 @@ def require_close(found: Mapping[str, Array], expected: Mapping[str, Array]) -> 
 def require_right(model: Model) -> None:
     """Every way gives, for every tensor that has memory in it and a name in the model, what ONNX Runtime gives."""
     inputs: dict[str, Array] = inputs_of(model)
-    graph = lower_network(load(model.SerializeToString()))
+    graph = lower_network(load_bound(model.SerializeToString()))
     plain = ProgramSession(plain_program(graph), graph).trace(inputs)
     names = sorted((plain.keys() - inputs.keys()) & names_of(model))
     assert len(names) > len(graph.ops) // 2
@@ -109,7 +109,7 @@ def test_an_export_is_too(name: str) -> None:
 def test_random_legal_plans_give_the_same_numbers(name: str) -> None:
     model = EXPORTS[name]()
     inputs: dict[str, Array] = inputs_of(model)
-    graph = lower_network(load(model.SerializeToString()))
+    graph = lower_network(load_bound(model.SerializeToString()))
     expected = ProgramSession(plain_program(graph), graph).trace(inputs)
     costs = probed()
     rng, seen = random.Random(name), set()

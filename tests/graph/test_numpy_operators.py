@@ -13,7 +13,7 @@ from onnx import TensorProto
 from inlay.errors import InvalidArguments, OutOfMemory, Unimplemented
 from inlay.graph.network import Node
 from inlay.graph.numpy_operators.evaluation import build_computation, compute_node
-from inlay.graph.onnx.reading import load
+from inlay.graph.onnx.reading import load, load_bound
 from inlay.graph.op_graph import Array
 from inlay.graph.plan import Plan, plan
 from inlay.graph.runtime import arena
@@ -153,7 +153,7 @@ def test_a_constant_that_cannot_be_folded_is_left_to_the_run(monkeypatch: pytest
         raise Unimplemented("not here")
 
     monkeypatch.setattr("inlay.graph.onnx.constant_folding.compute_node", refuse)
-    network = load(written_model("t = Sin(w) y = Add(x, t)", (3,), w=f32(0, 1, 2)).SerializeToString())
+    network = load_bound(written_model("t = Sin(w) y = Add(x, t)", (3,), w=f32(0, 1, 2)).SerializeToString())
     assert [node.operator for node in network.nodes] == ["Sin", "Add"]
     found = plan(network, costs="probed").compile().run({"x": f32(0, 0, 0)})["y"]
     np.testing.assert_allclose(found, np.sin(f32(0, 1, 2)), rtol=1e-6)

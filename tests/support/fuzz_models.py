@@ -92,10 +92,11 @@ def _do(content: bytes) -> str:
     import numpy as np
 
     import inlay
+    from inlay.graph.onnx.reading import load_bound
 
     stage = "load"
     try:
-        network = inlay.load(content)
+        network = load_bound(content)
         stage = "plan"
         plan = inlay.plan(network, costs="probed")
         stage = "compile"

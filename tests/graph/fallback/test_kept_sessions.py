@@ -12,7 +12,7 @@ import inlay
 from inlay.graph.fallback import sessions
 from inlay.graph.op_graph import ProcessObjects
 from inlay.graph.plan import Plan
-from inlay.graph.runtime.program_session import ProgramSession
+from inlay.graph.session import Session
 from inlay.reordering.threads import ThreadLimit
 from tests.support.written_models import written_model
 
@@ -40,7 +40,7 @@ def planned(text: str = "a = Sin(x) b = Relu(a) c = Cos(b) y = Neg(c)", **option
     return inlay.plan(inlay.load(model.SerializeToString()), costs="analytic")
 
 
-def result_of(session: ProgramSession) -> Any:
+def result_of(session: Session) -> Any:
     return session.run(INPUTS)["y"]
 
 

@@ -18,6 +18,7 @@ import inlay
 from inlay.cli import main
 from inlay.errors import InlayError, InvalidArguments
 from inlay.graph.network import Network
+from inlay.graph.onnx.reading import load_bound
 from inlay.graph.op_graph import Array
 from inlay.graph.plan import Plan
 from inlay.graph.report import explain_plan
@@ -92,7 +93,7 @@ def model_of(name: str) -> Model:
 
 
 def network_of(name: str) -> Network:
-    return inlay.load(model_of(name).SerializeToString())
+    return load_bound(model_of(name).SerializeToString())
 
 
 def plan_of(name: str) -> Plan:

@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 import pytest
 
-from inlay import load
 from inlay.graph.lowering.translation import lower_network
+from inlay.graph.onnx.reading import load_bound
 from tests.support import lowered_models as lm
 from tests.support.interpreter import interpret
 from tests.support.networks import EXPORTS, LIGHT, bert, inputs_of, light
@@ -62,7 +62,7 @@ def test_an_encoder_needs_no_references_but_erf() -> None:
 @pytest.mark.parametrize("name", EXPORTS)
 def test_exports_that_were_simplified_are_primitives_alone(name: str, opset: int) -> None:
     model = EXPORTS[name](2, opset)
-    graph = lower_network(load(model.SerializeToString()))
+    graph = lower_network(load_bound(model.SerializeToString()))
     assert "reference" not in lm.kinds_of(graph)
     given = inputs_of(model)
     found, expected = interpret(graph, given), lm.run_onnxruntime(model, given)

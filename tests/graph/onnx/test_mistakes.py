@@ -11,7 +11,7 @@ from onnx import TensorProto, parser
 from inlay.graph.lowering.translation import lower_network
 from inlay.graph.network import Network, Node, Tensor
 from inlay.graph.numpy_operators.evaluation import compute_node  # noqa: F401  calls of the file name it
-from inlay.graph.onnx.reading import load
+from inlay.graph.onnx.reading import load, load_bound
 from inlay.graph.op_graph import Array
 from tests.support.golden_mistakes import assert_mistake, read_mistakes
 from tests.support.networks import Model
@@ -34,11 +34,13 @@ def ones(*dims: int) -> Array:
 
 
 def read(*written: Any, batch: int | None = None, **rest: Any) -> Network:
-    return load(written_model(*written, **rest).SerializeToString(), batch=batch)
+    return load_bound(written_model(*written, **rest).SerializeToString(), batch=batch)
 
 
 def read_graph(text: str) -> Network:
-    return load(parser.parse_model(f'<ir_version: 8, opset_import: ["": 17, "local": 1]> {text}').SerializeToString())
+    return load_bound(
+        parser.parse_model(f'<ir_version: 8, opset_import: ["": 17, "local": 1]> {text}').SerializeToString()
+    )
 
 
 def model_with_weights(count: int = 1, **fields: Any) -> Model:
@@ -50,7 +52,7 @@ def model_with_weights(count: int = 1, **fields: Any) -> Model:
 
 
 def stored(count: int = 1, **fields: Any) -> Network:
-    return load(model_with_weights(count, **fields).SerializeToString())
+    return load_bound(model_with_weights(count, **fields).SerializeToString())
 
 
 def external(**entries: str) -> Model:
@@ -63,7 +65,7 @@ def external(**entries: str) -> Model:
 
 def beside(**entries: str) -> Network:
     Path("model.onnx").write_bytes(external(**entries).SerializeToString())
-    return load("model.onnx")
+    return load_bound("model.onnx")
 
 
 def relu(opset: int = 13, **dims: tuple[int, ...]) -> Network:

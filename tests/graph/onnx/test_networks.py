@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from inlay.graph.network import Network
-from inlay.graph.onnx.reading import load
+from inlay.graph.onnx.reading import load_bound
 from tests.support.network_runs import relative_error, run_by_onnxruntime, run_model, run_network
 from tests.support.networks import EXPORTS, LIGHT, bert, inputs_of, light
 
@@ -29,7 +29,7 @@ def test_an_export_is_read_as_it_runs(name: str, opset: int, raw: bool) -> None:
     options = {"do_constant_folding": False, "training": torch.onnx.TrainingMode.PRESERVE} if raw else {}
     model = EXPORTS[name](2, opset, **options)
     inputs = inputs_of(model)
-    network = load(model.SerializeToString())
+    network = load_bound(model.SerializeToString())
     got, wanted = run_network(network, inputs), run_by_onnxruntime(model, inputs)
     assert set(network.outputs) == set(wanted)
     for output, array in wanted.items():
@@ -42,7 +42,7 @@ def test_an_export_is_read_as_it_runs(name: str, opset: int, raw: bool) -> None:
 def test_dims_and_types_of_a_light_model_are_those_of_onnxruntime(name: str) -> None:
     batch = 1 if name in HUGE else 2
     model = light(name, batch)
-    network = load(model.SerializeToString())
+    network = load_bound(model.SerializeToString())
     shared = [
         n for node in model.graph.node for n in node.output if n in network.tensors and n not in network.constants
     ]
@@ -55,7 +55,7 @@ def test_dims_and_types_of_a_light_model_are_those_of_onnxruntime(name: str) -> 
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet", "inception_v2", "densenet121"])
 def test_dims_and_types_of_a_light_model_are_those_of_onnx(name: str) -> None:
     model = light(name, batch=3)
-    network = load(model.SerializeToString())
+    network = load_bound(model.SerializeToString())
     graph = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
     inferred = {value.name: value.type.tensor_type for value in (*graph.value_info, *graph.output)}
     shared = [n for node in network.nodes for n in node.outputs if n in inferred]
@@ -71,7 +71,7 @@ def test_dims_and_types_of_a_light_model_are_those_of_onnx(name: str) -> None:
 def test_an_encoder_is_read_as_it_runs() -> None:
     model = bert(2, sequence=8, layers=2, hidden=32, heads=4)
     inputs = inputs_of(model)
-    network = load(model.SerializeToString())
+    network = load_bound(model.SerializeToString())
     wanted = run_model(model, inputs)
     got = run_network(network, inputs)
     assert relative_error(got[network.outputs[0]], wanted[network.outputs[0]]) < TOLERANCE

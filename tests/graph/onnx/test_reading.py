@@ -12,7 +12,7 @@ import pytest
 import inlay
 from inlay.errors import FileError
 from inlay.graph.network import Network
-from inlay.graph.onnx.reading import load
+from inlay.graph.onnx.reading import load, load_bound
 from tests.support.network_runs import relative_error, run_model, run_network
 from tests.support.networks import Model
 from tests.support.refusals import raises_exactly
@@ -20,7 +20,7 @@ from tests.support.written_models import written_model
 
 
 def read(model: Model, **options: Any) -> Network:
-    return load(model.SerializeToString(), **options)
+    return load_bound(model.SerializeToString(), **options)
 
 
 def operators(network: Network) -> list[str]:

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from inlay.errors import FileError, InlayError, Unimplemented
 from inlay.graph.onnx import parsing
-from inlay.graph.onnx.reading import load
+from inlay.graph.onnx.reading import load, load_bound
 from tests.graph.onnx.test_functions import TWICE
 from tests.graph.onnx.test_functions import model as calling_model
 from tests.graph.onnx.test_mistakes import external
@@ -58,7 +58,7 @@ CALLS = calling_model("{ a = local.Twice(x) y = local.Twice(a) }" + TWICE).Seria
 
 def assert_read_or_refused(content: bytes) -> None:
     try:
-        network = load(content)
+        network = load_bound(content)
     except InlayError:
         return
     assert set(network.outputs) <= set(network.tensors)
@@ -152,7 +152,7 @@ def test_weights_beside_the_model_are_what_onnx_itself_reads(tmp_path: Path, ent
     write_weights(tmp_path / "parts" / "w.bin")
     path = tmp_path / "model.onnx"
     path.write_bytes(external(location="parts/w.bin", **entries).SerializeToString())
-    weights = load(path).constants["w"]
+    weights = load_bound(path).constants["w"]
     assert weights.tolist() == numpy_helper.to_array(onnx.load(path).graph.initializer[0]).tolist() == [0, 1, 2, 3]
     assert not weights.flags.writeable
 
@@ -166,7 +166,7 @@ def test_a_constant_of_a_node_beside_the_model_is_read(tmp_path: Path) -> None:
     for key, value in (("location", "w.bin"), ("offset", "4")):
         tensor.external_data.add(key=key, value=value)
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
-    assert load(tmp_path / "model.onnx").constants["w"].tolist() == [1, 2, 3, 4]
+    assert load_bound(tmp_path / "model.onnx").constants["w"].tolist() == [1, 2, 3, 4]
 
 
 def cached(folder: Path, weights: str) -> Path:
@@ -182,7 +182,7 @@ def cached(folder: Path, weights: str) -> Path:
 
 
 def test_weights_that_are_links_beside_the_target_of_the_model_are_read(tmp_path: Path) -> None:
-    assert load(cached(tmp_path, "../../blobs/2e")).constants["w"].tolist() == [0, 1, 2, 3]
+    assert load_bound(cached(tmp_path, "../../blobs/2e")).constants["w"].tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(("weights", "is_link"), [("../../secret", True), ("../../blobs/2e", False)])

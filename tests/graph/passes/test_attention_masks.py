@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 import inlay
 from inlay.graph.lowering.translation import lower_network
 from inlay.graph.network import Network
+from inlay.graph.onnx.reading import load_bound
 from inlay.graph.op_graph import Array, exact_graph
 from inlay.graph.runtime.guards import build_guards
 from inlay.graph.runtime.plain import plain_program
@@ -64,7 +65,7 @@ def load_nodes(nodes: list[Any], inputs: list[Any], output: tuple[str, Any], con
         helper.make_tensor(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape, a) for n, a in constants.items()
     ]
     graph = helper.make_graph(nodes, "attention", reads, writes, weights)
-    return inlay.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]).SerializeToString())
+    return load_bound(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]).SerializeToString())
 
 
 def expected(inputs: dict[str, Array], mask: Array) -> Array:

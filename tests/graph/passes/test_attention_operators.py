@@ -8,6 +8,7 @@ from onnx import TensorProto, helper
 
 import inlay
 from inlay.graph.network import Network
+from inlay.graph.onnx.reading import load_bound
 from inlay.graph.op_graph import Array
 
 BATCH, HEADS, GROUPS, QUERIES, KEYS, SIZE, WIDTH = 2, 4, 2, 5, 7, 6, 3
@@ -39,7 +40,7 @@ def load_node(operator: str, arrays: dict[str, Array], constants: set[str], attr
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     nodes = [helper.make_node(operator, names, ["y"], **attributes)]
     graph = helper.make_graph(nodes, operator, inputs, [output], weights)
-    return inlay.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)]).SerializeToString())
+    return load_bound(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)]).SerializeToString())
 
 
 def run(network: Network, inputs: dict[str, Array], engine: Any = None) -> Array:

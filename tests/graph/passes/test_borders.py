@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlay.graph.lowering.translation import lower_network
-from inlay.graph.onnx.reading import load
+from inlay.graph.onnx.reading import load_bound
 from inlay.graph.runtime.plain import plain_program
 from inlay.graph.runtime.program_session import ProgramSession
 from tests.support.network_runs import run_by_onnxruntime
@@ -32,7 +32,7 @@ FOLDED = {0: {0, 1, 3, 5}, -np.inf: {7}}
 def run(text: str, x: Any, outputs: str = "y", opset: int = 17, **constants: Any) -> tuple[list[str], Any, Any]:
     """Return the operators of a model that is read, and its result y by a session and by ONNX Runtime."""
     model = written_model(text, x.shape, outputs, opset=opset, **constants)
-    network = load(model.SerializeToString())
+    network = load_bound(model.SerializeToString())
     graph = lower_network(network)
     found = ProgramSession(plain_program(graph), graph, engine="reference").run({"x": x})
     return [node.operator for node in network.nodes], found["y"], run_by_onnxruntime(model, {"x": x}, ["y"])["y"]

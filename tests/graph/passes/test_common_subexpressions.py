@@ -2,7 +2,7 @@
 
 import pytest
 
-from inlay.graph.onnx.reading import load
+from inlay.graph.onnx.reading import load_bound
 from tests.support.lowered_models import normal
 from tests.support.network_runs import run_model, run_network
 from tests.support.written_models import written_model
@@ -26,7 +26,7 @@ CONSTANTS = "k = Constant <value_float = {}> () l = Constant <value_float = {}> 
 def test_equal_nodes_are_merged(text: str, count: int) -> None:
     outputs = "y z" if "z =" in text else "y"
     model = written_model(text, (2, 4), outputs)
-    network = load(model.SerializeToString())
+    network = load_bound(model.SerializeToString())
     assert len(network.nodes) == count
     if "Random" not in text:
         inputs = {"x": normal(0, (2, 4))}

@@ -12,7 +12,7 @@ from onnx import helper
 
 from inlay.graph.network import Network
 from inlay.graph.onnx.parsing import parse_model
-from inlay.graph.onnx.reading import bind_inputs, import_network, load
+from inlay.graph.onnx.reading import bind_inputs, import_network, load_bound
 from inlay.graph.passes import PATTERNS, simplify_network
 from tests.support.network_cases import networks
 from tests.support.network_runs import rounding_errors, run_in_float64, run_model, run_network
@@ -47,7 +47,7 @@ def assert_runs_as(network: Network, model: Model) -> None:
 @settings(max_examples=60)
 @given(networks())
 def test_a_network_is_read_as_it_runs(model: Model) -> None:
-    assert_runs_as(load(model.SerializeToString()), model)
+    assert_runs_as(load_bound(model.SerializeToString()), model)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -61,7 +61,7 @@ def test_a_pattern_changes_no_output(pattern: Callable[[Network], Network], mode
 @settings(max_examples=40)
 @given(networks())
 def test_what_is_simplified_is_well_formed_and_stays_as_it_is(model: Model) -> None:
-    network = load(model.SerializeToString())
+    network = load_bound(model.SerializeToString())
     known = {*network.inputs, *network.constants}
     for one in network.nodes:
         assert known.issuperset(name for name in one.inputs if name)
@@ -170,7 +170,7 @@ TOGETHER = {
 @pytest.mark.parametrize("name", TOGETHER)
 def test_what_belongs_together_is_put_together(name: str) -> None:
     model, operator = TOGETHER[name]
-    network = load(model.SerializeToString())
+    network = load_bound(model.SerializeToString())
     assert operators(network) == [operator]
     assert_runs_as(network, model)
 
@@ -220,10 +220,10 @@ APART = {
 
 @pytest.mark.parametrize("name", APART)
 def test_what_looks_like_a_pattern_and_is_none_is_left_as_it_is(name: str) -> None:
-    network = load(APART[name].SerializeToString())
+    network = load_bound(APART[name].SerializeToString())
     assert operators(network) == [n.op_type for n in APART[name].graph.node]
 
 
 def test_a_convolution_keeps_its_name_when_it_takes_a_scale() -> None:
-    network = load(TOGETHER["normalization, scale and shift into a convolution"][0].SerializeToString())
+    network = load_bound(TOGETHER["normalization, scale and shift into a convolution"][0].SerializeToString())
     assert [(n.name, n.inputs, n.outputs) for n in network.nodes] == [("t", ("x", "y:weights", "y:bias"), ("y",))]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-import inlay
 from inlay.graph.lowering.translation import lower_network
+from inlay.graph.onnx.reading import load_bound
 from inlay.graph.op_graph import OpGraph
 from inlay.graph.passes.range_guards import GUARDED, THRESHOLD, _GuardPlacement, place_guards
 from inlay.graph.passes.value_ranges import ANY, ValueRange, bounded, hull
@@ -50,19 +50,19 @@ def require_within(graph: OpGraph, scale: float) -> None:
 @given(networks())
 def test_ranges_hold_what_random_networks_compute(model: Model) -> None:
     for scale in (1.0, THRESHOLD):
-        require_within(lower_network(inlay.load(model.SerializeToString())), scale)
+        require_within(lower_network(load_bound(model.SerializeToString())), scale)
 
 
 def test_a_conversion_to_a_narrow_float_may_be_infinite() -> None:
     model = written_model("h = Cast <to = 10> (x) y = Cast <to = 1> (h)", (4,))
-    ranges = infer_ranges(lower_network(inlay.load(model.SerializeToString())))
+    ranges = infer_ranges(lower_network(load_bound(model.SerializeToString())))
     assert (ranges["h"], ranges["y"]) == (ValueRange(-inf, inf), ANY)
 
 
 @settings(max_examples=30, deadline=None)
 @given(networks())
 def test_random_networks_can_be_guarded(model: Model) -> None:
-    graph = lower_network(inlay.load(model.SerializeToString()))
+    graph = lower_network(load_bound(model.SerializeToString()))
     assert build_guards(plain_program(graph), graph).after is not None
     assert place_guards(graph, {}, frozenset()) in (None, {})
 

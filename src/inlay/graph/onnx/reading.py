@@ -22,7 +22,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, overload
 
 from inlay.arguments import integer_or_none
 from inlay.errors import InvalidArguments, Unimplemented, printable
@@ -60,6 +60,14 @@ class ModelReloader:
         return _build_network(self.model, bind_inputs(self.model.model.graph, dims, batch))
 
 
+@overload
+def load(source: Source, *, dims: Mapping[str, int], batch: int | None = None) -> Network: ...
+@overload
+def load(source: Source, *, dims: None = None, batch: int) -> Network: ...
+@overload
+def load(
+    source: Source, *, dims: Mapping[str, int] | None = None, batch: int | None = None
+) -> Network | OpenNetwork: ...
 def load(source: Source, *, dims: Mapping[str, int] | None = None, batch: int | None = None) -> Network | OpenNetwork:
     """Return the network of an ONNX file of opset 1 to 28.
 
