@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from inlay.cli.application import MeasurementProgress, TypeOption, app, parse_dims
-from inlay.cli.network_commands import (
+from inlay.cli.network_options import (
     EngineOption,
     choose_tier,
     explain_dim_options,
