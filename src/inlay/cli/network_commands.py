@@ -57,12 +57,13 @@ def plan(
         typer.Option("--isa", metavar="ISA", help="Plan for another processor: sse41, avx2, avx512_core."),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option("--threads", metavar="N", help="Plan for so many threads of another processor.")
+        int | None, typer.Option("--threads", metavar="N", help="Use N threads; with --isa, those of that processor.")
     ] = None,
     seconds: SecondsOption = None,
     convolutions: ConvolutionsOption = None,
     engine: EngineOption = None,
     fallback: FallbackOption = None,
+    every_step: Annotated[bool, typer.Option("--all", help="Print every step, not only the longest ones.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: every step and reorder.")] = False,
     picture: Annotated[
         Path | None, typer.Option("--picture", metavar="FILE", help="Draw the plan too, as .svg or .html.")
@@ -70,33 +71,33 @@ def plan(
 ) -> None:
     """Choose a format for each tensor and a kernel for each operation of a network; print reasons and predicted times.
 
-    Kernels are measured on this machine once, and the results are stored. With --isa or --threads, the plan is for
-    another machine: its costs are estimated by a model (analytic), and no library is needed. Costs are also analytic if
-    the engine is NumPy.
+    Kernels are measured on this machine once, and the results are stored; with --threads N, on so many threads. With
+    --isa, the plan is for another processor: its costs are estimated by a model (analytic), and no library is needed.
+    Costs are also analytic if the engine is NumPy.
 
     For example:
 
-      inlay plan resnet50.onnx --batch 8
+      inlay plan resnet50.onnx --batch 8 --threads 4
 
       inlay plan unet.onnx --dim height=256 --picture unet.html
 
-      inlay plan resnet50.onnx --isa avx2 --json
+      inlay plan resnet50.onnx --isa avx2 --threads 8 --all
     """
-    from inlay.graph.report import explain_plan, figures
+    from inlay.graph.report import figures
 
     if picture is not None:
         from inlay.render.network.picture import require_suffix
 
         require_suffix(picture)
         require_unused(picture, model)
-    require_engine_here(engine, "--isa" if isa is not None else "--threads" if threads is not None else None)
-    tier, mode = choose_tier(costs, isa, threads, seconds, engine), parse_convolutions(convolutions)
+    require_engine_here(engine, isa)
+    tier, mode = choose_tier(costs, isa, seconds, engine), parse_convolutions(convolutions)
     network = _load_network(model, parse_dim_options(dims or ()), batch)
-    if isa is None and threads is None and costs != "analytic":
+    if isa is None and costs != "analytic":
         note_reference_engine(engine, f"costs are {'analytic' if costs is None else 'those of NumPy'}")
     options: dict[str, Any] = {"convolutions": mode, "engine": engine, "fallback": parse_fallback(fallback)}
     network_plan = _plan_network(network, tier, isa, threads, seconds, options)
-    echo(json.dumps(figures(network_plan), indent=2) if as_json else explain_plan(network_plan))
+    echo(json.dumps(figures(network_plan), indent=2) if as_json else network_plan.explain(every_step=every_step))
     if picture is not None:
         from inlay.render.network import PlanPicture
 
@@ -140,8 +141,8 @@ def run(
     if not named:
         raise InvalidArguments("no input is given: give the arrays of the network, as --input [NAME=]FILE.npy")
     require_target(output, [model, *named.values()])
-    require_engine_here(engine, None)
-    tier, mode = choose_tier(costs, None, None, seconds, engine), parse_convolutions(convolutions)
+    require_engine_here(engine)
+    tier, mode = choose_tier(costs, None, seconds, engine), parse_convolutions(convolutions)
     arrays = read_inputs(named)
     with explain_dim_options("--batch N"):
         network = load_for(model, {name: array.shape for name, array in arrays.items()}, batch=batch)
@@ -223,7 +224,9 @@ def _plan_network(
     if tier != "measured":
         return make_plan(network, costs=tier, isa=isa, threads=threads, **options)
     with MeasurementProgress() as progress:
-        measured_plan = make_plan(network, costs=tier, seconds=seconds, progress=progress.update, **options)
+        measured_plan = make_plan(
+            network, costs=tier, threads=threads, seconds=seconds, progress=progress.update, **options
+        )
     progress.report(measured_plan.sources)
     return measured_plan
 

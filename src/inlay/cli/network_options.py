@@ -62,9 +62,7 @@ FallbackOption = Annotated[
 _TIERS = ("measured", "probed", "analytic")
 
 
-def choose_tier(
-    costs: str | None, isa: str | None, threads: int | None, seconds: float | None, engine: str | None
-) -> "Tier":
+def choose_tier(costs: str | None, isa: str | None, seconds: float | None, engine: str | None) -> "Tier":
     """Return the tier of costs for these options of the command line.
 
     The default is measured; it is analytic for another processor and for the reference engine.
@@ -77,13 +75,12 @@ def choose_tier(
 
     if costs is not None and costs not in _TIERS:
         raise InvalidArguments(f"--costs is {costs!r}: give {', '.join(_TIERS)}")
-    if (isa is not None or threads is not None) and costs not in (None, "analytic"):
-        option = "--isa" if isa is not None else "--threads"
+    if isa is not None and costs not in (None, "analytic"):
         raise InvalidArguments(
-            f"--costs {costs} is of this machine, and {option} plans for another one: leave one of them out"
+            f"--costs {costs} is of this machine, and --isa plans for another one: leave one of them out"
         )
     if costs is None:
-        is_modelled = isa is not None or threads is not None or get_engine(engine).name == "reference"
+        is_modelled = isa is not None or get_engine(engine).name == "reference"
         costs = "analytic" if is_modelled else "measured"
     if seconds is not None and not 0 <= seconds < float("inf"):
         raise InvalidArguments(f"--seconds is {seconds:g}: give a number from 0 on")
@@ -92,23 +89,22 @@ def choose_tier(
     return cast("Tier", costs)
 
 
-def require_engine_here(engine: str | None, other_machine: str | None) -> None:
+def require_engine_here(engine: str | None, isa: str | None = None) -> None:
     """Check that an engine of this name is available, and that the plan is for this machine.
 
-    `other_machine` is the option that plans for another machine, or None. If `engine` is None, nothing is checked.
+    `isa` is the instruction set of another machine, or None. If `engine` is None, nothing is checked.
 
     Raises:
-        InvalidArguments: there is no engine of this name, or `other_machine` is not None.
+        InvalidArguments: there is no engine of this name, or `isa` is not None.
         MissingExtra: the library of the engine cannot be loaded.
     """
     from inlay.primitives.engine import get_engine
 
     if engine is None:
         return
-    if other_machine is not None:
+    if isa is not None:
         raise InvalidArguments(
-            f"--engine {engine} computes on this machine, and {other_machine} plans for another one: "
-            "leave one of them out"
+            f"--engine {engine} computes on this machine, and --isa plans for another one: leave one of them out"
         )
     get_engine(engine)
 
