@@ -16,11 +16,13 @@ from inlay import cli, load, plan
 from inlay.cli.application import MeasurementProgress
 from inlay.graph.costs.measuring import MeasuredCosts
 from inlay.graph.report import explain_plan, figures
+from inlay.reordering.threads import get_num_threads
 from inlay.render.network import PlanPicture
 from tests.support.command_line import (
     IMAGE,
     WEIGHTS,
     Capture,
+    complaint,
     outputs,
     run_process,
     succeed,
@@ -55,13 +57,33 @@ def test_plan_prints_json(capsys: Capture) -> None:
 
 def test_a_plan_for_another_processor_needs_no_word_on_costs(capsys: Capture) -> None:
     write_classifier(batch=2)
-    for options in (["--isa", "avx2"], ["--isa", "SSE41", "--threads", "7"], ["--threads", "3", "--costs", "analytic"]):
+    for options in (["--isa", "avx2"], ["--isa", "SSE41", "--threads", "7"], ["--threads", "1", "--costs", "analytic"]):
         figures = json.loads(succeed(capsys, "plan", "net.onnx", "--json", *options))
         assert figures["costs"] == "analytic"
         if "--threads" in options:
             assert figures["threads"] == int(options[options.index("--threads") + 1])
         if "--isa" in options:
             assert figures["isa"] == options[1].upper()
+
+
+def test_threads_are_those_of_this_machine(capsys: Capture) -> None:
+    write_classifier(batch=2)
+    for costs in ("probed", "analytic"):
+        figures = json.loads(succeed(capsys, "plan", "net.onnx", "--json", "--threads", "1", "--costs", costs))
+        assert (figures["costs"], figures["threads"]) == (costs, 1)
+    most = get_num_threads()
+    assert complaint(capsys, "plan", "net.onnx", "--threads", "9999") == (
+        f"threads is 9999, and Inlay may use {most} thread{'s' * (most > 1)} on this machine: give at most {most}, or "
+        "the isa of another machine"
+    )
+
+
+def test_plan_lists_every_step_on_request(capsys: Capture) -> None:
+    write_classifier(batch=2)
+    found = plan(load("net.onnx"), costs="analytic")
+    out = succeed(capsys, "plan", "net.onnx", "--costs", "analytic", "--all")
+    assert out == f"{found.explain(every_step=True)}\n" != f"{found}\n"
+    assert max(map(len, out.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("name", ["net.svg", "net.html"])

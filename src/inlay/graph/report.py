@@ -36,6 +36,7 @@ MOST_ROWS = 10
 """Rows of the steps that take most of the time."""
 _MOST_NAMED = 6  # steps with estimated times, or nodes of a step, that are named
 _MOST_NAME = 40  # columns of a name within a sentence
+_NO_GAIN = f"+{ms_text(0)}"
 
 
 def explain_plan(plan: PlannedProgram, *, every_step: bool = False) -> str:
@@ -347,7 +348,10 @@ def _reorders(report: _Report) -> str:
     for line, reason in zip(lines, reasons, strict=True):
         head = "\n".join((head, line, *(wrap_text(reason, first=" " * 4, rest=" " * 4) if reason else ())))
     total = sum(step.ms for step in report.plan.reorders)
-    return f"{head}\nreorders take {ms_text(total)} in all, {report.share(total)}"
+    notes = [f"reorders take {ms_text(total)} in all, {report.share(total)}"]
+    if any(row[-1].startswith(_NO_GAIN) for row in rows):
+        notes.append(f"{_NO_GAIN}: the best plan without it takes as long, but has other reorders")
+    return "\n".join((head, *_wrap_all(notes)))
 
 
 def _describe_without(steps: Sequence[Step]) -> str:

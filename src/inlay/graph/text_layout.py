@@ -113,22 +113,28 @@ _NUMBER = re.compile(r"(\d+)")
 def merge_names(names: Sequence[str]) -> str:
     """Return one text for several names, with `*` where they differ.
 
-    Names that differ in numbers alone have `*` in place of these; others in place of all between their common beginning
-    and end. Names with little in common are represented by the first one.
+    Names that differ in numbers alone have `*` in place of these. If not all do, those of the most frequent form stand
+    for all, with dots after them. Names of different forms have `*` between their common beginning and end; the first
+    one stands for names with little in common.
 
     >>> merge_names(["/blocks.0/fc1/MatMul", "/blocks.11/fc1/MatMul"]), merge_names(["conv", "relu"])
-    ('/blocks.*/fc1/MatMul', 'conv')
+    ('/blocks.*/fc1/MatMul', 'conv, ...')
     """
     if len(set(names)) < 2:
         return names[0] if names else ""
-    parts = [_NUMBER.split(name) for name in names]
-    if len({tuple(part[::2]) for part in parts}) == 1:
-        return "".join("*" if len(set(texts)) > 1 else texts[0] for texts in zip(*parts, strict=True))
+    forms: dict[tuple[str, ...], list[list[str]]] = {}
+    for name in names:
+        parts = _NUMBER.split(name)
+        forms.setdefault(tuple(parts[::2]), []).append(parts)
+    most = max(forms.values(), key=len)
+    merged = "".join("*" if len(set(texts)) > 1 else texts[0] for texts in zip(*most, strict=True))
+    if len(forms) == 1:
+        return merged
     begin = len(_common_prefix(names))
     end = len(_common_prefix([name[begin:][::-1] for name in names]))
-    if 2 * (begin + end) < min(map(len, names)):
-        return names[0]
-    return f"{names[0][:begin]}*{names[0][len(names[0]) - end :]}"
+    if len(most) == 1 and 2 * (begin + end) >= min(map(len, names)):
+        return f"{names[0][:begin]}*{names[0][len(names[0]) - end :]}"
+    return f"{merged}, {_DOTS}"
 
 
 def _common_prefix(texts: Sequence[str]) -> str:
