@@ -19,9 +19,10 @@ from inlay.notation.format_tag import FormatTag
 from tests.support.graph_programs import add, conv, drawn, graph_of, join, relu
 from tests.support.planner_graphs import POOL, HashedCosts, drawn_graph
 
-ODD = st.text(
-    st.sampled_from("abz/._-09 层é\u0301\u200d\n\t\x1b\U0001f600\u05d0") | st.characters(codec="utf-8"), max_size=120
-)
+ODD = st.text(st.sampled_from("abcdefz0189/._- 层\uff21é\u0301\u200d\n\t\x1b\0\U0001f600\u05d0"), max_size=120)
+"""Texts with wide letters, accents, controls and letters that run from right to left."""
+NAMES = st.tuples(ODD, ODD, ODD)
+SEEDS, LENGTHS = st.integers(0, 40), st.integers(1, 12)
 
 
 def width_of(line: str) -> int:
@@ -52,43 +53,36 @@ def renamed(graph: OpGraph, names: Mapping[str, str]) -> OpGraph:
     return replace(graph, name=new("drawn"), inputs=inputs, outputs=outputs, ops=ops, tensors=tensors)
 
 
-@st.composite
-def plans(draw: st.DrawFn) -> Plan:
-    """Plans of random graphs with long and odd names, cliffs and estimated times."""
-    seed = draw(st.integers(0, 40))
-    graph = drawn_graph(seed, draw(st.integers(1, 12)))
+def plan_with(seed: int, length: int, odd: tuple[str, str, str], scale: float = 1.0) -> Plan:
+    """The plan of a random graph with these texts in its names, and a cliff."""
+    graph = drawn_graph(seed, length)
     known = ["drawn", *graph.tensors, *(op.name for op in graph.ops)]
-    odd = draw(st.lists(ODD, min_size=3, max_size=3))
     names = {name: f"{odd[i % 3]}{name}{odd[(i + 1) % 3]}" for i, name in enumerate(known)}
     plan = plan_graph(renamed(graph, names), HashedCosts(seed))
     cliff = Cliff(names["t0"], {"src": "abcd", odd[0]: odd[1]}, odd[2], 25.0, 0.5, ("plan", odd[0]))
-    scale = draw(st.sampled_from([1.0, 1e-6, 1e6]))
     steps = tuple(replace(step, ms=step.ms * scale) for step in plan.program.steps)
-    return replace(
-        plan,
-        program=replace(plan.program, steps=steps),
-        ms=plan.ms * scale,
-        cliffs=(cliff,),
-        totals={**plan.totals, odd[0]: 1e7},
-        engine=odd[1],
-    )
+    totals = {**plan.totals, odd[0]: 1e7}
+    program = replace(plan.program, steps=steps)
+    return replace(plan, program=program, ms=plan.ms * scale, cliffs=(cliff,), totals=totals, engine=odd[1])
 
 
-@settings(max_examples=60)
-@given(plans(), st.booleans())
-def test_no_line_is_wider_than_80_columns(plan: Plan, every_step: bool) -> None:
-    text = explain_plan(plan, every_step=every_step)
-    lines = text.split("\n")
-    assert max(map(width_of, lines)) <= 80
-    assert all(line.isprintable() and line == line.rstrip() for line in lines)
-    assert text == plan.explain(every_step=every_step)
-    assert (str(plan) == text) is not every_step or text == explain_plan(plan)
+@settings(max_examples=25)
+@given(SEEDS, LENGTHS, NAMES, st.sampled_from([1.0, 1e-6, 1e6]))
+def test_no_line_is_wider_than_80_columns(seed: int, length: int, odd: tuple[str, str, str], scale: float) -> None:
+    plan = plan_with(seed, length, odd, scale)
+    texts = [explain_plan(plan), explain_plan(plan, every_step=True)]
+    for line in "\n".join(texts).split("\n"):
+        assert width_of(line) <= 80
+        assert line.isprintable()
+        assert line == line.rstrip()
+    assert texts == [str(plan), plan.explain(every_step=True)]
     assert all(width_of(line) <= 80 for line in heading(plan))
 
 
-@settings(max_examples=30)
-@given(plans())
-def test_with_every_step_each_one_has_a_row_in_order(plan: Plan) -> None:
+@settings(max_examples=15)
+@given(SEEDS, LENGTHS, NAMES)
+def test_with_every_step_each_one_has_a_row_in_order(seed: int, length: int, odd: tuple[str, str, str]) -> None:
+    plan = plan_with(seed, length, odd)
     table = explain_plan(plan, every_step=True).split("\n\n")[1].split("\n")
     assert table[0].split()[-1] == "ms"
     rows = [line for line in table[1:] if not line.startswith("--")]
@@ -157,7 +151,7 @@ def test_reorders_of_equal_formats_are_one_row_with_their_sums() -> None:
     counts = [int(found[1]) if (found := re.search(r"(\d+) x ", row)) else 1 for row in rows]
     assert sum(counts) == len(plan.reorders) > len(rows)
     assert sum(float(row.split()[0]) for row in rows) == pytest.approx(sum(s.ms for s in plan.reorders), abs=0.01)
-    assert lines[-1] == "+0.000 ms: the best plan without it takes as long, but has other reorders"
+    assert lines[-1] == "+0.000 ms: the best plan without it takes no longer, but has other reorders"
     assert "reads n" in part, "tags are those of images"
 
 
@@ -231,9 +225,9 @@ def test_wrapped_text_has_all_words_that_fit(text: str, columns: int) -> None:
 
 def test_the_columns_that_may_are_narrowed_and_empty_ones_left_out() -> None:
     rows = [("name", "", "ms"), ("a/very/long/name/of/a/step/7", "", "1.000"), ("short", "", "12.000")]
-    assert format_table(rows, right=(2,), shrink=(0,), columns=24).split("\n") == [
+    assert format_table(rows, right=(2,), shrink={0: 20}, columns=24).split("\n") == [
         "name                  ms",
-        "a/ve...a/step/7    1.000",
+        "a/v...f/a/step/7   1.000",
         "short             12.000",
     ]
 

@@ -6,7 +6,7 @@ Runtime and NumPy compute; cliffs; the memory. With `every_step` it lists all st
 
     familiar tags     nchw, nhwc, nChw16c, where the axes have these roles (see `axis_roles`); abcd, ba elsewhere
     one format        a step whose arguments all have the same format
-    kernel            name of the implementation, without the instruction set if that is the plan's
+    kernel            name of the implementation, without its instruction set, as avx512_core, if that begins the plan's
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,6 +37,8 @@ MOST_ROWS = 10
 _MOST_NAMED = 6  # steps with estimated times, or nodes of a step, that are named
 _MOST_NAME = 40  # columns of a name within a sentence
 _NO_GAIN = f"+{ms_text(0)}"
+_LEAST_SHARE = 0.05  # share of the time from which on a repeated block is listed
+_STEP_WIDTHS = {3: 26, 4: 15, 5: 12}  # of name, format and kernel, in columns
 
 
 def explain_plan(plan: PlannedProgram, *, every_step: bool = False) -> str:
@@ -195,7 +197,7 @@ class _Report:
     def _describe_op(self, name: str) -> str:
         """Return the algorithm or the kind of an operation."""
         op = self.ops.get(name)
-        return name if op is None else str(op.parameters.get("algorithm", op.kind))
+        return name if op is None else str(op.parameters.get("algorithm", op.kind)).removesuffix("_erf")
 
     def label_all(self, steps: Iterable[int]) -> str:
         """Return one label for several equal steps."""
@@ -219,9 +221,9 @@ class _Report:
         return f"{', '.join(reads) or 'nothing'} -> {', '.join(writes)}"
 
     def kernel(self, step: Step) -> str:
-        """Return the name of the implementation, without the instruction set if that is the plan's."""
+        """Return the name of the implementation, without its instruction set if that is the plan's or its base."""
         name, _, isa = step.impl.rpartition(":")
-        return name if name and isa.upper() == self.plan.isa.upper() else step.impl
+        return name if name and f"{self.plan.isa}_".upper().startswith(f"{isa}_".upper()) else step.impl
 
 
 def _summary(report: _Report) -> str:
@@ -281,7 +283,7 @@ def _longest_steps(report: _Report) -> str:
     ms = sum(sums[row] for row in rest)
     noun = "the other step takes" if others == 1 else f"the other {others} steps take"
     line = f"{noun} {ms_text(ms)}, {report.share(ms)} (inlay plan --all lists every step)" if rest else ""
-    return "\n".join(filter(None, (format_table(rows, right=(0, 1, 2), shrink=(3, 4, 5)), line, _free(report))))
+    return "\n".join(filter(None, (format_table(rows, right=(0, 1, 2), shrink=_STEP_WIDTHS), line, _free(report))))
 
 
 def _all_steps(report: _Report) -> str:
@@ -289,7 +291,7 @@ def _all_steps(report: _Report) -> str:
     rows = [("step", "kind", "format", "kernel", "ms")]
     for step in report.steps:
         rows.append((report.label(step), step.kind, report.formats(step), report.kernel(step), f"{step.ms:.3f}"))
-    head, *lines = format_table(rows, right=(4,), shrink=(0, 1, 2, 3)).split("\n")
+    head, *lines = format_table(rows, right=(4,), shrink={0: 26, 1: 13, 2: 15, 3: 12}).split("\n")
     found = [head]
     for group in report.groups:
         if group.is_block:
@@ -317,15 +319,15 @@ def _free(report: _Report) -> str:
 
 
 def _repeated_blocks(report: _Report) -> str:
-    """Return the table of repeated blocks of steps."""
+    """Return the table of the repeated blocks that take much of the time."""
     times = [step.ms for step in report.steps]
     rows = [("share", "ms", "repeated block", "from", "to")]
     for group in report.groups:
-        if group.is_block:
-            ms = sum(group.sum_times(times))
+        ms = sum(group.sum_times(times))
+        if group.is_block and ms >= _LEAST_SHARE * report.plan.ms:
             ends = (report.label_all(group.occurrences(position)) for position in (0, group.length - 1))
             rows.append((report.share(ms), f"{ms:.3f}", f"{group.count} x {group.length} steps", *ends))
-    return format_table(rows, right=(0, 1), shrink=(3, 4)) if len(rows) > 1 else ""
+    return format_table(rows, right=(0, 1), shrink={3: 24, 4: 24}) if len(rows) > 1 else ""
 
 
 def _reorders(report: _Report) -> str:
@@ -344,13 +346,13 @@ def _reorders(report: _Report) -> str:
         tensor = merge_names([report.tensor(step) for step in steps])
         rows.append((f"{ms:.3f}", bytes_text(nbytes), count, tensor, src, dst, _describe_without(steps)))
         reasons.append(merge_names([_reason(report, step) for step in steps]))
-    head, *lines = format_table(rows, right=(0, 1, 2), shrink=(3, 4, 5)).split("\n")
+    head, *lines = format_table(rows, right=(0, 1, 2), shrink={3: 24, 4: 8, 5: 8}).split("\n")
     for line, reason in zip(lines, reasons, strict=True):
         head = "\n".join((head, line, *(wrap_text(reason, first=" " * 4, rest=" " * 4) if reason else ())))
     total = sum(step.ms for step in report.plan.reorders)
     notes = [f"reorders take {ms_text(total)} in all, {report.share(total)}"]
     if any(row[-1].startswith(_NO_GAIN) for row in rows):
-        notes.append(f"{_NO_GAIN}: the best plan without it takes as long, but has other reorders")
+        notes.append(f"{_NO_GAIN}: the best plan without it takes no longer, but has other reorders")
     return "\n".join((head, *_wrap_all(notes)))
 
 
@@ -361,11 +363,11 @@ def _describe_without(steps: Sequence[Step]) -> str:
     """
     if any(step.alternative is None for step in steps):
         return "-"
-    known = [step.without for step in steps]
-    added = sorted({f"+{ms_text(ms)}" for ms in known if ms is not None})
-    if not added:
+    known = sorted(ms for step in steps if (ms := step.without) is not None)
+    if not known:
         return "no plan"
-    return added[0] if len(added) == 1 else f"{added[0]} or more"
+    least = "+<0.001 ms" if 0 < known[0] < 0.001 else f"+{ms_text(known[0])}"
+    return least if known[-1] - known[0] < 0.001 else f"{least} or more"
 
 
 def _reason(report: _Report, step: Step) -> str:
@@ -384,7 +386,7 @@ def _totals(report: _Report) -> str:
     rows = [("plan", "ms", "ratio"), ("this plan", f"{plan.ms:.3f}", "1.00")]
     for name, ms in plan.totals.items():
         rows.append((name, f"{ms:.3f}", f"{ms / plan.ms:.2f}" if plan.ms else "-"))
-    return format_table(rows, right=(1, 2), shrink=(0,))
+    return format_table(rows, right=(1, 2), shrink={0: _MOST_NAME})
 
 
 def _fallback_notes(report: _Report) -> str:
@@ -416,22 +418,29 @@ def _notes(computer: str, names: Mapping[str, Sequence[str]]) -> str:
 
 
 def _cliffs(report: _Report) -> str:
-    """Return a line for each cliff of this plan, and for each one of compared plans that it avoids."""
-    taken = [cliff for cliff in report.plan.cliffs if "plan" in cliff.plans]
-    avoided = [cliff for cliff in report.plan.cliffs if "plan" not in cliff.plans]
-    lines = [f"cliff: {_describe_cliff(report, cliff)}" for cliff in taken]
-    lines += [f"cliff avoided: {_describe_cliff(report, cliff)}, in {', '.join(cliff.plans)}" for cliff in avoided]
-    return "\n".join(_wrap_all(lines))
+    """Return a sentence for each cliff of this plan, and for each one of compared plans that it avoids."""
+    taken, avoided = [], []
+    equal: dict[object, list[Cliff]] = {}
+    for cliff in report.plan.cliffs:
+        equal.setdefault((tuple(cliff.formats.items()), cliff.impl, cliff.ms, cliff.plans), []).append(cliff)
+    for cliffs in equal.values():
+        text, plans = _describe_cliffs(report, cliffs), cliffs[0].plans
+        if "plan" in plans:
+            taken.append(f"cliff: {text}")
+        else:
+            avoided.append(f"cliff avoided: {text}, in {', '.join(plans)}")
+    return "\n".join(_wrap_all((*taken, *avoided)))
 
 
-def _describe_cliff(report: _Report, cliff: Cliff) -> str:
-    """Describe a step whose kernel is far slower than its roofline."""
+def _describe_cliffs(report: _Report, cliffs: Sequence[Cliff]) -> str:
+    """Describe equal steps whose kernel is far slower than its roofline."""
+    cliff, count = cliffs[0], f"{len(cliffs)} x " if len(cliffs) > 1 else ""
     op = report.ops.get(cliff.op)
     tensors = {} if op is None else {**op.reads, **op.writes}
     tags = {name: familiar_tag(tag, report.roles.get(tensors.get(name, ""))) for name, tag in cliff.formats.items()}
     formats = ", ".join(f"{argument} {tag}" for argument, tag in tags.items())
-    name = shorten_middle(cliff.op, _MOST_NAME)
-    return f"{name} with {formats}: {cliff.impl} takes {ms_text(cliff.ms)}, roofline {ms_text(cliff.roofline)}"
+    name = shorten_middle(merge_names([one.op for one in cliffs]), _MOST_NAME)
+    return f"{count}{name} with {formats}: {cliff.impl} takes {ms_text(cliff.ms)}, roofline {ms_text(cliff.roofline)}"
 
 
 def _memory(report: _Report) -> str:

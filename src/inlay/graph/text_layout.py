@@ -3,14 +3,15 @@
 Columns are those of a terminal: a letter of Chinese takes two, a combining accent none.
 
 >>> rows = [("step", "ms"), ("a very long name that ends in 7", "1.5")]
->>> print(format_table(rows, right=(1,), shrink=(0,), columns=20))
+>>> print(format_table(rows, right=(1,), shrink={0: 15}, columns=20))
 step              ms
-a ver...ends in 7  1.5
+a v... ends in 7  1.5
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
+from types import MappingProxyType
 
 from rich.cells import cell_len
 
@@ -26,17 +27,17 @@ _LEAST = 8  # columns to which a column of a table may shrink
 def shorten_middle(text: str, columns: int) -> str:
     """Return `text` on one line in at most so many columns; a longer one has dots in place of its middle.
 
-    Two thirds of what remains are its end, by which names of one network mostly differ.
+    Three quarters of what remains are its end, by which names of one network mostly differ.
 
     >>> shorten_middle("/model/encoder/layer.11/attention/MatMul", 24)
-    '/model/...tention/MatMul'
+    '/mode...attention/MatMul'
     """
     text = printable(text)
     if cell_len(text) <= columns:
         return text
     if columns <= len(_DOTS):
         return _DOTS[:columns]
-    left = (columns - len(_DOTS)) // 3
+    left = (columns - len(_DOTS)) // 4
     end = _take(reversed(text), columns - len(_DOTS) - left)[::-1]
     while end and not cell_len(end[0]):
         end = end[1:]  # an accent belongs to the letter before it
@@ -74,23 +75,27 @@ def wrap_text(text: str, columns: int = COLUMNS, first: str = "", rest: str = " 
 
 
 def format_table(
-    rows: Sequence[Sequence[str]], right: Iterable[int] = (), shrink: Sequence[int] = (), columns: int = COLUMNS
+    rows: Sequence[Sequence[str]],
+    right: Iterable[int] = (),
+    shrink: Mapping[int, int] = MappingProxyType({}),
+    columns: int = COLUMNS,
 ) -> str:
     """Return rows as lines with aligned columns.
 
     Args:
         rows: the cells of each row; the first row is the heading. A column without text is left out.
         right: columns that are right-aligned.
-        shrink: columns whose cells are shortened, the widest first, until a line fits.
+        shrink: width of each column whose cells are shortened until a line fits; the one that exceeds it most is
+            narrowed first.
         columns: most columns of a line.
     """
     cells = [[printable(cell) for cell in row] for row in rows]
     widths = [max(cell_len(row[i]) for row in cells) for i in range(len(cells[0]))]
     while sum(widths) + _GAP * (sum(map(bool, widths)) - 1) > columns:
-        widest = max(shrink, key=lambda i: widths[i])
-        if widths[widest] <= _LEAST:
+        narrowed = max((i for i in shrink if widths[i] > _LEAST), key=lambda i: widths[i] - shrink[i], default=None)
+        if narrowed is None:
             break
-        widths[widest] -= 1
+        widths[narrowed] -= 1
     ends = frozenset(right)
     return "\n".join(_format_row(row, widths, ends) for row in cells)
 
