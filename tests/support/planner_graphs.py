@@ -178,10 +178,10 @@ class Drawing:
         return OpGraph("drawn", 17, ("x",), outputs, tuple(self.ops), self.tensors)
 
 
-def drawn_graph(seed: int, steps: int, batch: int = 1) -> OpGraph:
-    """A random graph of some operations on small images."""
+def drawn_graph(seed: int, steps: int, batch: int = 1, size: int = 4) -> OpGraph:
+    """A random graph of some operations on small images of `size` rows and columns."""
     rng = random.Random(seed)
-    drawing = Drawing(rng, batch)
+    drawing = Drawing(rng, batch, size=size)
     rng.choice("x")
     drawing.conv("x", 16)
     for _ in range(steps):
