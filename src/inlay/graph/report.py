@@ -9,6 +9,7 @@ Runtime and NumPy compute; cliffs; the memory. With `every_step` it lists all st
     kernel            name of the implementation, without its instruction set, as avx512_core, if that begins the plan's
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -38,6 +39,7 @@ _MOST_NAMED = 6  # steps with estimated times, or nodes of a step, that are name
 _MOST_NAME = 40  # columns of a name within a sentence
 _NO_GAIN = f"+{ms_text(0)}"
 _LEAST_SHARE = 0.05  # share of the time from which on a repeated block is listed
+_PART_NUMBER = re.compile(r":\d+$")
 _STEP_WIDTHS = {3: 26, 4: 15, 5: 12}  # of name, format and kernel, in columns
 
 
@@ -192,7 +194,9 @@ class _Report:
         """Return the name of a step's first operation, and what the others do; a reorder has that of its tensor."""
         if not step.ops:
             return f"reorder of {self.tensor(step)}" if step.kind == "reorder" else step.name
-        return " +".join((step.ops[0], *(self._describe_op(name) for name in step.ops[1:])))
+        # The first of the operations that a node became has its name, with a number.
+        first = _PART_NUMBER.sub("", step.ops[0])
+        return " +".join((first, *(self._describe_op(name) for name in step.ops[1:])))
 
     def _describe_op(self, name: str) -> str:
         """Return the algorithm or the kind of an operation."""
