@@ -88,7 +88,8 @@ def test_a_plan_for_fewer_threads_is_run_on_no_more(costs: Any, monkeypatch: pyt
 
 def test_more_threads_than_the_machine_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "get_num_threads", lambda: 4)
-    for call in (inlay.plan, inlay.compile):
+    calls: tuple[Any, ...] = (inlay.plan, inlay.compile)
+    for call in calls:
         with raises_exactly(
             InvalidArguments,
             "threads is 5, and Inlay may use 4 threads on this machine: give at most 4, or the isa of another machine",

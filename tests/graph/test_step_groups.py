@@ -16,7 +16,7 @@ from tests.support.graph_programs import Case, with_reference, zero_copy_concat
 SEQUENCES = st.lists(st.sampled_from("abc"), max_size=11) | st.lists(st.sampled_from("ab"), max_size=13)
 
 
-def all_groupings(keys: Sequence[Hashable], first: int = 0) -> Iterator[tuple[StepGroup, ...]]:
+def all_groupings(keys: list[str], first: int = 0) -> Iterator[tuple[StepGroup, ...]]:
     """Every way to divide a sequence into steps and repeated blocks."""
     if first == len(keys):
         yield ()

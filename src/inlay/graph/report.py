@@ -325,7 +325,7 @@ def _free(report: _Report) -> str:
 def _repeated_blocks(report: _Report) -> str:
     """Return the table of the repeated blocks that take much of the time."""
     times = [step.ms for step in report.steps]
-    rows = [("share", "ms", "repeated block", "from", "to")]
+    rows: list[tuple[str, ...]] = [("share", "ms", "repeated block", "from", "to")]
     for group in report.groups:
         ms = sum(group.sum_times(times))
         if group.is_block and ms >= _LEAST_SHARE * report.plan.ms:
