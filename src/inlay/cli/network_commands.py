@@ -18,10 +18,13 @@ from inlay.cli.network_options import (
     BatchOption,
     ConvolutionsOption,
     CostsOption,
+    DimsOption,
     EngineOption,
     FallbackOption,
+    IsaOption,
     ModelArgument,
     SecondsOption,
+    ThreadsOption,
     choose_tier,
     explain_dim_options,
     note_reference_engine,
@@ -48,17 +51,10 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 def plan(
     model: ModelArgument,
     batch: BatchOption = None,
-    dims: Annotated[
-        list[str] | None, typer.Option("--dim", metavar="NAME=N", help="A dim that is left open; may be repeated.")
-    ] = None,
+    dims: DimsOption = None,
     costs: CostsOption = None,
-    isa: Annotated[
-        str | None,
-        typer.Option("--isa", metavar="ISA", help="Plan for another processor: sse41, avx2, avx512_core."),
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option("--threads", metavar="N", help="Use N threads; with --isa, those of that processor.")
-    ] = None,
+    isa: IsaOption = None,
+    threads: ThreadsOption = None,
     seconds: SecondsOption = None,
     convolutions: ConvolutionsOption = None,
     engine: EngineOption = None,

@@ -32,6 +32,15 @@ EngineOption = Annotated[
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, opsets 1 to 28.")]
 BatchOption = Annotated[int | None, typer.Option("--batch", metavar="N", help="Axis 0 where it is left open.")]
+DimsOption = Annotated[
+    list[str] | None, typer.Option("--dim", metavar="NAME=N", help="A dim that is left open; may be repeated.")
+]
+IsaOption = Annotated[
+    str | None, typer.Option("--isa", metavar="ISA", help="Plan for another processor: sse41, avx2, avx512_core.")
+]
+ThreadsOption = Annotated[
+    int | None, typer.Option("--threads", metavar="N", help="Use N threads; with --isa, those of that processor.")
+]
 CostsOption = Annotated[
     str | None,
     typer.Option("--costs", metavar="TIER", help="Source of kernel costs: measured (default), probed, analytic."),
