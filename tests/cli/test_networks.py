@@ -16,6 +16,7 @@ from inlay import cli, load, plan
 from inlay.cli.application import MeasurementProgress
 from inlay.graph.costs.measuring import MeasuredCosts
 from inlay.graph.report import explain_plan, figures
+from inlay.graph.session import Session
 from inlay.render.network import PlanPicture
 from inlay.reordering.threads import get_num_threads
 from tests.support.command_line import (
@@ -190,6 +191,19 @@ def test_run_prints_ranges_and_the_greatest_scores(capsys: Capture) -> None:
     assert lines[3].startswith("ran in ")
     assert lines[3].endswith(" ms by analytic costs")
     assert len(lines) == 4
+
+
+def test_run_uses_as_many_threads_as_it_is_told(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_classifier()
+    np.save("x.npy", IMAGE)
+    used: list[int | None] = []
+    prepare = Session.prepare
+    monkeypatch.setattr(Session, "prepare", lambda self: used.append(self.plans[0].most_threads) or prepare(self))
+    command = ("run", "net.onnx", "--input", "x.npy", "--costs", "probed")
+    first, second = (outputs(capsys, *command, *options)[0].splitlines()[0] for options in (("--threads", "1"), ()))
+    assert first == second
+    assert used == [1, None]
+    assert complaint(capsys, *command, "--threads", "0") == "threads is 0: give a whole number from 1 on"
 
 
 def test_run_writes_every_output_by_name(capsys: Capture) -> None:

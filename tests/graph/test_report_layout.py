@@ -137,9 +137,7 @@ def test_of_many_different_steps_the_longest_are_listed_and_the_others_counted()
 
 
 def test_reorders_of_equal_formats_are_one_row_with_their_sums() -> None:
-    plan = next(
-        plan for seed in range(99) if len((plan := plan_graph(repeated(6), HashedCosts(seed))).reorders) > 6
-    )
+    plan = next(plan for seed in range(99) if len((plan := plan_graph(repeated(6), HashedCosts(seed))).reorders) > 6)
     steps = tuple(
         replace(step, alternative=Alternative.known(0.0)) if step.kind == "reorder" else step
         for step in plan.program.steps
@@ -159,7 +157,13 @@ def test_reorders_of_equal_formats_are_one_row_with_their_sums() -> None:
 
 
 def test_axes_of_images_weights_and_sequences_have_their_letters() -> None:
-    dims: dict[str, tuple[int, ...]] = {"x": (1, 16, 4, 4), "a": (1, 16, 4, 4), "b": (1, 16, 4, 4), "c": (1, 32, 4, 4), "f": (1, 4, 4, 32)}
+    dims: dict[str, tuple[int, ...]] = {
+        "x": (1, 16, 4, 4),
+        "a": (1, 16, 4, 4),
+        "b": (1, 16, 4, 4),
+        "c": (1, 32, 4, 4),
+        "f": (1, 4, 4, 32),
+    }
     ops = [
         conv("conv", "x", "a", drawn(16, 16, 1, 1)),
         relu("relu", "a", "b"),

@@ -68,8 +68,8 @@ def plan(
     """Choose a format for each tensor and a kernel for each operation of a network; print reasons and predicted times.
 
     Kernels are measured on this machine once, and the results are stored; with --threads N, on so many threads. With
-    --isa, the plan is for another processor: its costs are estimated by a model (analytic), and no library is needed.
-    Costs are also analytic if the engine is NumPy.
+    --isa, the plan is for another processor, and --threads are those of that one: its costs are estimated by a model
+    (analytic), and no library is needed. Costs are also analytic if the engine is NumPy.
 
     For example:
 
@@ -113,6 +113,7 @@ def run(
     ] = None,
     batch: BatchOption = None,
     costs: CostsOption = None,
+    threads: ThreadsOption = None,
     seconds: SecondsOption = None,
     convolutions: ConvolutionsOption = None,
     engine: EngineOption = None,
@@ -147,7 +148,7 @@ def run(
         clear_abandoned(output, clean)
     note_reference_engine(engine, "NumPy computes, far slower than oneDNN")
     options: dict[str, Any] = {"convolutions": mode, "engine": engine, "fallback": parse_fallback(fallback)}
-    network_plan = _plan_network(network, tier, None, None, seconds, options)
+    network_plan = _plan_network(network, tier, None, threads, seconds, options)
     with network_plan.compile() as session:
         results, (took, *notes) = _run(
             session.prepare(), {name or network.inputs[0]: array for name, array in arrays.items()}

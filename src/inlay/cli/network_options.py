@@ -39,7 +39,7 @@ IsaOption = Annotated[
     str | None, typer.Option("--isa", metavar="ISA", help="Plan for another processor: sse41, avx2, avx512_core.")
 ]
 ThreadsOption = Annotated[
-    int | None, typer.Option("--threads", metavar="N", help="Use N threads; with --isa, those of that processor.")
+    int | None, typer.Option("--threads", metavar="N", help="Threads to use; all processors by default.")
 ]
 CostsOption = Annotated[
     str | None,
