@@ -16,6 +16,7 @@ from inlay import cli, load, plan
 from inlay.cli.application import MeasurementProgress
 from inlay.graph.costs.measuring import MeasuredCosts
 from inlay.graph.report import explain_plan, figures
+from inlay.graph.runtime.program_session import ProgramSession
 from inlay.graph.session import Session
 from inlay.render.network import PlanPicture
 from inlay.reordering.threads import get_num_threads
@@ -198,7 +199,12 @@ def test_run_uses_as_many_threads_as_it_is_told(capsys: Capture, monkeypatch: py
     np.save("x.npy", IMAGE)
     used: list[int | None] = []
     prepare = Session.prepare
-    monkeypatch.setattr(Session, "prepare", lambda self: used.append(self.plans[0].most_threads) or prepare(self))
+
+    def prepared(self: Session) -> ProgramSession:
+        used.append(self.plans[0].most_threads)
+        return prepare(self)
+
+    monkeypatch.setattr(Session, "prepare", prepared)
     command = ("run", "net.onnx", "--input", "x.npy", "--costs", "probed")
     first, second = (outputs(capsys, *command, *options)[0].splitlines()[0] for options in (("--threads", "1"), ()))
     assert first == second
