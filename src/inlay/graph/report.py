@@ -286,8 +286,8 @@ def _longest_steps(report: _Report) -> str:
     others = sum(len(report.equal[row]) for row in rest)
     ms = sum(sums[row] for row in rest)
     noun = "the other step takes" if others == 1 else f"the other {others} steps take"
-    line = f"{noun} {ms_text(ms)}, {report.share(ms)} (inlay plan --all lists every step)" if rest else ""
-    return "\n".join(filter(None, (format_table(rows, right=(0, 1, 2), shrink=_STEP_WIDTHS), line, _free(report))))
+    lines = [f"{noun} {ms_text(ms)}, {report.share(ms)} (inlay plan --all lists every step)"] if rest else []
+    return "\n".join((format_table(rows, right=(0, 1, 2), shrink=_STEP_WIDTHS), *_wrap_all((*lines, *_free(report)))))
 
 
 def _all_steps(report: _Report) -> str:
@@ -306,11 +306,11 @@ def _all_steps(report: _Report) -> str:
             found.append(lines[i])
         if group.is_block:
             found.append("-- end")
-    return "\n".join(filter(None, (*found, _free(report))))
+    return "\n".join((*found, *_wrap_all(_free(report))))
 
 
-def _free(report: _Report) -> str:
-    """Return a line with the numbers of operations that take no step of their own, or no memory."""
+def _free(report: _Report) -> tuple[str, ...]:
+    """Return a sentence with the numbers of operations that take no step of their own, or no memory, if any do."""
     plan = report.plan
     done = {name for step in plan.program.steps for name in step.ops}
     kinds = [op.kind for op in plan.graph.ops if op.name not in done]
@@ -319,7 +319,8 @@ def _free(report: _Report) -> str:
         ("view", " at no cost"): kinds.count("view"),
         ("sum", " in place"): sum("sum" in step.reads for step in plan.program.steps),
     }
-    return ", ".join(f"{count_text(count, noun)}{rest}" for (noun, rest), count in counts.items() if count)
+    texts = [f"{count_text(count, noun)}{rest}" for (noun, rest), count in counts.items() if count]
+    return (", ".join(texts),) if texts else ()
 
 
 def _repeated_blocks(report: _Report) -> str:
@@ -340,17 +341,14 @@ def _reorders(report: _Report) -> str:
         return "no reorder"
     rows = [("ms", "bytes", "", "reorder of", "from", "to", "without it")]
     reasons = []
-    for group in report.equal:
-        steps = [report.steps[i] for i in group if report.steps[i].kind == "reorder"]
-        if not steps:
-            continue
+    for steps in _group_reorders(report):
         count = f"{len(steps)} x" if len(steps) > 1 else ""
         src, dst = report.tag(steps[0].reads["src"]), report.tag(steps[0].writes["dst"])
         ms, nbytes = sum(step.ms for step in steps), sum(step.nbytes for step in steps)
         tensor = merge_names([report.tensor(step) for step in steps])
         rows.append((f"{ms:.3f}", bytes_text(nbytes), count, tensor, src, dst, _describe_without(steps)))
         reasons.append(merge_names([_reason(report, step) for step in steps]))
-    head, *lines = format_table(rows, right=(0, 1, 2), shrink={3: 24, 4: 8, 5: 8}).split("\n")
+    head, *lines = format_table(rows, right=(0, 1, 2), shrink={3: 24, 4: 8, 5: 8, 6: 14}).split("\n")
     for line, reason in zip(lines, reasons, strict=True):
         head = "\n".join((head, line, *(wrap_text(reason, first=" " * 4, rest=" " * 4) if reason else ())))
     total = sum(step.ms for step in report.plan.reorders)
@@ -358,6 +356,14 @@ def _reorders(report: _Report) -> str:
     if any(row[-1].startswith(_NO_GAIN) for row in rows):
         notes.append(f"{_NO_GAIN}: the best plan without it takes no longer, but has other reorders")
     return "\n".join((head, *_wrap_all(notes)))
+
+
+def _group_reorders(report: _Report) -> Iterator[list[Step]]:
+    """Yield equal reorders together; those without an `alternative`, such as copies, apart from the others."""
+    for group in report.equal:
+        reorders = [report.steps[i] for i in group if report.steps[i].kind == "reorder"]
+        copies = [step for step in reorders if step.alternative is None]
+        yield from filter(None, ([step for step in reorders if step.alternative is not None], copies))
 
 
 def _describe_without(steps: Sequence[Step]) -> str:

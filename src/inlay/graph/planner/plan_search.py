@@ -106,7 +106,7 @@ def assign_formats(problem: Problem, choices: Sequence[int]) -> FormatAssignment
     reorder_costs = [problem.reorder(src, dst) for _, src, dst in reorders]
     sources = [produced[problem.groups[copy.group].reads[copy.source]] for copy in copies]
     copy_costs = [problem.cost_cache.reorder(src, copy.part) for src, copy in zip(sources, copies, strict=True)]
-    aliases = sum(problem.is_alias(src, dst) for _, src, dst in reorders)
+    aliases = sum(problem.formats.equivalent(src, dst) for _, src, dst in reorders)
     return FormatAssignment(
         chosen,
         produced,

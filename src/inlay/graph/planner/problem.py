@@ -62,11 +62,7 @@ class Problem:
 
     def reorder(self, src: Format, dst: Format) -> float:
         """Return the milliseconds of a reorder; 0 where both formats describe the same bytes."""
-        return 0.0 if self.is_alias(src, dst) else self.cost_cache.reorder(src, dst)
-
-    def is_alias(self, src: Format, dst: Format) -> bool:
-        """Return whether `dst` describes the same elements in the same bytes as `src`, so that no copy is needed."""
-        return self.formats.equivalent(src, dst)
+        return 0.0 if self.formats.equivalent(src, dst) else self.cost_cache.reorder(src, dst)
 
     def is_in_concat_result(self, group: int, source: int, part: Format, produced: Format) -> bool:
         """Return whether a source is written into the result of a concatenation that runs no kernel.
@@ -84,7 +80,7 @@ class Problem:
         if self.concat_targets.get(name) != (group, source) or part not in self.domains[name]:
             return False
         # Between different formats a reorder writes the slice; otherwise the producer itself has to write there.
-        return self.can_relocate(name) or not self.is_alias(part, produced)
+        return self.can_relocate(name) or not self.formats.equivalent(part, produced)
 
     def can_relocate(self, name: str) -> bool:
         """Return whether a tensor can be produced at any address: it is neither an input nor a view."""
@@ -225,7 +221,7 @@ class StateSpaces:
         for produced in written:
             others = sorted(read - {produced})
             costs = {other: problem.reorder(domain[produced], domain[other]) for other in others}
-            free = {other for other in others if problem.is_alias(domain[produced], domain[other])}
+            free = {other for other in others if problem.formats.equivalent(domain[produced], domain[other])}
             for count in range(min(most, len(others)) + 1):
                 for extra in combinations(others, count):
                     bits = 1 << produced | sum(1 << other for other in extra)
