@@ -16,11 +16,15 @@ from inlay import cli, load, plan
 from inlay.cli.application import MeasurementProgress
 from inlay.graph.costs.measuring import MeasuredCosts
 from inlay.graph.report import explain_plan, figures
+from inlay.graph.runtime.program_session import ProgramSession
+from inlay.graph.session import Session
 from inlay.render.network import PlanPicture
+from inlay.reordering.threads import get_num_threads
 from tests.support.command_line import (
     IMAGE,
     WEIGHTS,
     Capture,
+    complaint,
     outputs,
     run_process,
     succeed,
@@ -55,13 +59,33 @@ def test_plan_prints_json(capsys: Capture) -> None:
 
 def test_a_plan_for_another_processor_needs_no_word_on_costs(capsys: Capture) -> None:
     write_classifier(batch=2)
-    for options in (["--isa", "avx2"], ["--isa", "SSE41", "--threads", "7"], ["--threads", "3", "--costs", "analytic"]):
+    for options in (["--isa", "avx2"], ["--isa", "SSE41", "--threads", "7"], ["--threads", "1", "--costs", "analytic"]):
         figures = json.loads(succeed(capsys, "plan", "net.onnx", "--json", *options))
         assert figures["costs"] == "analytic"
         if "--threads" in options:
             assert figures["threads"] == int(options[options.index("--threads") + 1])
         if "--isa" in options:
             assert figures["isa"] == options[1].upper()
+
+
+def test_threads_are_those_of_this_machine(capsys: Capture) -> None:
+    write_classifier(batch=2)
+    for costs in ("probed", "analytic"):
+        figures = json.loads(succeed(capsys, "plan", "net.onnx", "--json", "--threads", "1", "--costs", costs))
+        assert (figures["costs"], figures["threads"]) == (costs, 1)
+    most = get_num_threads()
+    assert complaint(capsys, "plan", "net.onnx", "--threads", "9999") == (
+        f"threads is 9999, and Inlay may use {most} thread{'s' * (most > 1)} on this machine: give at most {most}, or "
+        "the isa of another machine"
+    )
+
+
+def test_plan_lists_every_step_on_request(capsys: Capture) -> None:
+    write_classifier(batch=2)
+    found = plan(load("net.onnx"), costs="analytic")
+    out = succeed(capsys, "plan", "net.onnx", "--costs", "analytic", "--all")
+    assert out == f"{found.explain(every_step=True)}\n" != f"{found}\n"
+    assert max(map(len, out.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("name", ["net.svg", "net.html"])
@@ -107,7 +131,7 @@ def test_plan_and_run_say_in_one_line_that_the_machine_is_busy(
         "the machine is busy, 1.1 of 2 processors are free: planned for 1 thread, and costs that are not stored "
         "are estimated"
     )
-    assert succeed(capsys, "plan", "net.onnx").count(line) == 1
+    assert " ".join(succeed(capsys, "plan", "net.onnx").split()).count(line) == 1
     figures = json.loads(outputs(capsys, "plan", "net.onnx", "--json")[0])
     assert (figures["load"], figures["threads"]) == (line, 1)
     np.save("x.npy", IMAGE)
@@ -168,6 +192,24 @@ def test_run_prints_ranges_and_the_greatest_scores(capsys: Capture) -> None:
     assert lines[3].startswith("ran in ")
     assert lines[3].endswith(" ms by analytic costs")
     assert len(lines) == 4
+
+
+def test_run_uses_as_many_threads_as_it_is_told(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_classifier()
+    np.save("x.npy", IMAGE)
+    used: list[int | None] = []
+    prepare = Session.prepare
+
+    def prepared(self: Session) -> ProgramSession:
+        used.append(self.plans[0].most_threads)
+        return prepare(self)
+
+    monkeypatch.setattr(Session, "prepare", prepared)
+    command = ("run", "net.onnx", "--input", "x.npy", "--costs", "probed")
+    first, second = (outputs(capsys, *command, *options)[0].splitlines()[0] for options in (("--threads", "1"), ()))
+    assert first == second
+    assert used == [1, None]
+    assert complaint(capsys, *command, "--threads", "0") == "threads is 0: give a whole number from 1 on"
 
 
 def test_run_writes_every_output_by_name(capsys: Capture) -> None:

@@ -51,16 +51,17 @@ by hand: 1.500 ms predicted, 5 steps, 1 reorder
 measured costs of onednn 3.2.0, AVX2, 2 threads
 optimal among all plans of the same kernels (elimination, width 2)
 
-step      kind         formats             implementation     ms
-one       convolution  abcd -> aBcd16b     jit:any         0.100
-two       convolution  abcd -> aBcd16b     jit:any         0.200
-alone     eltwise      aBcd16b -> aBcd16b  jit:any         0.300
-z16 to z  reorder      aBcd16b -> abcd     inlay           0.400
-three     convolution  aBcd16b -> abcd     jit:any         0.500
+ share     ms  step          format           kernel
+33.3 %  0.500  three         nChw16c -> nchw  jit:any
+26.7 %  0.400  reorder of z  nChw16c -> nchw  inlay
+20.0 %  0.300  alone         nChw16c          jit:any
+13.3 %  0.200  two           nchw -> nChw16c  jit:any
+ 6.7 %  0.100  one           nchw -> nChw16c  jit:any
 1 concatenation without a copy
 
-reorder of  from     to      MB     ms  reason         without it
-z           aBcd16b  abcd  0.00  0.400  last reads it  0.250 ms slower
+   ms   bytes  reorder of  from     to    without it
+0.400  4.0 kB  z           nChw16c  nchw  +0.250 ms
+    last reads it
 reorders take 0.400 ms in all, 26.7 %
 
 plan          ms  ratio
@@ -68,27 +69,29 @@ this plan  1.500   1.00
 plain      4.500   3.00
 greedy     1.500   1.00
 
-cliff: two with src abcd, dst abcd: ref:any takes 9.000 ms, roofline 0.100 ms
-cliff avoided: one with src abcd, dst aBcd16b: ref:any takes 25.000 ms, roofline 0.500 ms, in greedy, blocked by 16
+cliff: two with src nchw, dst nchw: ref:any takes 9.000 ms, roofline 0.100 ms
+cliff avoided: one with src nchw, dst nChw16c: ref:any takes 25.000 ms, roofline
+  0.500 ms, in greedy, blocked by 16
 
-arena 0.00 MB, 0.00 MB without reuse, at least 0.00 MB at one step; constants 0.00 MB"""
+arena 0.00 MB, 0.00 MB without reuse, at least 0.00 MB at one step
+constants 0.00 MB"""
     )
 
 
-def test_what_numpy_computes_is_noted_and_a_plan_may_have_no_reorder() -> None:
-    text = explain_plan(plan_of(with_reference(), bound=0.9))
+def test_every_step_is_listed_and_what_numpy_computes_is_noted() -> None:
+    text = explain_plan(plan_of(with_reference(), bound=0.9), every_step=True)
     assert text == (
         """\
 by hand: 1.000 ms predicted, 4 steps, 0 reorders
 measured costs of onednn 3.2.0, AVX2, 2 threads
-the optimum among all plans of the same kernels is 0.900 ms (elimination, width 2)
+the optimum of the same kernels is 0.900 ms (elimination, width 2)
 NumPy computes 2 of 4 steps, 50 % of the predicted time
 
-step   kind       formats          implementation     ms
-relu   eltwise    ab -> ab         jit:any         0.100
-truth  reference  ab -> array      reference       0.200
-where  reference  array, ab -> ab  reference       0.300
-last   eltwise    ab -> ab         jit:any         0.400
+step   kind       format           kernel        ms
+relu   eltwise    ab               jit:any    0.100
+truth  reference  ab -> array      reference  0.200
+where  reference  array, ab -> ab  reference  0.300
+last   eltwise    ab               jit:any    0.400
 
 no reorder
 
@@ -97,10 +100,10 @@ this plan  1.000   1.00
 plain      3.000   3.00
 greedy     1.000   1.00
 
-truth is computed by NumPy: there is no primitive for it
-where is computed by NumPy: there is no primitive for it
+truth, where are computed by NumPy: there is no primitive for it
 
-arena 0.00 MB, 0.00 MB without reuse, at least 0.00 MB at one step; constants 0.00 MB"""
+arena 0.00 MB, 0.00 MB without reuse, at least 0.00 MB at one step
+constants 0.00 MB"""
     )
 
 
@@ -122,9 +125,10 @@ def test_a_plan_tells_how_many_costs_were_measured_and_which_steps_have_estimate
     plan = plan_of(case, sources=sources)
     steps = tuple(replace(step, source="measured") for step in plan.program.steps)
     plan = replace(plan, program=replace(plan.program, steps=(*steps[:2], *plan.program.steps[2:])))
-    assert explain_plan(plan).splitlines()[1:5] == [
+    assert explain_plan(plan).splitlines()[1:6] == [
         "measured costs of onednn 3.2.0, AVX2, 2 threads",
-        "costs of 10 kernels and reorders: 3 measured now, 4 measured earlier, 3 estimated by a model",
+        "costs of 10 kernels and reorders: 3 measured now, 4 measured earlier, 3",
+        "  estimated by a model",
         "estimated times: alone, z16 to z, three",
         "optimal among all plans of the same kernels (elimination, width 2)",
     ]

@@ -14,6 +14,7 @@ from inlay.graph.costs.estimates import Costs, KernelEstimate
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Array, Op, OpGraph, PermuteView, ReshapeView, SubmemoryView, ViewTransform
 from inlay.graph.plan import Plan
+from inlay.graph.planned_program import PlannedProgram
 from inlay.graph.planner.emission import emit_program
 from inlay.graph.planner.plan_search import assign_formats
 from inlay.graph.planner.problem import make_problem
@@ -178,15 +179,31 @@ class Drawing:
         return OpGraph("drawn", 17, ("x",), outputs, tuple(self.ops), self.tensors)
 
 
-def drawn_graph(seed: int, steps: int, batch: int = 1) -> OpGraph:
-    """A random graph of some operations on small images."""
+def drawn_graph(seed: int, steps: int, batch: int = 1, size: int = 4) -> OpGraph:
+    """A random graph of some operations on small images of `size` rows and columns."""
     rng = random.Random(seed)
-    drawing = Drawing(rng, batch)
+    drawing = Drawing(rng, batch, size=size)
     rng.choice("x")
     drawing.conv("x", 16)
     for _ in range(steps):
         drawing.step()
     return drawing.graph()
+
+
+def require_useful_reorders(plan: PlannedProgram) -> None:
+    """Check that each reorder moves bytes, and changes the format, or else the place, as a copy into a concatenation.
+
+    Formats that place every element alike must share their bytes.
+    """
+    for step in plan.reorders:
+        source, result = (plan.program.buffers[name] for name in (step.reads["src"], step.writes["dst"]))
+        assert source.desc is not None
+        assert result.desc is not None
+        is_alike = source.desc.size == result.desc.size and source.desc.equivalent(result.desc)
+        assert step.alternative is None or not is_alike, step.name
+        assert (source.base, source.offset) != (result.base, result.offset), step.name
+        assert step.ms > 0, step.name
+        assert step.nbytes > 0, step.name
 
 
 def recost(plan: Plan, costs: Costs) -> float:

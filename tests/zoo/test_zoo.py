@@ -6,8 +6,10 @@ from typing import TypeAlias
 
 import onnx
 import pytest
+from rich.cells import cell_len
 
 from inlay.errors import InlayError
+from tests.support.planner_graphs import require_useful_reorders
 from tests.zoo.architectures import ZOO
 from tests.zoo.exporting import export
 from tests.zoo.running import CASES, ZooCase, run_case
@@ -41,6 +43,8 @@ def require_agreement(case: ZooCase, record_property: Record) -> None:
     record_property("numpy_steps", run.numpy.count)
     record_property("numpy_share", run.numpy.share)
     assert run.error <= LARGEST_ERROR
+    require_useful_reorders(run.plan)
+    assert max(map(cell_len, run.plan.explain(every_step=True).split("\n"))) <= 80
 
 
 @pytest.mark.heavy

@@ -27,6 +27,7 @@ Each module uses those before it:
     inference_commands  `inlay infer`, `inlay verify`
     convert_command     `inlay convert`
     emit_command        `inlay emit`
+    network_options     options of the commands on networks, checked and parsed
     network_commands    `inlay plan`, `inlay run`
     bench_command       `inlay bench`
 

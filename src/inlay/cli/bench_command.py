@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from inlay.cli.application import MeasurementProgress, TypeOption, app, parse_dims
-from inlay.cli.network_commands import (
+from inlay.cli.network_options import (
     EngineOption,
     choose_tier,
     explain_dim_options,
@@ -148,8 +148,8 @@ def _bench_network(path: str, rounds: int | None, seconds: float | None, options
     """Measure a network, and return the report."""
     from inlay.bench.networks import ROUNDS, bench_network
 
-    require_engine_here(options["engine"], None)
-    costs: Any = choose_tier(options["costs"], None, None, seconds, options["engine"])
+    require_engine_here(options["engine"])
+    costs: Any = choose_tier(options["costs"], None, seconds, options["engine"])
     network_options: dict[str, Any] = {name: options[name] for name in ("batch", "threads", "engine", "peers")}
     network_options |= {
         "dims": parse_dim_options(options["dim"] or ()),

@@ -1,73 +1,47 @@
-"""Commands on networks in ONNX files, `inlay plan` and `inlay run`, and what `inlay bench` shares with them.
-
-Without `--engine` and INLAY_ENGINE, the engine is oneDNN if its library is found. Otherwise it is the reference engine,
-which computes with NumPy, hundreds of times as slowly: `plan` and `run` print a note, and `bench` raises an error.
+"""Commands on networks in ONNX files: `inlay plan` and `inlay run`.
 
 Inputs of a run are read from .npy files. Outputs are summarized in lines of text, or written to .npz and .npy files.
 """
 
 import json
-import os
-import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
 import typer
 from numpy.lib import format as npy_format
 
 from inlay.cli.application import CleanOption, MeasurementProgress, app, clear_abandoned
+from inlay.cli.network_options import (
+    BatchOption,
+    ConvolutionsOption,
+    CostsOption,
+    DimsOption,
+    EngineOption,
+    FallbackOption,
+    IsaOption,
+    ModelArgument,
+    SecondsOption,
+    ThreadsOption,
+    choose_tier,
+    explain_dim_options,
+    note_reference_engine,
+    parse_convolutions,
+    parse_dim_options,
+    parse_fallback,
+    require_engine_here,
+)
 from inlay.cli.output import echo
 from inlay.errors import InvalidArguments, printable
 from inlay.files import atomic_write, file_error, require_unused
 from inlay.measure.interleaved import time_call
 
 if TYPE_CHECKING:
-    from inlay.graph.algorithms import Convolutions
-    from inlay.graph.fallback.assignment import Fallback
     from inlay.graph.network import Network
     from inlay.graph.plan import Plan, Tier
     from inlay.graph.runtime.program_session import ProgramSession
-
-EngineOption = Annotated[
-    str | None,
-    typer.Option(
-        "--engine",
-        metavar="NAME",
-        help="onednn, or reference (NumPy); INLAY_ENGINE by default, else onednn where its library is found.",
-    ),
-]
-
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, opsets 1 to 28.")]
-BatchOption = Annotated[int | None, typer.Option("--batch", metavar="N", help="Axis 0 where it is left open.")]
-CostsOption = Annotated[
-    str | None,
-    typer.Option("--costs", metavar="TIER", help="Source of kernel costs: measured (default), probed, analytic."),
-]
-SecondsOption = Annotated[
-    float | None, typer.Option("--seconds", metavar="S", help="Total time for measuring kernels; 60 by default.")
-]
-
-ConvolutionsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--convolutions",
-        metavar="MODE",
-        help="Algorithms of convolutions: auto (default), the fastest; direct, without Winograd's.",
-    ),
-]
-
-FallbackOption = Annotated[
-    str | None,
-    typer.Option(
-        "--fallback",
-        metavar="WAY",
-        help="What computes operators without a kernel: auto (default), ONNX Runtime, else NumPy; numpy; none.",
-    ),
-]
 
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -77,21 +51,15 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 def plan(
     model: ModelArgument,
     batch: BatchOption = None,
-    dims: Annotated[
-        list[str] | None, typer.Option("--dim", metavar="NAME=N", help="A dim that is left open; may be repeated.")
-    ] = None,
+    dims: DimsOption = None,
     costs: CostsOption = None,
-    isa: Annotated[
-        str | None,
-        typer.Option("--isa", metavar="ISA", help="Plan for another processor: sse41, avx2, avx512_core."),
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option("--threads", metavar="N", help="Plan for so many threads of another processor.")
-    ] = None,
+    isa: IsaOption = None,
+    threads: ThreadsOption = None,
     seconds: SecondsOption = None,
     convolutions: ConvolutionsOption = None,
     engine: EngineOption = None,
     fallback: FallbackOption = None,
+    every_step: Annotated[bool, typer.Option("--all", help="Print every step, not only the longest ones.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: every step and reorder.")] = False,
     picture: Annotated[
         Path | None, typer.Option("--picture", metavar="FILE", help="Draw the plan too, as .svg or .html.")
@@ -99,33 +67,33 @@ def plan(
 ) -> None:
     """Choose a format for each tensor and a kernel for each operation of a network; print reasons and predicted times.
 
-    Kernels are measured on this machine once, and the results are stored. With --isa or --threads, the plan is for
-    another machine: its costs are estimated by a model (analytic), and no library is needed. Costs are also analytic if
-    the engine is NumPy.
+    Kernels are measured on this machine once, and the results are stored; with --threads N, on so many threads. With
+    --isa, the plan is for another processor, and --threads are those of that one: its costs are estimated by a model
+    (analytic), and no library is needed. Costs are also analytic if the engine is NumPy.
 
     For example:
 
-      inlay plan resnet50.onnx --batch 8
+      inlay plan resnet50.onnx --batch 8 --threads 4
 
       inlay plan unet.onnx --dim height=256 --picture unet.html
 
-      inlay plan resnet50.onnx --isa avx2 --json
+      inlay plan resnet50.onnx --isa avx2 --threads 8 --all
     """
-    from inlay.graph.report import explain_plan, figures
+    from inlay.graph.report import figures
 
     if picture is not None:
         from inlay.render.network.picture import require_suffix
 
         require_suffix(picture)
         require_unused(picture, model)
-    require_engine_here(engine, "--isa" if isa is not None else "--threads" if threads is not None else None)
-    tier, mode = choose_tier(costs, isa, threads, seconds, engine), parse_convolutions(convolutions)
+    require_engine_here(engine, isa)
+    tier, mode = choose_tier(costs, isa, seconds, engine), parse_convolutions(convolutions)
     network = _load_network(model, parse_dim_options(dims or ()), batch)
-    if isa is None and threads is None and costs != "analytic":
+    if isa is None and costs != "analytic":
         note_reference_engine(engine, f"costs are {'analytic' if costs is None else 'those of NumPy'}")
     options: dict[str, Any] = {"convolutions": mode, "engine": engine, "fallback": parse_fallback(fallback)}
     network_plan = _plan_network(network, tier, isa, threads, seconds, options)
-    echo(json.dumps(figures(network_plan), indent=2) if as_json else explain_plan(network_plan))
+    echo(json.dumps(figures(network_plan), indent=2) if as_json else network_plan.explain(every_step=every_step))
     if picture is not None:
         from inlay.render.network import PlanPicture
 
@@ -145,6 +113,7 @@ def run(
     ] = None,
     batch: BatchOption = None,
     costs: CostsOption = None,
+    threads: ThreadsOption = None,
     seconds: SecondsOption = None,
     convolutions: ConvolutionsOption = None,
     engine: EngineOption = None,
@@ -169,8 +138,8 @@ def run(
     if not named:
         raise InvalidArguments("no input is given: give the arrays of the network, as --input [NAME=]FILE.npy")
     require_target(output, [model, *named.values()])
-    require_engine_here(engine, None)
-    tier, mode = choose_tier(costs, None, None, seconds, engine), parse_convolutions(convolutions)
+    require_engine_here(engine)
+    tier, mode = choose_tier(costs, None, seconds, engine), parse_convolutions(convolutions)
     arrays = read_inputs(named)
     with explain_dim_options("--batch N"):
         network = load_for(model, {name: array.shape for name, array in arrays.items()}, batch=batch)
@@ -179,7 +148,7 @@ def run(
         clear_abandoned(output, clean)
     note_reference_engine(engine, "NumPy computes, far slower than oneDNN")
     options: dict[str, Any] = {"convolutions": mode, "engine": engine, "fallback": parse_fallback(fallback)}
-    network_plan = _plan_network(network, tier, None, None, seconds, options)
+    network_plan = _plan_network(network, tier, None, threads, seconds, options)
     with network_plan.compile() as session:
         results, (took, *notes) = _run(
             session.prepare(), {name or network.inputs[0]: array for name, array in arrays.items()}
@@ -252,131 +221,11 @@ def _plan_network(
     if tier != "measured":
         return make_plan(network, costs=tier, isa=isa, threads=threads, **options)
     with MeasurementProgress() as progress:
-        measured_plan = make_plan(network, costs=tier, seconds=seconds, progress=progress.update, **options)
+        measured_plan = make_plan(
+            network, costs=tier, threads=threads, seconds=seconds, progress=progress.update, **options
+        )
     progress.report(measured_plan.sources)
     return measured_plan
-
-
-_TIERS = ("measured", "probed", "analytic")
-
-
-def choose_tier(
-    costs: str | None, isa: str | None, threads: int | None, seconds: float | None, engine: str | None
-) -> "Tier":
-    """Return the tier of costs for these options of the command line.
-
-    The default is measured; it is analytic for another processor and for the reference engine.
-
-    Raises:
-        InvalidArguments: an option is wrong or does not fit the others, or there is no engine of this name.
-        MissingExtra: the library of the engine cannot be loaded.
-    """
-    from inlay.primitives.engine import get_engine
-
-    if costs is not None and costs not in _TIERS:
-        raise InvalidArguments(f"--costs is {costs!r}: give {', '.join(_TIERS)}")
-    if (isa is not None or threads is not None) and costs not in (None, "analytic"):
-        option = "--isa" if isa is not None else "--threads"
-        raise InvalidArguments(
-            f"--costs {costs} is of this machine, and {option} plans for another one: leave one of them out"
-        )
-    if costs is None:
-        is_modelled = isa is not None or threads is not None or get_engine(engine).name == "reference"
-        costs = "analytic" if is_modelled else "measured"
-    if seconds is not None and not 0 <= seconds < float("inf"):
-        raise InvalidArguments(f"--seconds is {seconds:g}: give a number from 0 on")
-    if seconds is not None and costs != "measured":
-        raise InvalidArguments(f"--seconds is for measuring, and costs are {costs} here: leave it out")
-    return cast("Tier", costs)
-
-
-def require_engine_here(engine: str | None, other_machine: str | None) -> None:
-    """Check that an engine of this name is available, and that the plan is for this machine.
-
-    `other_machine` is the option that plans for another machine, or None. If `engine` is None, nothing is checked.
-
-    Raises:
-        InvalidArguments: there is no engine of this name, or `other_machine` is not None.
-        MissingExtra: the library of the engine cannot be loaded.
-    """
-    from inlay.primitives.engine import get_engine
-
-    if engine is None:
-        return
-    if other_machine is not None:
-        raise InvalidArguments(
-            f"--engine {engine} computes on this machine, and {other_machine} plans for another one: "
-            "leave one of them out"
-        )
-    get_engine(engine)
-
-
-def note_reference_engine(engine: str | None, effect: str) -> None:
-    """Print a note on the error stream if the reference engine is used without the option --engine.
-
-    `effect` is the consequence, such as "costs are analytic".
-    """
-    from inlay.primitives.engine import explain_fallback, get_engine
-
-    if engine is not None or get_engine().name != "reference":
-        return
-    reason = explain_fallback()
-    if reason is None and os.environ.get("INLAY_ENGINE"):
-        reason = "INLAY_ENGINE is 'reference'"
-    if reason is not None:
-        echo(f"note: {effect}, since {reason}", err=True)
-
-
-def parse_convolutions(text: str | None) -> "Convolutions":
-    """Parse the option --convolutions.
-
-    Raises:
-        InvalidArguments: `text` is neither auto nor direct.
-    """
-    if text not in (None, "auto", "direct"):
-        raise InvalidArguments(f"--convolutions is {text!r}: give auto, the fastest, or direct")
-    return "direct" if text == "direct" else "auto"
-
-
-def parse_fallback(text: str | None) -> "Fallback":
-    """Parse the option --fallback.
-
-    Raises:
-        InvalidArguments: `text` is not auto, numpy or none.
-
-    >>> parse_fallback("numpy"), parse_fallback("none"), parse_fallback(None)
-    (False, None, 'auto')
-    """
-    ways: dict[str | None, Fallback] = {None: "auto", "auto": "auto", "numpy": False, "none": None}
-    if text not in ways:
-        raise InvalidArguments(f"--fallback is {text!r}: give auto, numpy without ONNX Runtime, or none of both")
-    return ways[text]
-
-
-def parse_dim_options(texts: Sequence[str]) -> Mapping[str, int]:
-    """Parse options --dim such as `height=224`; return dims by name.
-
-    Raises:
-        InvalidArguments: a text is not of the form NAME=N.
-    """
-    dims = {}
-    for text in texts:
-        name, _, number = text.rpartition("=")
-        if not name or not number.isdecimal():
-            raise InvalidArguments(f"--dim is NAME=N, such as height=224 or x[2]=224: {text!r} is not")
-        dims[name] = int(number)
-    return dims
-
-
-@contextmanager
-def explain_dim_options(options: str = "--dim NAME=N and --batch N") -> Iterator[None]:
-    """Add the names of these options of the command line to errors about dims that the block raises."""
-    try:
-        yield
-    except InvalidArguments as error:
-        if not re.search(r"\b(batch=|dims=|dims names)", str(error)):
-            raise
-        raise InvalidArguments(f"{error}\n(here: {options})") from error
 
 
 def parse_input_files(texts: Sequence[str]) -> dict[str | None, Path]:

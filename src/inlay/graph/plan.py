@@ -4,6 +4,7 @@
     plan.program.steps                    the steps with their formats and predicted times
     plan.bound                            lower bound of the time of any choice among the same candidates
     plan.totals["greedy"]                 time of the plan that oneDNN's propagation of formats finds
+    print(plan)                           the report
     plan.compile().run({"data": x})
 
 See `planner` for the search, and `planned_program` for the evidence of the choice.
@@ -19,6 +20,7 @@ from inlay.graph.op_graph import OpGraph
 from inlay.graph.open_network import OpenNetwork
 from inlay.graph.planned_program import Cliff, PlannedProgram
 from inlay.graph.planning import Planner, PlanOptions, Tier, plan_program
+from inlay.graph.report import explain_plan
 from inlay.graph.session import MOST_SHAPES, Session
 from inlay.primitives.engine import EngineLike
 
@@ -42,6 +44,20 @@ class Plan(PlannedProgram):
             Unimplemented, MissingExtra, OutOfMemory: as `Session`.
         """
         return Session(self.planner, self, engine=self.computed_by if engine is None else engine)
+
+    def explain(self, *, every_step: bool = False) -> str:
+        """Return the report as text of 80 columns: the longest steps, the reorders and their reasons, compared plans.
+
+        With `every_step` it lists all steps. `print(plan)` prints it without.
+
+        Raises:
+            InvalidArguments: the program is not valid.
+        """
+        return explain_plan(self, every_step=every_step)
+
+    def __str__(self) -> str:
+        """Return the report, as `explain`."""
+        return self.explain()
 
     def _repr_svg_(self) -> str:
         """Return the picture that a notebook shows."""
@@ -68,8 +84,9 @@ def plan(
         network: the network, or the graph of its operations.
         costs: `measured` for times on this machine, which are stored; `probed` for the engine's implementations and a
             model of their times; `analytic` for a model alone; or an object with the methods of `costs.Costs`.
-        isa: instruction set of analytic costs; this processor's if None.
-        threads: number of threads of analytic costs; Inlay's threads if None.
+        isa: instruction set of another processor, for analytic costs; None for this machine.
+        threads: number of threads: of this machine, where kernels are measured on so many, and sessions use no more; or
+            of the processor with the instruction set `isa`. Inlay's threads if None.
         seconds: limit of the time for measuring.
         progress: receives the numbers of finished and of all planned kernels and reorders while kernels are measured.
         convolutions: `auto` for whichever algorithm is faster, Winograd's where the engine has it; `direct` for sums of
@@ -86,9 +103,9 @@ def plan(
     more than that where `method` is not `elimination`.
 
     Raises:
-        InvalidArguments: the network has open dims; there are no costs of that name; `isa` or `threads` are given for
-            costs of this machine, or `seconds` or `progress` for costs that are not measured; or `convolutions`,
-            `engine` or `fallback` is unknown.
+        InvalidArguments: the network has open dims; there are no costs of that name; `isa` is given for costs of this
+            machine, or `seconds` or `progress` for costs that are not measured; `threads` is more than Inlay may use on
+            this machine; or `convolutions`, `engine` or `fallback` is unknown.
         MissingExtra: the engine is needed and not installed.
         Unimplemented: a tensor has no format that an engine supports, or nothing that `fallback` allows computes a
             node.
@@ -111,6 +128,7 @@ def compile(
     network: Network | OpenNetwork,
     *,
     costs: Tier | Costs = "measured",
+    threads: int | None = None,
     seconds: float | None = None,
     progress: Progress | None = None,
     convolutions: Convolutions = "auto",
@@ -122,14 +140,20 @@ def compile(
 
     Args:
         network: the network; `OpenNetwork`, which `load` returns, has shapes that are open.
-        costs, seconds, progress, convolutions, engine, fallback: as of `plan`.
+        costs, threads, seconds, progress, convolutions, engine, fallback: as of `plan`.
         most_shapes: number of shapes of which the session keeps the plan; it forgets the least recently used.
 
     Raises:
         InvalidArguments: an option is not valid (see `plan`), or `most_shapes` is below 1.
     """
     options = PlanOptions(
-        costs=costs, seconds=seconds, progress=progress, convolutions=convolutions, engine=engine, fallback=fallback
+        costs=costs,
+        threads=threads,
+        seconds=seconds,
+        progress=progress,
+        convolutions=convolutions,
+        engine=engine,
+        fallback=fallback,
     )
     return Session(Planner(network, options), engine=engine, most_shapes=most_shapes)
 

@@ -77,6 +77,8 @@ class PlannedProgram:
     """Numbers of costs by their origin: measured now, measured earlier, estimated; None unless costs are measured."""
     processors: Processors | None = field(default=None, repr=False, compare=False)
     """Free share of each processor while the plan was made; None if it was not measured."""
+    most_threads: int | None = None
+    """Number of threads that the plan was requested for, which a session does not exceed; None without a limit."""
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from inlay.arguments import integer_or_none
 from inlay.errors import InvalidArguments
 from inlay.forks import ForkResetLock
 from inlay.graph.algorithms import CONVOLUTIONS, Convolutions
@@ -45,9 +46,10 @@ class PlanOptions:
     costs: Tier | Costs = "measured"
     """Origin of the costs, or an object with the methods of `costs.Costs`."""
     isa: str | None = None
-    """Instruction set of analytic costs; this processor's if None."""
+    """Instruction set of another processor, for analytic costs; None for this machine."""
     threads: int | None = None
-    """Number of threads of analytic costs; Inlay's threads if None."""
+    """Number of threads of this machine, or of the processor with the instruction set `isa`; Inlay's threads if
+    None."""
     seconds: float | None = None
     """Limit of the time for measuring."""
     progress: Progress | None = None
@@ -68,22 +70,38 @@ class PlanOptions:
         if self.convolutions not in CONVOLUTIONS:
             raise InvalidArguments(f"convolutions are {self.convolutions!r}: give auto, the fastest, or direct")
         require_fallback(self.fallback)
+        self._require_threads()
         if _is_costs(self.costs):
+            if self.isa is not None or self.threads is not None:
+                raise InvalidArguments("isa and threads are those of the costs, which are an object: leave them out")
             return
         if self.costs not in ("analytic", "probed", "measured"):
             raise InvalidArguments(
                 f"costs are {self.costs!r}: give measured, probed, analytic, or an object with costs"
             )
-        if self.costs != "analytic" and (self.isa is not None or self.threads is not None):
+        if self.costs != "analytic" and self.isa is not None:
             raise InvalidArguments(
-                f"isa and threads are given, and costs are {self.costs}, which are of this machine: leave them out, or "
-                "give costs='analytic'"
+                f"isa is {self.isa!r}, and costs are {self.costs}, which are of this machine: leave it out, or give "
+                "costs='analytic'"
             )
         if self.seconds is not None and self.seconds < 0:
             raise InvalidArguments(f"seconds is {self.seconds}: give 0 or more")
         if self.costs != "measured" and (self.seconds is not None or self.progress is not None):
             raise InvalidArguments(
                 f"seconds and progress are for what is measured, and costs are {self.costs}: leave them out"
+            )
+
+    def _require_threads(self) -> None:
+        """Check the number of threads."""
+        if self.threads is None:
+            return
+        if (integer_or_none(self.threads) or 0) < 1:
+            raise InvalidArguments(f"threads is {self.threads!r}: give a whole number from 1 on")
+        most = get_num_threads()
+        if self.isa is None and self.threads > most:
+            raise InvalidArguments(
+                f"threads is {self.threads}, and Inlay may use {most} thread{'s' * (most != 1)} on this machine: give "
+                f"at most {most}, or the isa of another machine"
             )
 
 
@@ -122,12 +140,14 @@ class Planner:
         """
         with self._lock:
             graph = self._graph_for(dims)
+            most = self.options.threads if self.options.isa is None else None
             is_of_this_machine = self.options.costs in ("probed", "measured")
-            processors = recent_processors() if is_of_this_machine and get_num_threads() > 1 else None
-            with ThreadLimit(self._threads(processors)):
-                costs = self._costs = self._costs or _select_costs(self.options, graph)
-                found = plan_program(graph, costs, self.options.convolutions)
-            return replace(found, processors=getattr(costs, "processors", None) or processors)
+            with ThreadLimit(most if is_of_this_machine else None):
+                processors = recent_processors() if is_of_this_machine and get_num_threads() > 1 else None
+                with ThreadLimit(self._threads(processors)):
+                    costs = self._costs = self._costs or _select_costs(self.options, graph)
+                    found = plan_program(graph, costs, self.options.convolutions)
+            return replace(found, processors=getattr(costs, "processors", None) or processors, most_threads=most)
 
     def _graph_for(self, dims: Mapping[str, Dims] | None) -> OpGraph:
         """Return the rewritten graph of operations for these dims."""

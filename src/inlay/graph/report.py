@@ -1,37 +1,79 @@
-"""The report of a plan: `explain_plan` returns it as text, `figures` as values for JSON.
+"""The report of a plan: `explain_plan` returns it as text of 80 columns, `figures` as values for JSON.
 
-It has a table of the steps with formats, implementations and times; a table of the reorders with their reasons and what
-the best plan without each would cost; the totals of compared plans; the memory; and cliffs.
+The text has a summary; the steps that take most of the time, equal ones as one row; blocks of steps that are repeated;
+the reorders with their reasons and what the best plan without each would cost; the totals of compared plans; what ONNX
+Runtime and NumPy compute; cliffs; the memory. With `every_step` it lists all steps.
+
+    familiar tags     nchw, nhwc, nChw16c, where the axes have these roles (see `axis_roles`); abcd, ba elsewhere
+    one format        a step whose arguments all have the same format
+    kernel            name of the implementation, without its instruction set, as avx512_core, if that begins the plan's
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from inlay.errors import printable
+from inlay.descriptor.queries import bytes_text
+from inlay.graph.axis_roles import familiar_tag, find_axis_roles
 from inlay.graph.network import Subgraph
-from inlay.graph.plan import Cliff, Plan
+from inlay.graph.op_graph import Op
+from inlay.graph.planned_program import Cliff, PlannedProgram
 from inlay.graph.program import Step
 from inlay.graph.runtime.arena import plan_memory
+from inlay.graph.step_groups import StepGroup, find_equal_steps, group_steps, step_keys
+from inlay.graph.text_layout import (
+    COLUMNS,
+    count_text,
+    format_table,
+    merge_names,
+    ms_text,
+    share_text,
+    shorten_middle,
+    wrap_text,
+)
+
+MOST_ROWS = 10
+"""Rows of the steps that take most of the time."""
+_MOST_NAMED = 6  # steps with estimated times, or nodes of a step, that are named
+_MOST_NAME = 40  # columns of a name within a sentence
+_NO_GAIN = f"+{ms_text(0)}"
+_LEAST_SHARE = 0.05  # share of the time from which on a repeated block is listed
+_PART_NUMBER = re.compile(r":\d+$")
+_STEP_WIDTHS = {3: 26, 4: 15, 5: 12}  # of name, format and kernel, in columns
 
 
-def explain_plan(plan: Plan) -> str:
-    """Return the plan as text with tables.
+def explain_plan(plan: PlannedProgram, *, every_step: bool = False) -> str:
+    """Return the plan as text in which no line has more than 80 columns; with `every_step` it lists all steps.
 
     Raises:
         InvalidArguments: its program is not valid.
     """
-    parts = (_heading, _steps, _reorders, _totals, _fallback_notes, _numpy_notes, _cliffs, _memory)
-    return "\n\n".join(filter(None, (part(plan) for part in parts)))
+    report = _Report.of(plan)
+    parts = (
+        _summary,
+        _all_steps if every_step else _longest_steps,
+        _repeated_blocks,
+        _reorders,
+        _totals,
+        _fallback_notes,
+        _numpy_notes,
+        _cliffs,
+        _memory,
+    )
+    return "\n\n".join(filter(None, (part(report) for part in parts)))
 
 
-def figures(plan: Plan) -> dict[str, Any]:
+def figures(plan: PlannedProgram) -> dict[str, Any]:
     """Return the plan as lists, dicts, numbers and texts, which `json.dumps` accepts. Times are in ms, sizes in bytes.
+
+    `blocks` are the repeated blocks of steps: index of the first step, steps in a block, and how often it occurs.
 
     Raises:
         InvalidArguments: its program is not valid.
     """
     arena = plan_memory(plan.program, plan.graph.tensors).arena
+    blocks = [group for group in group_steps(step_keys(plan.program)) if group.is_block]
     return {
         "network": plan.graph.name,
         **_fields(plan, "ms", "bound", "method", "width", "costs"),
@@ -41,6 +83,7 @@ def figures(plan: Plan) -> dict[str, Any]:
         "numpy": {"steps": plan.numpy.count, "share": plan.numpy.share},
         "totals": dict(plan.totals),
         "steps": [_step_figures(plan, step) for step in plan.program.steps],
+        "blocks": [asdict(group) for group in blocks],
         "reorders": [_reorder_figures(plan, step) for step in plan.reorders],
         "cliffs": [{**asdict(cliff), "plans": list(cliff.plans)} for cliff in plan.cliffs],
         "arena": _fields(arena, "nbytes", "unshared", "needed"),
@@ -48,7 +91,7 @@ def figures(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _step_figures(plan: Plan, step: Step) -> dict[str, Any]:
+def _step_figures(plan: PlannedProgram, step: Step) -> dict[str, Any]:
     """Return the figures of a step, by name."""
 
     def used(names: Mapping[str, str]) -> dict[str, Any]:
@@ -68,7 +111,7 @@ def _step_figures(plan: Plan, step: Step) -> dict[str, Any]:
     }
 
 
-def _reorder_figures(plan: Plan, step: Step) -> dict[str, Any]:
+def _reorder_figures(plan: PlannedProgram, step: Step) -> dict[str, Any]:
     """Return the figures of a reorder, by name."""
     src, dst = step.reads["src"], step.writes["dst"]
     return {
@@ -84,7 +127,7 @@ def _fields(value: object, *names: str) -> dict[str, Any]:
     return {name: getattr(value, name) for name in names}
 
 
-def _format(plan: Plan, name: str) -> str:
+def _format(plan: PlannedProgram, name: str) -> str:
     """Return the tag of a buffer's format; `strided` where it has none.
 
     It is `array` for an array without a descriptor, and for one whose dims depend on the data of a run.
@@ -95,188 +138,328 @@ def _format(plan: Plan, name: str) -> str:
     return buffer.desc.tag or "strided"
 
 
-def _constants(plan: Plan) -> int:
+def _constants(plan: PlannedProgram) -> int:
     """Return the bytes of all constants, each array once."""
     arrays = {id(array): array for step in plan.program.steps for array in step.constants.values()}
     return sum(array.nbytes for array in arrays.values())
 
 
-def heading(plan: Plan) -> tuple[str, str]:
+def heading(plan: PlannedProgram) -> tuple[str, str]:
     """Return two lines: the network with its time and size, and the origin of its costs."""
-    steps, reorders = len(plan.program.steps), len(plan.reorders)
+    counts = count_text(len(plan.program.steps), "step"), count_text(len(plan.reorders), "reorder")
+    size = f": {ms_text(plan.ms)} predicted, {', '.join(counts)}"
     of = f" of {plan.engine}" if plan.engine else ""
     return (
-        f"{plan.graph.name}: {_ms(plan.ms)} predicted, {_count(steps, 'step')}, {_count(reorders, 'reorder')}",
-        f"{plan.costs} costs{of}, {plan.isa}, {_count(plan.threads, 'thread')}",
+        shorten_middle(plan.graph.name, COLUMNS - len(size)) + size,
+        shorten_middle(f"{plan.costs} costs{of}, {plan.isa}, {count_text(plan.threads, 'thread')}", COLUMNS),
     )
 
 
-def _heading(plan: Plan) -> str:
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """A plan with what several parts of its report need."""
+
+    plan: PlannedProgram
+    """The plan."""
+    roles: Mapping[str, str]
+    """Letters of the axes of each tensor that has roles."""
+    ops: Mapping[str, Op]
+    """The operations by name."""
+    groups: tuple[StepGroup, ...]
+    """The groups of the steps in order."""
+    equal: tuple[tuple[int, ...], ...]
+    """Indices of equal steps together."""
+
+    @classmethod
+    def of(cls, plan: PlannedProgram) -> "_Report":
+        """Prepare the report of a plan."""
+        keys = step_keys(plan.program)
+        ops = {op.name: op for op in plan.graph.ops}
+        return cls(plan, find_axis_roles(plan.graph), ops, group_steps(keys), find_equal_steps(keys))
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of the program."""
+        return self.plan.program.steps
+
+    def share(self, ms: float) -> str:
+        """Return a time as a share of the predicted time."""
+        return share_text(ms / self.plan.ms if self.plan.ms else 0.0)
+
+    def tensor(self, step: Step) -> str:
+        """Return the tensor that a reorder converts."""
+        return self.plan.program.buffers[step.reads["src"]].tensor
+
+    def label(self, step: Step) -> str:
+        """Return the name of a step's first operation, and what the others do; a reorder has that of its tensor."""
+        if not step.ops:
+            return f"reorder of {self.tensor(step)}" if step.kind == "reorder" else step.name
+        # The first of the operations that a node became has its name, with a number.
+        first = _PART_NUMBER.sub("", step.ops[0])
+        return " +".join((first, *(self._describe_op(name) for name in step.ops[1:])))
+
+    def _describe_op(self, name: str) -> str:
+        """Return the algorithm or the kind of an operation."""
+        op = self.ops.get(name)
+        return name if op is None else str(op.parameters.get("algorithm", op.kind)).removesuffix("_erf")
+
+    def label_all(self, steps: Iterable[int]) -> str:
+        """Return one label for several equal steps."""
+        return merge_names([self.label(self.steps[i]) for i in steps])
+
+    def tag(self, buffer: str) -> str:
+        """Return the format of a buffer, in the letters of its axes' roles."""
+        return familiar_tag(_format(self.plan, buffer), self._roles_of(buffer))
+
+    def _roles_of(self, buffer: str) -> str | None:
+        """Return the letters of a buffer's axes; None if it has no roles or no tag."""
+        found = self.plan.program.buffers[buffer]
+        has_tag = found.desc is not None and found.desc.tag is not None
+        return self.roles.get(found.tensor) if has_tag else None
+
+    def formats(self, step: Step) -> str:
+        """Return the formats that are read and written, without those of constants; one if all are the same."""
+        reads, writes = (tuple(dict.fromkeys(map(self.tag, names.values()))) for names in (step.reads, step.writes))
+        if reads == writes and len(reads) == 1:
+            return reads[0]
+        return f"{', '.join(reads) or 'nothing'} -> {', '.join(writes)}"
+
+    def kernel(self, step: Step) -> str:
+        """Return the name of the implementation, without its instruction set if that is the plan's or its base."""
+        name, _, isa = step.impl.rpartition(":")
+        return name if name and f"{self.plan.isa}_".upper().startswith(f"{isa}_".upper()) else step.impl
+
+
+def _summary(report: _Report) -> str:
     """Return the first lines of the report: the heading, the origin of costs, and the proof."""
-    return _lines(
-        (
-            *heading(plan),
-            *_describe_sources(plan),
-            f"{_describe_proof(plan)} ({plan.method}, width {plan.width})",
-            *(str(share) for share in (plan.fallback, plan.numpy) if share.count),
-            *([plan.load] if plan.load else []),
-        )
+    plan = report.plan
+    shares = (str(share) for share in (plan.fallback, plan.numpy) if share.count)
+    lines = (
+        *_describe_sources(plan),
+        f"{_describe_proof(plan)} ({plan.method}, width {plan.width})",
+        *shares,
+        *([plan.load] if plan.load else []),
     )
+    return "\n".join((*heading(plan), *_wrap_all(lines)))
 
 
-def _describe_proof(plan: Plan) -> str:
+def _describe_proof(plan: PlannedProgram) -> str:
     """Return a clause on the lower bound of any plan."""
     if plan.ms <= plan.bound * (1 + 1e-9):
         return "optimal among all plans of the same kernels"
     if plan.method == "elimination":
-        return f"the optimum among all plans of the same kernels is {_ms(plan.bound)}"
+        return f"the optimum of the same kernels is {ms_text(plan.bound)}"
     found = "the best plan that was found"
     if plan.method == "greedy":
         found = "the greedy plan, as no better one was found in time"
-    return f"{found}; no plan of the same kernels takes less than {_ms(plan.bound)}"
+    return f"{found}; no plan of the same kernels takes less than {ms_text(plan.bound)}"
 
 
-_MOST_NAMED = 6  # steps with estimated times that are named
-
-
-def _describe_sources(plan: Plan) -> Iterator[str]:
+def _describe_sources(plan: PlannedProgram) -> Iterator[str]:
     """Yield the numbers of costs by origin, and the steps with estimated times among measured ones."""
     if plan.sources is None:
         return
     yield f"costs of {plan.sources}"
     estimated = [" + ".join(step.ops) or step.name for step in plan.program.steps if step.source != "measured"]
     if estimated and plan.costs == "measured":
-        more = len(estimated) - _MOST_NAMED
-        rest = f" and {more} more" if more > 0 else ""
-        yield f"estimated times: {', '.join(estimated[:_MOST_NAMED])}{rest}"
+        yield f"estimated times: {_list_names(estimated)}"
 
 
-def _steps(plan: Plan) -> str:
-    """Return the table of the steps."""
-    rows = [("step", "kind", "formats", "implementation", "ms")]
-    for step in plan.program.steps:
-        name = " + ".join(step.ops) or step.name
-        rows.append((name, step.kind, _formats(plan, step), step.impl, f"{step.ms:.3f}"))
-    return "\n".join(filter(None, (_table(rows, right=(4,)), _list_free_operations(plan))))
+def _list_names(names: Sequence[str]) -> str:
+    """Return the first names, each shortened, and the number of the others."""
+    more = len(names) - _MOST_NAMED
+    rest = f" and {more} more" if more > 0 else ""
+    return ", ".join(shorten_middle(name, _MOST_NAME) for name in names[:_MOST_NAMED]) + rest
 
 
-def _list_free_operations(plan: Plan) -> str:
-    """Return a line with the numbers of operations that take no step of their own, or no memory."""
+def _longest_steps(report: _Report) -> str:
+    """Return the table of the steps that take most of the time; equal steps are one row."""
+    sums = [sum(report.steps[i].ms for i in steps) for steps in report.equal]
+    order = sorted(range(len(sums)), key=lambda row: (-sums[row], row))
+    rows = [("share", "ms", "", "step", "format", "kernel")]
+    for row in order[:MOST_ROWS]:
+        indices = report.equal[row]
+        step, count = report.steps[indices[0]], f"{len(indices)} x" if len(indices) > 1 else ""
+        label, formats = report.label_all(indices), report.formats(step)
+        rows.append((report.share(sums[row]), f"{sums[row]:.3f}", count, label, formats, report.kernel(step)))
+    rest = order[MOST_ROWS:]
+    others = sum(len(report.equal[row]) for row in rest)
+    ms = sum(sums[row] for row in rest)
+    noun = "the other step takes" if others == 1 else f"the other {others} steps take"
+    lines = [f"{noun} {ms_text(ms)}, {report.share(ms)} (inlay plan --all lists every step)"] if rest else []
+    return "\n".join((format_table(rows, right=(0, 1, 2), shrink=_STEP_WIDTHS), *_wrap_all((*lines, *_free(report)))))
+
+
+def _all_steps(report: _Report) -> str:
+    """Return the table of all steps, with a line before the first step of each repeated block."""
+    rows = [("step", "kind", "format", "kernel", "ms")]
+    for step in report.steps:
+        rows.append((report.label(step), step.kind, report.formats(step), report.kernel(step), f"{step.ms:.3f}"))
+    head, *lines = format_table(rows, right=(4,), shrink={0: 26, 1: 13, 2: 15, 3: 12}).split("\n")
+    found = [head]
+    for group in report.groups:
+        if group.is_block:
+            found.append(f"-- {group.count} x the same {group.length} steps:")
+        for i in group.steps:
+            if group.is_block and i != group.first and (i - group.first) % group.length == 0:
+                found.append("--")
+            found.append(lines[i])
+        if group.is_block:
+            found.append("-- end")
+    return "\n".join((*found, *_wrap_all(_free(report))))
+
+
+def _free(report: _Report) -> tuple[str, ...]:
+    """Return a sentence with the numbers of operations that take no step of their own, or no memory, if any do."""
+    plan = report.plan
     done = {name for step in plan.program.steps for name in step.ops}
     kinds = [op.kind for op in plan.graph.ops if op.name not in done]
     counts = {
-        "concatenation without a copy": kinds.count("concat"),
-        "view at no cost": kinds.count("view"),
-        "sum in place": sum("sum" in step.reads for step in plan.program.steps),
+        ("concatenation", " without a copy"): kinds.count("concat"),
+        ("view", " at no cost"): kinds.count("view"),
+        ("sum", " in place"): sum("sum" in step.reads for step in plan.program.steps),
     }
-    return ", ".join(_count(count, *what.split(" ", 1)) for what, count in counts.items() if count)
+    texts = [f"{count_text(count, noun)}{rest}" for (noun, rest), count in counts.items() if count]
+    return (", ".join(texts),) if texts else ()
 
 
-def _formats(plan: Plan, step: Step) -> str:
-    """Return the formats that are read and written, without those of constants."""
-    reads, writes = ([_format(plan, name) for name in names.values()] for names in (step.reads, step.writes))
-    return f"{', '.join(reads) or 'nothing'} -> {', '.join(writes)}"
+def _repeated_blocks(report: _Report) -> str:
+    """Return the table of the repeated blocks that take much of the time."""
+    times = [step.ms for step in report.steps]
+    rows: list[tuple[str, ...]] = [("share", "ms", "repeated block", "from", "to")]
+    for group in report.groups:
+        ms = sum(group.sum_times(times))
+        if group.is_block and ms >= _LEAST_SHARE * report.plan.ms:
+            ends = (report.label_all(group.occurrences(position)) for position in (0, group.length - 1))
+            rows.append((report.share(ms), f"{ms:.3f}", f"{group.count} x {group.length} steps", *ends))
+    return format_table(rows, right=(0, 1), shrink={3: 24, 4: 24}) if len(rows) > 1 else ""
 
 
-def _reorders(plan: Plan) -> str:
-    """Return the table of the reorders."""
-    if not plan.reorders:
+def _reorders(report: _Report) -> str:
+    """Return the table of the reorders, equal ones as one row, each with its reason on the next line."""
+    if not report.plan.reorders:
         return "no reorder"
-    rows = [("reorder of", "from", "to", "MB", "ms", "reason", "without it")]
-    for step in plan.reorders:
-        figures = _reorder_figures(plan, step)
-        # Without `alternative`, the best plan without the reorder was not searched.
-        without = "-" if step.alternative is None else "no plan"
-        if step.without is not None:
-            without = f"{step.without:.3f} ms slower"
-        formats = figures["tensor"], figures["from"], figures["to"]
-        rows.append((*formats, f"{step.nbytes / 1e6:.2f}", f"{step.ms:.3f}", step.why, without))
-    total = sum(step.ms for step in plan.reorders)
-    share = 100 * total / plan.ms if plan.ms else 0.0
-    return f"{_table(rows, right=(3, 4))}\nreorders take {_ms(total)} in all, {share:.1f} %"
+    rows = [("ms", "bytes", "", "reorder of", "from", "to", "without it")]
+    reasons = []
+    for steps in _group_reorders(report):
+        count = f"{len(steps)} x" if len(steps) > 1 else ""
+        src, dst = report.tag(steps[0].reads["src"]), report.tag(steps[0].writes["dst"])
+        ms, nbytes = sum(step.ms for step in steps), sum(step.nbytes for step in steps)
+        tensor = merge_names([report.tensor(step) for step in steps])
+        rows.append((f"{ms:.3f}", bytes_text(nbytes), count, tensor, src, dst, _describe_without(steps)))
+        reasons.append(merge_names([_reason(report, step) for step in steps]))
+    head, *lines = format_table(rows, right=(0, 1, 2), shrink={3: 24, 4: 8, 5: 8, 6: 14}).split("\n")
+    for line, reason in zip(lines, reasons, strict=True):
+        head = "\n".join((head, line, *(wrap_text(reason, first=" " * 4, rest=" " * 4) if reason else ())))
+    total = sum(step.ms for step in report.plan.reorders)
+    notes = [f"reorders take {ms_text(total)} in all, {report.share(total)}"]
+    if any(row[-1].startswith(_NO_GAIN) for row in rows):
+        notes.append(f"{_NO_GAIN}: the best plan without it takes no longer, but has other reorders")
+    return "\n".join((head, *_wrap_all(notes)))
 
 
-def _totals(plan: Plan) -> str:
+def _group_reorders(report: _Report) -> Iterator[list[Step]]:
+    """Yield equal reorders together; those without an `alternative`, such as copies, apart from the others."""
+    for group in report.equal:
+        reorders = [report.steps[i] for i in group if report.steps[i].kind == "reorder"]
+        copies = [step for step in reorders if step.alternative is None]
+        yield from filter(None, ([step for step in reorders if step.alternative is not None], copies))
+
+
+def _describe_without(steps: Sequence[Step]) -> str:
+    """Return what the best plans without these reorders would add to the time.
+
+    It is `-` if no such plan was searched, as without `Step.alternative`.
+    """
+    if any(step.alternative is None for step in steps):
+        return "-"
+    known = sorted(ms for step in steps if (ms := step.without) is not None)
+    if not known:
+        return "no plan"
+    least = "+<0.001 ms" if 0 < known[0] < 0.001 else f"+{ms_text(known[0])}"
+    return least if known[-1] - known[0] < 0.001 else f"{least} or more"
+
+
+def _reason(report: _Report, step: Step) -> str:
+    """Return the reason for a reorder, with the familiar tag of the destination."""
+    buffer = step.writes["dst"]
+    tag = _format(report.plan, buffer)
+    words = step.why
+    for verb in ("reads", "is returned in", "stores it as"):
+        words = words.replace(f" {verb} {tag}", f" {verb} {report.tag(buffer)}")
+    return words
+
+
+def _totals(report: _Report) -> str:
     """Return the table of compared plans."""
+    plan = report.plan
     rows = [("plan", "ms", "ratio"), ("this plan", f"{plan.ms:.3f}", "1.00")]
     for name, ms in plan.totals.items():
         rows.append((name, f"{ms:.3f}", f"{ms / plan.ms:.2f}" if plan.ms else "-"))
-    return _table(rows, right=(1, 2))
+    return format_table(rows, right=(1, 2), shrink={0: _MOST_NAME})
 
 
-def _fallback_notes(plan: Plan) -> str:
-    """Return a line for each step that ONNX Runtime computes, with its nodes and the reason."""
-    return _lines(
-        f"{_name_nodes(step.node)} computed by ONNX Runtime: {step.why}"
-        for step in plan.program.steps
-        if isinstance(step.node, Subgraph)
+def _fallback_notes(report: _Report) -> str:
+    """Return a sentence for each sort of step that ONNX Runtime computes, with its nodes and the reason."""
+    found: dict[str, list[str]] = {}
+    for step in report.steps:
+        if isinstance(step.node, Subgraph):
+            found.setdefault(step.why, []).extend(node.name for node in step.node.nodes)
+    return _notes("ONNX Runtime", found)
+
+
+def _numpy_notes(report: _Report) -> str:
+    """Return a sentence for each reason why NumPy computes steps, with their names."""
+    found: dict[str, list[str]] = {}
+    for step in report.steps:
+        if step.impl == "reference" or (step.kind == "reference" and not isinstance(step.node, Subgraph)):
+            found.setdefault(step.why or "no engine has it", []).append(step.name)
+    return _notes("NumPy", found)
+
+
+def _notes(computer: str, names: Mapping[str, Sequence[str]]) -> str:
+    """Return a sentence for each reason, a key of `names`, with the names of what `computer` computes."""
+    return "\n".join(
+        _wrap_all(
+            f"{_list_names(those)} {'is' if len(those) == 1 else 'are'} computed by {computer}: {why}"
+            for why, those in names.items()
+        )
     )
 
 
-def _name_nodes(subgraph: Subgraph) -> str:
-    """Return the names of the first nodes of a subgraph, and the verb."""
-    names = [node.name for node in subgraph.nodes]
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"{', '.join(names[:_MOST_NAMED])}{more} {'is' if len(names) == 1 else 'are'}"
+def _cliffs(report: _Report) -> str:
+    """Return a sentence for each cliff of this plan, and for each one of compared plans that it avoids."""
+    taken, avoided = [], []
+    equal: dict[object, list[Cliff]] = {}
+    for cliff in report.plan.cliffs:
+        equal.setdefault((tuple(cliff.formats.items()), cliff.impl, cliff.ms, cliff.plans), []).append(cliff)
+    for cliffs in equal.values():
+        text, plans = _describe_cliffs(report, cliffs), cliffs[0].plans
+        if "plan" in plans:
+            taken.append(f"cliff: {text}")
+        else:
+            avoided.append(f"cliff avoided: {text}, in {', '.join(plans)}")
+    return "\n".join(_wrap_all((*taken, *avoided)))
 
 
-def _numpy_notes(plan: Plan) -> str:
-    """Return a line for each step that NumPy computes, with the reason."""
-    steps = [
-        step
-        for step in plan.program.steps
-        if step.impl == "reference" or (step.kind == "reference" and not isinstance(step.node, Subgraph))
-    ]
-    return _lines(f"{step.name} is computed by NumPy: {step.why or 'no engine has it'}" for step in steps)
+def _describe_cliffs(report: _Report, cliffs: Sequence[Cliff]) -> str:
+    """Describe equal steps whose kernel is far slower than its roofline."""
+    cliff, count = cliffs[0], f"{len(cliffs)} x " if len(cliffs) > 1 else ""
+    op = report.ops.get(cliff.op)
+    tensors = {} if op is None else {**op.reads, **op.writes}
+    tags = {name: familiar_tag(tag, report.roles.get(tensors.get(name, ""))) for name, tag in cliff.formats.items()}
+    formats = ", ".join(f"{argument} {tag}" for argument, tag in tags.items())
+    name = shorten_middle(merge_names([one.op for one in cliffs]), _MOST_NAME)
+    return f"{count}{name} with {formats}: {cliff.impl} takes {ms_text(cliff.ms)}, roofline {ms_text(cliff.roofline)}"
 
 
-def _cliffs(plan: Plan) -> str:
-    """Return a line for each cliff of this plan, and for each one of compared plans that it avoids."""
-    taken = [cliff for cliff in plan.cliffs if "plan" in cliff.plans]
-    avoided = [cliff for cliff in plan.cliffs if "plan" not in cliff.plans]
-    lines = [f"cliff: {_describe_cliff(cliff)}" for cliff in taken]
-    lines += [f"cliff avoided: {_describe_cliff(cliff)}, in {', '.join(cliff.plans)}" for cliff in avoided]
-    return _lines(lines)
-
-
-def _describe_cliff(cliff: Cliff) -> str:
-    """Describe a step whose kernel is far slower than its roofline."""
-    formats = ", ".join(f"{argument} {tag}" for argument, tag in cliff.formats.items())
-    return f"{cliff.op} with {formats}: {cliff.impl} takes {_ms(cliff.ms)}, roofline {_ms(cliff.roofline)}"
-
-
-def _memory(plan: Plan) -> str:
+def _memory(report: _Report) -> str:
     """Describe the memory of a plan."""
-    return f"{plan_memory(plan.program, plan.graph.tensors).arena}; constants {_constants(plan) / 1e6:.2f} MB"
+    plan = report.plan
+    arena = plan_memory(plan.program, plan.graph.tensors).arena
+    return "\n".join(_wrap_all((str(arena), f"constants {_constants(plan) / 1e6:.2f} MB")))
 
 
-def _ms(ms: float) -> str:
-    """Return a time in milliseconds as text."""
-    return f"{ms:.3f} ms"
-
-
-def _count(count: int, word: str, rest: str = "") -> str:
-    """Return a count with its noun, in the plural if it is not 1."""
-    return f"{count} {word}{'s' * (count != 1)} {rest}".rstrip()
-
-
-def _lines(lines: Iterable[str]) -> str:
-    """Join lines; a line break within one is escaped."""
-    return "\n".join(map(printable, lines))
-
-
-def _table(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> str:
-    """Return rows as lines with aligned columns; the columns of `right` are right-aligned."""
-    rows = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    ends = frozenset(right)
-
-    def line(row: Sequence[str]) -> str:
-        """Return a row of the table as a line."""
-        cells = [
-            cell.rjust(width) if i in ends else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        return "  ".join(cells).rstrip()
-
-    return "\n".join(map(line, rows))
+def _wrap_all(lines: Iterable[str]) -> list[str]:
+    """Return lines of at most 80 columns; a line break within a text is escaped."""
+    return [line for text in lines for line in wrap_text(text)]

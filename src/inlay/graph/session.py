@@ -258,7 +258,14 @@ class Session:
     def _compile(self, plan: PlannedProgram) -> KeptShape:
         """Compile a plan on as many threads as the shape that was used last runs on."""
         threads = None if self._latest is None else self._latest.threads
-        program = ProgramSession(plan.program, plan.graph, engine=self._engine, weights=self._weights, threads=threads)
+        program = ProgramSession(
+            plan.program,
+            plan.graph,
+            engine=self._engine,
+            weights=self._weights,
+            threads=threads,
+            most_threads=plan.most_threads,
+        )
         return KeptShape(plan, program)
 
     def _find(self, key: tuple[Dims, ...]) -> ProgramSession | None:

@@ -54,8 +54,9 @@ def test_the_plan_tells_what_computes_and_why() -> None:
     assert figures(plan)["fallback"] == {"steps": 2, "share": plan.fallback.share}
     why = "there is no primitive for ArgMax; ONNX Runtime does not compute it: its ArgMax loses NaN or infinities"
     assert {step.name: step.why for step in plan.program.steps}["m"] == why
-    assert "y is computed by ONNX Runtime: there is no primitive for Cos" in explain_plan(plan).splitlines()
-    assert f"m is computed by NumPy: {why}" in explain_plan(plan).splitlines()
+    text = " ".join(explain_plan(plan).split())
+    assert "y is computed by ONNX Runtime: there is no primitive for Cos" in text
+    assert f"m is computed by NumPy: {why}" in text
     session = plan.compile(engine="reference").prepare()
     assert f"; {session.fallback}; " in repr(session)
     measured = session.measure_fallback({"x": np.ones((2, 3), np.float32)}, runs=1)

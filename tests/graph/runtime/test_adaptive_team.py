@@ -230,6 +230,17 @@ def test_a_session_is_compiled_for_all_threads_or_those_that_the_quota_or_the_pl
     case.run()
 
 
+def test_a_session_for_fewer_threads_never_uses_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adaptive_team, "cpu_quota", lambda: None)
+    limited = OneStep(most_threads=2)
+    limited.run()
+    limited.run(1)
+    limited.run(2)
+    assert (limited.session.threads, limited.engine.created) == (2, [2, 1])
+    assert limited.session._team.most == 2
+    assert [limited.session._thread_limit(threads) for threads in (1, 2)] == [1, 2]
+
+
 def test_a_session_is_compiled_once_for_each_number_of_threads_and_computes_the_same(case: OneStep) -> None:
     outside = get_num_threads()
     for threads in (4, 1, 2, 1, 4, 2):

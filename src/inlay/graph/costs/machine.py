@@ -33,7 +33,7 @@ from inlay.primitives.engine import Operation
 from inlay.primitives.rules import WEIGHTED
 from inlay.reordering.memory_levels import memory_model
 from inlay.reordering.target import host_target
-from inlay.reordering.threads import get_num_threads
+from inlay.reordering.threads import available_threads, get_num_threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +278,7 @@ def this_machine(isa: str | None = None, threads: int | None = None) -> Machine:
     threads = get_num_threads() if threads is None else threads
     if threads < 1:
         raise InvalidArguments(f"threads is {threads}: give at least 1")
-    peak, cache_bandwidth, memory_bandwidth = _machine_figures()
+    peak, cache_bandwidth, memory_bandwidth = _machine_figures(get_num_threads())
     share = threads / get_num_threads()
     return Machine(
         isa,
@@ -307,24 +307,29 @@ _HALF_WIDTH_CPUS = ("znver4",)
 """Processors that execute an AVX-512 instruction as two halves: their AVX-512 peak equals that of AVX2."""
 
 
-_VERSION, _FIGURES = "6", "figures"
+_VERSION, _FIGURES = "7", "figures"
 _TRIES = 4
 _SECONDS = 0.06  # time for measuring each figure
 
 
-@lru_cache(maxsize=1)
-def _machine_figures() -> tuple[float, float, float]:
-    """Return peak, cache bandwidth and memory bandwidth of this machine with all threads.
+@lru_cache(maxsize=8)
+def _machine_figures(threads: int) -> tuple[float, float, float]:
+    """Return peak, cache bandwidth and memory bandwidth of this machine with `threads` threads, Inlay's number now.
 
     They are read from the cache directory, or measured if no process has stored them there.
     """
     tries, known = read_figures(_figures_table().get(_FIGURES))
-    return _with_fast_caches(*(known if tries else measure_figures()))
+    return _with_fast_caches(*(known if tries else _measure_figures(threads)))
 
 
-@lru_cache(maxsize=1)
 def measure_figures() -> tuple[float, float, float]:
-    """Measure the figures once in this process, and store and return the best of this and earlier processes.
+    """Measure the figures once in this process for Inlay's number of threads, and store and return the best so far."""
+    return _measure_figures(get_num_threads())
+
+
+@lru_cache(maxsize=8)
+def _measure_figures(threads: int) -> tuple[float, float, float]:
+    """Measure the figures for `threads` threads, Inlay's number now; store and return the best of all processes.
 
     Other load makes a measurement slower, never faster, so `_TRIES` processes measure; later ones return what is
     stored.
@@ -379,9 +384,11 @@ def read_figures(value: Any) -> tuple[int, tuple[float, float, float]]:
 def _peak_rate() -> float:
     """Measure the peak in 10^9 operations a second.
 
-    It is the rate of NumPy's product of large matrices, or that of small ones on one thread, times the threads.
+    It is the rate of NumPy's product of large matrices, which uses all processors, in proportion to the threads; or
+    that of small ones on one thread, times the threads.
     """
-    return max(_matmul_rate(768), _matmul_rate(96) * get_num_threads())
+    threads = get_num_threads()
+    return max(_matmul_rate(768) * threads / available_threads(), _matmul_rate(96) * threads)
 
 
 def _matmul_rate(n: int) -> float:

@@ -101,7 +101,7 @@ def build_buffers(problem: Problem, assignment: FormatAssignment) -> BufferTable
         first = buffers.of(name, fmt)
         for other in assignment.extra_formats[name]:
             second = buffers.of(name, other)
-            if problem.is_alias(name, fmt, other):
+            if problem.formats.equivalent(fmt, other):
                 buffers.alias(second, first)
     for i, (group, candidate) in enumerate(zip(problem.groups, assignment.candidates, strict=True)):
         if group.kind == "view":
@@ -225,7 +225,7 @@ class _Emission:
         """Emit the reorders of tensors to these formats, except those that describe the same bytes."""
         for name, dst in wanted:
             src = self.assignment.produced[name]
-            if self.problem.is_alias(name, src, dst):
+            if self.problem.formats.equivalent(src, dst):
                 continue
             why = ", ".join(self.reasons(name, dst))
             alternative = None if self.without is None else Alternative(partial(self.without, name, src, dst))

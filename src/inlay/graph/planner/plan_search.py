@@ -103,10 +103,10 @@ def assign_formats(problem: Problem, choices: Sequence[int]) -> FormatAssignment
             extra[name].append(read)
     reorders = [(name, produced[name], dst) for name in extra for dst in extra[name]]
     call_costs = [candidate.ms for candidate in chosen]
-    reorder_costs = [problem.reorder(*reorder) for reorder in reorders]
+    reorder_costs = [problem.reorder(src, dst) for _, src, dst in reorders]
     sources = [produced[problem.groups[copy.group].reads[copy.source]] for copy in copies]
     copy_costs = [problem.cost_cache.reorder(src, copy.part) for src, copy in zip(sources, copies, strict=True)]
-    aliases = sum(problem.is_alias(*reorder) for reorder in reorders)
+    aliases = sum(problem.formats.equivalent(src, dst) for _, src, dst in reorders)
     return FormatAssignment(
         chosen,
         produced,
@@ -174,7 +174,7 @@ def _greedy_cost(problem: Problem, i: int, one: Candidate, produced: Mapping[str
         if one.concat_offsets is not None and not problem.is_in_concat_result(i, source, read, produced[name]):
             total += problem.cost_cache.reorder(produced[name], read)
         else:
-            total += problem.reorder(name, produced[name], read)
+            total += problem.reorder(produced[name], read)
     return total
 
 

@@ -60,13 +60,9 @@ class Problem:
         """The table of formats."""
         return self.cost_cache.formats
 
-    def reorder(self, name: str, src: Format, dst: Format) -> float:
-        """Return the milliseconds of a reorder of a tensor; 0 where both formats describe the same bytes."""
-        return 0.0 if src == dst or self.is_alias(name, src, dst) else self.cost_cache.reorder(src, dst)
-
-    def is_alias(self, name: str, src: Format, dst: Format) -> bool:
-        """Return whether `dst` describes the same elements in the same bytes as `src`, so that no copy is needed."""
-        return name not in self.concat_targets and self.formats.equivalent(src, dst)
+    def reorder(self, src: Format, dst: Format) -> float:
+        """Return the milliseconds of a reorder; 0 where both formats describe the same bytes."""
+        return 0.0 if self.formats.equivalent(src, dst) else self.cost_cache.reorder(src, dst)
 
     def is_in_concat_result(self, group: int, source: int, part: Format, produced: Format) -> bool:
         """Return whether a source is written into the result of a concatenation that runs no kernel.
@@ -84,7 +80,7 @@ class Problem:
         if self.concat_targets.get(name) != (group, source) or part not in self.domains[name]:
             return False
         # Between different formats a reorder writes the slice; otherwise the producer itself has to write there.
-        return part != produced or self.can_relocate(name)
+        return self.can_relocate(name) or not self.formats.equivalent(part, produced)
 
     def can_relocate(self, name: str) -> bool:
         """Return whether a tensor can be produced at any address: it is neither an input nor a view."""
@@ -208,7 +204,7 @@ class StateSpaces:
                 numbers = (one.reads[slot] for slot in self._slots[reader][name])
                 read.update(domain.index(number) for number in numbers if number in domain)
         most = len(readers) + is_output
-        key = (domain, frozenset(written), frozenset(read), most, is_output, name in problem.concat_targets)
+        key = (domain, frozenset(written), frozenset(read), most, is_output)
         if key not in self._known:
             rows = self._enumerate_states(name, sorted(written), read, most)
             produced, available, counts, costs = zip(*(row for row in rows if row[1] & 1 or not is_output), strict=True)
@@ -224,8 +220,8 @@ class StateSpaces:
         domain, problem = self.problem.domains[name], self.problem
         for produced in written:
             others = sorted(read - {produced})
-            costs = {other: problem.reorder(name, domain[produced], domain[other]) for other in others}
-            free = {other for other in others if problem.is_alias(name, domain[produced], domain[other])}
+            costs = {other: problem.reorder(domain[produced], domain[other]) for other in others}
+            free = {other for other in others if problem.formats.equivalent(domain[produced], domain[other])}
             for count in range(min(most, len(others)) + 1):
                 for extra in combinations(others, count):
                     bits = 1 << produced | sum(1 << other for other in extra)

@@ -81,6 +81,7 @@ class ProgramSession:
         engine: EngineLike = None,
         weights: Weights | None = None,
         threads: int | None = None,
+        most_threads: int | None = None,
         is_exact: bool = False,
     ) -> None:
         """Compile `program`, whose tensors and references are those of `graph`.
@@ -91,6 +92,7 @@ class ProgramSession:
             engine: the engine of the steps, or the default one. The reference engine computes what it does not support.
             weights: packed constants to share with other sessions.
             threads: number of threads of the first runs; as many as the engine may use if None.
+            most_threads: number of threads that no run exceeds; None for no limit but Inlay's.
             is_exact: whether the reference engine computes every step that may lose NaN or infinities.
 
         Raises:
@@ -105,7 +107,9 @@ class ProgramSession:
         self._lock = ForkResetLock()
         self._graph = graph
         predicted = sum(step.ms for step in program.steps) / 1e3
-        most = self._engine.num_threads
+        self._most_threads = most_threads
+        with ThreadLimit(most_threads):
+            most = self._engine.num_threads
         start = min(threads or most, quota_threads(most))
         self._team = AdaptiveTeam(most, free_threads, expected=predicted or None, start=start)
         self._compile_lock = ForkResetLock()
@@ -345,13 +349,18 @@ class ProgramSession:
                 self._require_open()
                 graph = exact_graph(self._graph)
                 self._exact = ProgramSession(
-                    plain_program(graph), graph, engine=self._engine, weights=self._weights, is_exact=True
+                    plain_program(graph),
+                    graph,
+                    engine=self._engine,
+                    weights=self._weights,
+                    most_threads=self._most_threads,
+                    is_exact=True,
                 )
             return self._exact
 
     def _thread_limit(self, threads: int) -> int | None:
-        """Return the limit that a run on `threads` threads sets for its thread; None for the largest team."""
-        return threads if threads < self._team.most else None
+        """Return the limit that a run on `threads` threads sets for its thread; None for none."""
+        return threads if threads < self._team.most else self._most_threads
 
     def _pool(self) -> tuple[int, InstancePool]:
         """Return the number of threads of the next run, and the pool of instances for it."""
