@@ -5,7 +5,7 @@ call. If the whole graph is refused, it is split into parts. Weights are packed 
 after they have changed.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
@@ -21,6 +21,7 @@ from inlay.graph.torch.part import GraphPart
 from inlay.graph.torch.partition import (
     SplitGraph,
     SplitPart,
+    argument_values,
     count_operators,
     find_refused,
     is_clean,
@@ -293,9 +294,4 @@ def require_inference(program: Any) -> None:
 
 def _trains(node: Any) -> bool:
     """Return whether an operator has an argument that says that it trains."""
-    schema: Iterable[Any] = getattr(getattr(node.target, "_schema", None), "arguments", ())
-    for i, argument in enumerate(schema):
-        if argument.name in ("train", "training"):
-            value = node.args[i] if i < len(node.args) else node.kwargs.get(argument.name, argument.default_value)
-            return value is True
-    return False
+    return any(name in ("train", "training") and value is True for name, value in argument_values(node))

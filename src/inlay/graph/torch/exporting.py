@@ -9,6 +9,7 @@ Whatever the exporters raise is a reason to let PyTorch run the graph, and becom
 Source: PyTorch, `torch.export`; `torch.onnx`, "torch.export-based ONNX Exporter".
 """
 
+import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -134,10 +135,12 @@ def _root_cause(error: BaseException) -> BaseException:
 
 @contextmanager
 def _plain_modes() -> Iterator[None]:
-    """Trace without gradients and warnings, outside of inference mode, and with 1 as an extent like any other."""
-    torch = require_torch()
+    """Trace without gradients, warnings and log, outside of inference mode, and with 1 as an extent like any other."""
+    torch, log = require_torch(), logging.getLogger("torch.onnx")
     with ExitStack() as stack, warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        stack.callback(log.setLevel, log.level)
+        log.setLevel(logging.ERROR)  # it warns of packages that the model does not need
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.no_grad())
         config = getattr(torch.fx.experimental, "_config", None)

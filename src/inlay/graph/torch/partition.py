@@ -146,11 +146,24 @@ def _static_refusal(node: Any) -> str:
         return ""
     if not isinstance(node.target, torch._ops.OpOverload):
         return "" if not _is_tensor(node) else "it is no operator of ATen"
-    if torch.Tag.nondeterministic_seeded in node.target.tags:
+    if torch.Tag.nondeterministic_seeded in node.target.tags and not _drops_nothing(node):
         return "random numbers are those of PyTorch's generator"
     if node.target._schema.is_mutable:
         return "it writes to a tensor of the caller"
     return ""
+
+
+def _drops_nothing(node: Any) -> bool:
+    """Return whether an operator with a dropout is told not to drop anything: its results are not random then."""
+    arguments = dict(argument_values(node))
+    return not arguments.get("train", True) or not arguments.get("dropout_p", True)
+
+
+def argument_values(node: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the name and the value of each argument of an operator of ATen."""
+    for i, argument in enumerate(getattr(getattr(node.target, "_schema", None), "arguments", ())):
+        given = node.args[i] if i < len(node.args) else node.kwargs.get(argument.name, argument.default_value)
+        yield argument.name, given
 
 
 def _is_tensor(node: Any) -> bool:

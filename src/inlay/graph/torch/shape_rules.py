@@ -69,8 +69,5 @@ def expression_of(extent: Any) -> Any:
 
 
 def _bound(value: Any, infinite: int) -> int:
-    """Return the bound of a range as a number."""
-    try:
-        return int(value)
-    except (OverflowError, TypeError, ValueError):
-        return infinite
+    """Return the bound of a range as a number; `infinite` if it has none."""
+    return int(value) if getattr(value, "is_Integer", False) else infinite
