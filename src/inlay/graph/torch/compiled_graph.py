@@ -16,7 +16,7 @@ from inlay.graph.open_network import OpenNetwork
 from inlay.graph.planning import Planner, PlanOptions
 from inlay.graph.session import MOST_SHAPES, Session
 from inlay.graph.torch.constants import ConstantTensors
-from inlay.graph.torch.exporting import REFUSALS, ExportedGraph, GraphRefused, export_program
+from inlay.graph.torch.exporting import REFUSALS, WRITES, ExportedGraph, GraphRefused, export_program
 from inlay.graph.torch.part import GraphPart
 from inlay.graph.torch.partition import (
     SplitGraph,
@@ -25,6 +25,7 @@ from inlay.graph.torch.partition import (
     count_operators,
     find_refused,
     is_clean,
+    make_functional,
     set_tensor,
     split_program,
 )
@@ -166,28 +167,26 @@ class CompiledGraph:
         except GraphRefused as error:
             return _leave(str(error))
         require_inference(program)
-        weights = dict(zip(self._source.constants, constants, strict=True))
-        positions = self._tracked(program)
-        state = ConstantTensors([constants[i] for i in positions]), positions
+        weights, reason = dict(zip(self._source.constants, constants, strict=True)), ""
         if is_clean(program):
             try:
                 part = self._make_part(export_program(program), weights, tensors, count_operators(program.graph))
+                parts = ((part, {name: name for name in weights}),)
+                return _Compiled(part, *self._track(program, constants), parts)
             except GraphRefused as error:
                 reason = str(error)
-            else:
-                return _Compiled(part, *state, ((part, {name: name for name in weights}),))
-        else:
-            reason = ""
         try:
-            return self._compile_split(program, weights, state, reason)
+            functional = make_functional(program)
+            return self._compile_split(functional, weights, self._track(functional, constants), reason)
         except GraphRefused as error:
             return _leave(str(error), count_operators(program.graph))
 
-    def _tracked(self, program: Any) -> tuple[int, ...]:
-        """Return the positions of the constants that the program reads, and does not change itself."""
+    def _track(self, program: Any, constants: Sequence[TorchTensor]) -> tuple[ConstantTensors, tuple[int, ...]]:
+        """Note the constants that the program reads, and does not change itself; return them and their positions."""
         signature = program.graph_signature
         used = {*signature.parameters, *signature.buffers} - {*signature.buffers_to_mutate.values()}
-        return tuple(i for i, name in enumerate(self._source.constants) if name in used)
+        positions = tuple(i for i, name in enumerate(self._source.constants) if name in used)
+        return ConstantTensors([constants[i] for i in positions]), positions
 
     def _make_part(
         self, exported: ExportedGraph, weights: Mapping[str, TorchTensor], tensors: Sequence[TorchTensor], count: int
@@ -206,7 +205,7 @@ class CompiledGraph:
         made: list[tuple[SplitPart, GraphPart]] = []
         refusals: list[str] = []
         split = None
-        if not why:
+        if not why or why == WRITES:
             split = split_program(program, {})
             made, refusals = self._make_parts(split, weights)
         if split is None or refusals:

@@ -9,11 +9,14 @@ Whatever the exporters raise is a reason to let PyTorch run the graph, and becom
 Source: PyTorch, `torch.export`; `torch.onnx`, "torch.export-based ONNX Exporter".
 """
 
+import inspect
+import io
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stderr
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -35,6 +38,9 @@ _CAPTURE_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError,
 
 REFUSALS = (FileError, InvalidArguments, Unimplemented)
 """What Inlay raises for networks that it does not support."""
+
+WRITES = "it writes to tensors of the caller"
+"""Reason for which a whole graph is refused, while its parts may be supported."""
 
 _MOST_SHOWN = 300  # characters of an error of PyTorch
 
@@ -84,21 +90,35 @@ def capture_program(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any
             raise GraphRefused(f"torch.export: {describe_error(error)}") from error
 
 
-def export_program(program: Any) -> ExportedGraph:
-    """Return the ONNX model of a functional program whose inputs and outputs are tensors.
+def decompose_program(program: Any) -> Any:
+    """Return the functional form of a program, in the same operators as far as they have one.
 
     Raises:
-        GraphRefused: the exporter has no translation of an operator.
+        GraphRefused: PyTorch has none.
+    """
+    with _plain_modes():
+        try:
+            return program.run_decompositions({})
+        except _CAPTURE_ERRORS as error:
+            raise GraphRefused(f"run_decompositions: {describe_error(error)}") from error
+
+
+def export_program(program: Any) -> ExportedGraph:
+    """Return the ONNX model of a program whose inputs and outputs are tensors.
+
+    Raises:
+        GraphRefused: the exporter has no translation of an operator, or the program writes to tensors of the caller.
         MissingExtra: onnx or onnxscript is not installed.
     """
     ir, torch = require_exporter(), require_torch()
     with _plain_modes():
         try:
-            model = torch.onnx.export(
-                program, (), dynamo=True, opset_version=OPSET, optimize=False, verbose=False
-            ).model
+            found = _run_exporter(program)
         except torch.onnx.OnnxExporterError as error:
             raise GraphRefused(f"torch.onnx.export: {describe_error(_root_cause(error))}") from error
+    model, signature = found.model, found.exported_program.graph_signature
+    if len(signature.output_specs) != len(signature.user_outputs):
+        raise GraphRefused(WRITES)
     weights = {
         name: value.const_value.raw
         for name, value in model.graph.initializers.items()
@@ -109,6 +129,34 @@ def export_program(program: Any) -> ExportedGraph:
     inputs, outputs = ([value.name for value in values] for values in (model.graph.inputs, model.graph.outputs))
     data = ir.to_proto(model).SerializeToString()
     return ExportedGraph(data, weights, tuple(inputs), tuple(outputs), ShapeRules.of(program, inputs))
+
+
+def _run_exporter(program: Any) -> Any:
+    """Return the result of PyTorch's exporter to ONNX for a program.
+
+    `torch.onnx.export` builds the table of all translations in each call, which takes a second or two. Where its inner
+    function takes a table, the same one serves all calls.
+    """
+    options = {"opset_version": OPSET, "optimize": False, "verbose": False}
+    translations = _find_translations()
+    if translations is None:
+        return require_torch().onnx.export(program, (), dynamo=True, **options)
+    export, registry = translations
+    return export(program, (), registry=registry, **options)
+
+
+@cache
+def _find_translations() -> tuple[Callable[..., Any], Any] | None:
+    """Return the inner function of the exporter to ONNX, and the table of translations; None where there are none."""
+    try:
+        from torch.onnx._internal.exporter._core import export
+        from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+        registry = ONNXRegistry.from_torchlib(opset_version=OPSET)
+    except (ImportError, AttributeError, TypeError):
+        return None
+    parameters = inspect.signature(export).parameters
+    return (export, registry) if parameters.keys() >= {"registry", "opset_version", "optimize"} else None
 
 
 def example_like(tensor: TorchTensor) -> TorchTensor:
@@ -135,12 +183,14 @@ def _root_cause(error: BaseException) -> BaseException:
 
 @contextmanager
 def _plain_modes() -> Iterator[None]:
-    """Trace without gradients, warnings and log, outside of inference mode, and with 1 as an extent like any other."""
-    torch, log = require_torch(), logging.getLogger("torch.onnx")
+    """Trace without gradients, warnings and messages, outside of inference mode, and with 1 as an extent like any other."""
+    torch = require_torch()
     with ExitStack() as stack, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        stack.callback(log.setLevel, log.level)
-        log.setLevel(logging.ERROR)  # it warns of packages that the model does not need
+        # PyTorch warns of packages that the model does not need, and prints the graphs of modules that it refuses.
+        stack.callback(logging.disable, logging.root.manager.disable)
+        logging.disable(logging.WARNING)
+        stack.enter_context(redirect_stderr(io.StringIO()))
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.no_grad())
         config = getattr(torch.fx.experimental, "_config", None)

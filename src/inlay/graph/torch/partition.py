@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from operator import attrgetter, getitem
 from typing import Any
 
-from inlay.graph.torch.exporting import ExportedGraph, GraphRefused, capture_program, export_program
+from inlay.graph.torch.exporting import (
+    ExportedGraph,
+    GraphRefused,
+    capture_program,
+    decompose_program,
+    export_program,
+)
 from inlay.graph.torch.shape_rules import expression_of
 from inlay.graph.torch.torch_package import TorchTensor, require_torch
 
@@ -62,7 +68,10 @@ class SplitGraph:
 
 
 def is_clean(program: Any) -> bool:
-    """Return whether a program does nothing but compute distinct tensors from tensors, and without random numbers."""
+    """Return whether a program does nothing but compute distinct tensors from tensors, and without random numbers.
+
+    It may write to tensors.
+    """
     signature = program.graph_signature
     inputs = [spec.arg for spec in signature.input_specs if spec.kind.name == "USER_INPUT"]
     outputs = [spec.arg for spec in signature.output_specs if spec.kind.name == "USER_OUTPUT"]
@@ -70,7 +79,19 @@ def is_clean(program: Any) -> bool:
     names = {output.name for output in outputs if hasattr(output, "name")}
     is_pure = len(signature.output_specs) == len(outputs) == len(names) and names <= computed
     is_of_tensors = all(type(value).__name__ in ("TensorArgument", "ConstantArgument") for value in inputs)
-    return is_pure and is_of_tensors and not any(_static_refusal(node) for node in program.graph.nodes)
+    return is_pure and is_of_tensors and not any(_is_random(node) for node in program.graph.nodes)
+
+
+def make_functional(program: Any) -> Any:
+    """Return the program without operators that write to tensors; it changes tensors of the caller at its end.
+
+    Raises:
+        GraphRefused: PyTorch has no such form of it.
+    """
+    targets = (node.target for node in program.graph.nodes if node.op == "call_function")
+    if not any(getattr(getattr(target, "_schema", None), "is_mutable", False) for target in targets):
+        return program
+    return decompose_program(program)
 
 
 def find_refused(program: Any, plan_alone: Callable[[ExportedGraph], None]) -> dict[str, str]:
@@ -146,17 +167,20 @@ def _static_refusal(node: Any) -> str:
         return ""
     if not isinstance(node.target, torch._ops.OpOverload):
         return "" if not _is_tensor(node) else "it is no operator of ATen"
-    if torch.Tag.nondeterministic_seeded in node.target.tags and not _drops_nothing(node):
+    if _is_random(node):
         return "random numbers are those of PyTorch's generator"
     if node.target._schema.is_mutable:
         return "it writes to a tensor of the caller"
     return ""
 
 
-def _drops_nothing(node: Any) -> bool:
-    """Return whether an operator with a dropout is told not to drop anything: its results are not random then."""
+def _is_random(node: Any) -> bool:
+    """Return whether an operator draws random numbers; one with a dropout that drops nothing does not."""
+    tags = getattr(node.target, "tags", ()) if node.op == "call_function" else ()
+    if require_torch().Tag.nondeterministic_seeded not in tags:
+        return False
     arguments = dict(argument_values(node))
-    return not arguments.get("train", True) or not arguments.get("dropout_p", True)
+    return bool(arguments.get("train", True) and arguments.get("dropout_p", True))
 
 
 def argument_values(node: Any) -> Iterator[tuple[str, Any]]:
