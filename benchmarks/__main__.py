@@ -318,7 +318,7 @@ def torch(
     show_only: Show = False,
     memory: Annotated[bool, _option("--memory", None, "Measure memory over 1,000 calls of 20 batches, too.")] = False,
 ) -> None:
-    """Measure models by torch.compile(backend="inlay") beside eager PyTorch and inductor; exit with 1 if an aim fails."""
+    """Measure torch.compile(backend="inlay") beside eager PyTorch and inductor; exit with 1 where an aim is missed."""
     from benchmarks import torch_models as its
 
     wanted = _matching_networks(tuple(its.MODELS), batches, only)

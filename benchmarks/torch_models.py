@@ -164,8 +164,9 @@ def compile_by(name: str, module: Any) -> Callable[..., Any]:
     """Return a model as one of the three runs it."""
     import torch
 
-    backends = {INLAY: inlay.torch_backend, INDUCTOR: INDUCTOR}
-    return module if name == EAGER else torch.compile(module, backend=backends[name])
+    backends: Any = {INLAY: inlay.torch_backend, INDUCTOR: INDUCTOR}
+    fast: Callable[..., Any] = module if name == EAGER else torch.compile(module, backend=backends[name])
+    return fast
 
 
 def measure(name: str, batch: int, piece: str, rounds: int) -> dict[str, Any]:
@@ -318,7 +319,7 @@ def torch_aims(results: Sequence[TorchResult]) -> list[Aim]:
     if errors := [(result.pieces["run"]["errors"][INLAY], result.label) for result in results]:
         worst, label = max(errors)
         found.append(Aim(f"greatest error: {label}", f"{worst:.0e}", f"<= {CLOSE:.0e}", worst <= CLOSE))
-    if firsts := [(ratio, result.label) for result in results if (ratio := result.first_ratio) is not None]:
+    if firsts := [(first, result.label) for result in results if (first := result.first_ratio) is not None]:
         least, label = min(firsts)
         found.append(Aim(f"least x of inductor's first call: {label}", f"{least:.2f}", "> 1", least > 1))
     if growths := [(growth, result.label) for result in results if (growth := result.growth) is not None]:

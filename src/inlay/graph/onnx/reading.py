@@ -161,7 +161,11 @@ def _remedy_for(source: object) -> str:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(source, torch.nn.Module):
         return "inlay.from_torch(module, example_inputs) exports, plans and runs it"
-    return "give its bytes: model.SerializeToString()" if type(source).__name__ == "ModelProto" else "give a path, or a file's bytes"
+    return (
+        "give its bytes: model.SerializeToString()"
+        if type(source).__name__ == "ModelProto"
+        else "give a path, or a file's bytes"
+    )
 
 
 def _build_unbound(model: ParsedModel) -> Network | OpenNetwork:

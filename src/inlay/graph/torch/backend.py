@@ -26,7 +26,11 @@ _graphs: "WeakValueDictionary[int, CompiledGraph]" = WeakValueDictionary()
 
 
 def torch_backend(
-    graph_module: Any, example_inputs: Sequence[Any], *, mode: str | None = None, options: Mapping[str, Any] | None = None
+    graph_module: Any,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
     """Return a function that runs a graph of `torch.compile` in Inlay; it is the backend of the name `inlay`.
 

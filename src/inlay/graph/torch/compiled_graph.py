@@ -67,10 +67,13 @@ class GraphOptions:
 class GraphSource(Protocol):
     """A graph that can be exported."""
 
-    name: str
-    """Name of the graph for reports."""
-    constants: Sequence[str]
-    """Names of the parameters and buffers in the exported program."""
+    @property
+    def name(self) -> str:
+        """Name of the graph for reports."""
+
+    @property
+    def constants(self) -> Sequence[str]:
+        """Names of the parameters and buffers in the exported program."""
 
     def capture(self, tensors: Sequence[TorchTensor], constants: Sequence[TorchTensor]) -> Any:
         """Return the `ExportedProgram` for these inputs, and parameters and buffers.
@@ -262,10 +265,10 @@ def _leave(reason: str, operators: int = 0) -> _Compiled:
 
 def _part_module(part: GraphPart, module: Any) -> Any:
     """Return a part as a module of PyTorch, which runs `module` where Inlay refuses the shapes."""
-    torch = require_torch()
+    base: Any = require_torch().nn.Module
     is_one = not isinstance(module.graph.output_node().args[0], (tuple, list))
 
-    class PartModule(torch.nn.Module):  # type: ignore[misc]
+    class PartModule(base):  # type: ignore[misc]
         """A part of a split graph."""
 
         def forward(self, *tensors: TorchTensor) -> Any:

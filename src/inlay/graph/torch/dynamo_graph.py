@@ -1,7 +1,7 @@
 """`DynamoGraph`: a graph that `torch.compile` passes to its backend, as a module of its input tensors alone.
 
-Such a graph also has inputs for the parameters and buffers of the user's modules, and for sizes that change from call to
-call. The former become attributes of the module, and the latter are read from a tensor that has them:
+Such a graph also has inputs for the parameters and buffers of the user's modules, and for sizes that change from call
+to call. The former become attributes of the module, and the latter are read from a tensor that has them:
 
     forward(s77, x, weight, bias)    ->    forward(x), with s77 = x.size(0), self.constant_2, self.constant_3
 
@@ -35,10 +35,10 @@ class DynamoGraph:
         """Positions of the inputs that are parameters or buffers of modules."""
         self.tensors = tuple(i for i, tensor in enumerate(is_tensor) if tensor and not is_static[i])
         """Positions of the inputs that are other tensors."""
-        own = dict((*graph_module.named_parameters(), *graph_module.named_buffers()))
+        own: dict[str, TorchTensor] = dict((*graph_module.named_parameters(), *graph_module.named_buffers()))
         self.held = tuple(own.values())
         """Parameters and buffers that the graph itself holds."""
-        self.constants = (*(f"{PREFIX}{i}" for i in self.static), *own)
+        self.constants: tuple[str, ...] = (*(f"{PREFIX}{i}" for i in self.static), *own)
         """Names of all parameters and buffers in the exported program: inputs, and those that the graph holds."""
         self.name = name
         """Name of the graph for reports."""

@@ -83,9 +83,7 @@ def capture_program(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any
     torch = require_torch()
     with _plain_modes():
         try:
-            return torch.export.export(
-                module, args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False
-            )
+            return torch.export.export(module, args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False)
         except _CAPTURE_ERRORS as error:
             raise GraphRefused(f"torch.export: {describe_error(error)}") from error
 
@@ -183,7 +181,10 @@ def _root_cause(error: BaseException) -> BaseException:
 
 @contextmanager
 def _plain_modes() -> Iterator[None]:
-    """Trace without gradients, warnings and messages, outside of inference mode, and with 1 as an extent like any other."""
+    """Trace without gradients, warnings and messages, and outside of inference mode.
+
+    An extent of 1 is one like any other, as in PyTorch's own exporter to ONNX.
+    """
     torch = require_torch()
     with ExitStack() as stack, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -193,8 +194,8 @@ def _plain_modes() -> Iterator[None]:
         stack.enter_context(redirect_stderr(io.StringIO()))
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.no_grad())
-        config = getattr(torch.fx.experimental, "_config", None)
-        if hasattr(config, "backed_size_oblivious"):  # as the exporter to ONNX sets it
+        config: Any = getattr(torch.fx.experimental, "_config", None)
+        if hasattr(config, "backed_size_oblivious"):
             stack.enter_context(config.patch(backed_size_oblivious=True))
         yield
 

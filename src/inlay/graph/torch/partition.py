@@ -50,7 +50,7 @@ class SplitPart:
         """
         torch = require_torch()
         inputs = (node for node in self.module.graph.nodes if node.op == "placeholder")
-        open_axes = tuple({axis: torch.export.Dim.AUTO for axis in _open_axes(node.meta["val"])} for node in inputs)
+        open_axes = tuple(dict.fromkeys(_open_axes(node.meta["val"]), torch.export.Dim.AUTO) for node in inputs)
         shapes = open_axes if any(open_axes) else None
         return export_program(capture_program(self.module, self.examples, None, shapes))
 
@@ -286,7 +286,8 @@ def _take_part(split: Any, call: Any, mutable: set[str]) -> SplitPart:
     sizes = [node for node in call.args if not _is_tensor(node)]
     others = (node for node in call.args if node not in constants and node not in sizes)
     tensors = [node for node in dict.fromkeys((*others, *_tensors_of(sizes))) if node not in constants]
-    graph, copies = torch.fx.Graph(), {}
+    graph = torch.fx.Graph()
+    copies: dict[Any, Any] = {}
     for node in tensors:
         copies[node] = graph.placeholder(node.name)
         copies[node].meta.update(node.meta)

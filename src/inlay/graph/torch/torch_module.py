@@ -50,8 +50,8 @@ def from_torch(
         module: a `torch.nn.Module` in evaluation mode, with its parameters on the CPU.
         example_inputs: a tensor, or a tuple of the positional arguments of a call.
         example_kwargs: the keyword arguments of a call.
-        dynamic_shapes: axes that stay open, as `torch.export.export` takes them: `({0: Dim.AUTO},)` for the batch of the
-            only input. A text in place of a `Dim` is a name for an open axis: `({0: "batch"},)`. None fixes all shapes.
+        dynamic_shapes: axes that stay open, as `torch.export.export` takes them: for each argument, `{0: Dim.DYNAMIC}`
+            or None. A text may take the place of a `Dim`: `({0: "batch"},)`. Without it, all shapes are fixed.
         costs, seconds, convolutions, engine, fallback: as of `inlay.plan`.
         most_shapes: number of shapes of which the plan is kept.
 
@@ -226,7 +226,7 @@ class _ExportedModule:
         """Hold the program until it is compiled, and where the module holds each of its weights."""
         signature = program.graph_signature
         self.name = type(module).__name__
-        self.constants = (*signature.parameters, *signature.buffers)
+        self.constants: tuple[str, ...] = (*signature.parameters, *signature.buffers)
         self._holders = [_find_holder(module, name) for name in self.constants]
         self._program = program
         self.in_spec, self.out_spec = program.call_spec.in_spec, program.call_spec.out_spec

@@ -1,7 +1,7 @@
 """`TorchReport`: which part of a module runs where, and why.
 
-    print(inlay.from_torch(module, (x,)).report())     of one module
-    print(inlay.torch_report())                        of all graphs of torch.compile(..., backend="inlay")
+print(inlay.from_torch(module, (x,)).report())     of one module
+print(inlay.torch_report())                        of all graphs of torch.compile(..., backend="inlay")
 """
 
 from collections.abc import Iterator
