@@ -229,7 +229,9 @@ def _export_alone(node: Any) -> ExportedGraph:
         GraphRefused: PyTorch cannot export it.
     """
     torch = require_torch()
-    graph, examples, attributes, copies = torch.fx.Graph(), [], {}, {}
+    graph, examples = torch.fx.Graph(), []
+    attributes: dict[str, Any] = {}
+    copies: dict[Any, Any] = {}
 
     def copy(argument: Any) -> Any:
         if argument in copies:
