@@ -102,6 +102,24 @@ def test_arguments_by_name_flags_and_nested_results(cases: Any) -> None:
             fast(x)
 
 
+def test_a_parameter_may_have_the_name_of_an_input(cases: Any) -> None:
+    torch = cases.torch
+
+    class Scale(cases.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.x = torch.nn.Parameter(torch.randn(8))
+
+        def forward(self, x: Any) -> Any:
+            return torch.relu(x * self.x)
+
+    module, x = Scale().eval(), torch.randn(4, 8)
+    fast = inlay.from_torch(module, x, **cases.CHEAP)
+    with torch.inference_mode():
+        cases.assert_agrees(fast(x), module(x))
+    assert [part.runs_in for part in fast.report().parts] == [INLAY]
+
+
 def test_a_branch_on_values_breaks_the_graph_and_both_sides_run(cases: Any) -> None:
     torch, module = cases.torch, cases.seeded(cases.Branching)
     fast = inlay.from_torch(module, torch.randn(4, 8), **cases.CHEAP)
@@ -141,9 +159,10 @@ def test_an_operator_that_inlay_refuses_runs_in_pytorch(cases: Any) -> None:
     fast = inlay.from_torch(Sorted().eval(), x, fallback=None, **cases.CHEAP)
     with torch.inference_mode():
         cases.assert_agrees(fast(x), Sorted()(x))
-    (refused,) = fast.report().refusals
+    refused, alone = fast.report().refusals
     assert refused.reason.startswith("aten.topk: ")
-    assert "TopK" in refused.reason
+    assert "there is no primitive for TopK" in refused.reason
+    assert alone.reason == "aten.add.Tensor: it is alone between others"
 
 
 def test_random_numbers_are_those_of_pytorch(cases: Any) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
+from inlay.arguments import integer_or_none
 from inlay.errors import InvalidArguments
 from inlay.graph.planning import PlanOptions
 from inlay.graph.torch.compiled_graph import CompiledGraph, GraphOptions
@@ -70,6 +71,8 @@ def parse_options(options: Mapping[str, Any]) -> GraphOptions:
     """
     if unknown := [name for name in options if name not in OPTIONS]:
         raise InvalidArguments(f"there is no option {unknown[0]!r}: give some of {', '.join(OPTIONS)}")
+    if (integer_or_none(options.get("most_shapes", 1)) or 0) < 1:
+        raise InvalidArguments(f"most_shapes is {options['most_shapes']!r}: give a whole number from 1 on")
     planning = PlanOptions(**{name: value for name, value in options.items() if name != "most_shapes"})
     planning.require_valid()
     return GraphOptions(planning, **{name: value for name, value in options.items() if name == "most_shapes"})

@@ -215,7 +215,7 @@ class CompiledGraph:
             split = split_program(program, find_refused(program, self._options.plan_alone))
             made, refusals = self._make_parts(split, weights)
         if not made:
-            raise GraphRefused(why or "; ".join(refusals) or "no two operators in a row are supported")
+            raise GraphRefused("; ".join(refusals) or why or "no two operators in a row are supported")
         eager = [TorchPart(PYTORCH, n, f"{name}: {reason}") for name, (n, reason) in split.refused.items()]
         eager += [TorchPart(PYTORCH, 0, reason) for reason in refusals]
         parts = tuple((part, one.constants) for one, part in made)

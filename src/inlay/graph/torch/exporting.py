@@ -39,6 +39,9 @@ _CAPTURE_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError,
 REFUSALS = (FileError, InvalidArguments, Unimplemented)
 """What Inlay raises for networks that it does not support."""
 
+WEIGHTS = "weights/"
+"""Begin of the names of weights in a model: a parameter may have the name of an input."""
+
 WRITES = "it writes to tensors of the caller"
 """Reason for which a whole graph is refused, while its parts may be supported."""
 
@@ -56,7 +59,7 @@ class ExportedGraph:
     model: bytes
     """The ONNX file, without weights."""
     weights: Mapping[str, TorchTensor]
-    """The weights as they were exported, by name."""
+    """The weights as they were exported, by their names in the program; in the model `WEIGHTS` is before these."""
     inputs: tuple[str, ...]
     """Names of the inputs, in the order of the graph."""
     outputs: tuple[str, ...]
@@ -71,7 +74,8 @@ class ExportedGraph:
             FileError, InvalidArguments, Unimplemented: Inlay does not support it.
         """
         present = {name: weights.get(name, tensor) for name, tensor in self.weights.items()}
-        return load_exported(self.model, {name: _array_of_weight(tensor) for name, tensor in present.items()})
+        arrays = {WEIGHTS + name: _array_of_weight(tensor) for name, tensor in present.items()}
+        return load_exported(self.model, arrays)
 
 
 def capture_program(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any) -> Any:
@@ -123,7 +127,7 @@ def export_program(program: Any) -> ExportedGraph:
         if isinstance(getattr(value.const_value, "raw", None), torch.Tensor)
     }
     for name in weights:
-        del model.graph.initializers[name]
+        model.graph.initializers.pop(name).name = WEIGHTS + name
     inputs, outputs = ([value.name for value in values] for values in (model.graph.inputs, model.graph.outputs))
     data = ir.to_proto(model).SerializeToString()
     return ExportedGraph(data, weights, tuple(inputs), tuple(outputs), ShapeRules.of(program, inputs))

@@ -18,6 +18,7 @@ from inlay.graph.torch.exporting import (
     GraphRefused,
     capture_program,
     decompose_program,
+    describe_error,
     export_program,
 )
 from inlay.graph.torch.shape_rules import expression_of
@@ -114,29 +115,31 @@ def find_refused(program: Any, plan_alone: Callable[[ExportedGraph], None]) -> d
 
 
 def split_program(program: Any, refused: Mapping[str, str]) -> SplitGraph:
-    """Return the program in parts; operators whose key is in `refused` run in PyTorch."""
+    """Return the program in parts; operators whose key is in `refused` run in PyTorch.
+
+    Raises:
+        GraphRefused: PyTorch cannot split the graph.
+    """
     torch = require_torch()
     from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
     from torch.fx.passes.operator_support import create_op_support
 
     outer = _unlifted(program)
-    reasons: dict[str, tuple[int, str]] = {}
 
     def is_supported(_: Mapping[str, Any], node: Any) -> bool:
         if node.op != "call_function" or not _is_computed(node):
             return False
         return not (_static_refusal(node) or refused.get(_kind_of(node)))
 
-    for node in outer.graph.nodes:
-        reason = _static_refusal(node) or refused.get(_kind_of(node), "") if node.op == "call_function" else ""
-        if reason:
-            name = _name_of(node.target)
-            reasons[name] = (reasons.get(name, (0, ""))[0] + 1, reason)
     for node in outer.graph.find_nodes(op="placeholder"):
         if not _is_tensor(node) and not node.users:
             outer.graph.erase_node(node)  # a number or text that was exported as a constant
     outer.graph.eliminate_dead_code()
-    split = CapabilityBasedPartitioner(outer, create_op_support(is_supported)).partition_and_fuse(PART)
+    try:
+        split = CapabilityBasedPartitioner(outer, create_op_support(is_supported)).partition_and_fuse(PART)
+    except (AssertionError, RuntimeError) as error:
+        raise GraphRefused(f"torch.fx.passes: {describe_error(error)}") from error
+    reasons = _count_refused(split.graph, refused)
     mutable = {*program.graph_signature.buffers_to_mutate.values()}
     calls = [node for node in split.graph.nodes if node.op == "call_module" and str(node.target).startswith(PART)]
     parts = tuple(_take_part(split, call, mutable) for call in calls)
@@ -144,6 +147,19 @@ def split_program(program: Any, refused: Mapping[str, str]) -> SplitGraph:
     split.graph.lint()
     split.recompile()
     return SplitGraph(split, parts, reasons)
+
+
+def _count_refused(graph: Any, refused: Mapping[str, str]) -> dict[str, tuple[int, str]]:
+    """Return the number of operators outside of all parts, and the reason, by the name of the operator."""
+    found: dict[str, tuple[int, str]] = {}
+    for node in graph.nodes:
+        if node.op != "call_function" or node.target is getitem:
+            continue
+        if _static_refusal(node) or _is_computed(node):
+            reason = _static_refusal(node) or refused.get(_kind_of(node), "it is alone between others")
+            name = _name_of(node.target)
+            found[name] = (found.get(name, (0, ""))[0] + 1, reason)
+    return found
 
 
 def _unlifted(program: Any) -> Any:
