@@ -307,6 +307,37 @@ def zoo(
         raise typer.Exit(UNFINISHED if left else 1)
 
 
+@app.command()
+def torch(
+    folder: Where,
+    batches: Batches = "1,8",
+    only: Only = "*",
+    rounds: Count = 15,
+    minutes: Minutes = None,
+    again: Again = False,
+    show_only: Show = False,
+    memory: Annotated[bool, _option("--memory", None, "Measure memory over 1,000 calls of 20 batches, too.")] = False,
+) -> None:
+    """Measure torch.compile(backend="inlay") beside eager PyTorch and inductor; exit with 1 where an aim is missed."""
+    from benchmarks import torch_models as its
+
+    wanted = _matching_networks(tuple(its.MODELS), batches, only)
+    folder.mkdir(parents=True, exist_ok=True)
+    known = {one: its.load_torch_result(folder, *one).pieces for one in wanted}
+    pieces = [(*one, p) for one in wanted for p in its.PIECES if p not in known[one] or (again and p == "run")]
+    if memory:
+        once = {name: (name, batch) for name, batch in reversed(wanted)}
+        pieces += [(*one, its.MEMORY) for one in once.values() if its.MEMORY not in known[one] or again]
+    end = _deadline(minutes)
+    left = 0 if show_only else _measure(pieces, end, "pieces", lambda p: its.measure_torch_piece(folder, *p, rounds))
+    results = [its.load_torch_result(folder, *one) for one in wanted]
+    results = [result for result in results if set(its.PIECES) <= result.pieces.keys()]
+    aims = its.torch_aims(results)
+    _headed(its.absent_packages(results)).print(its.torch_table(results), aims_table(aims))
+    if left or not all(aim.is_met for aim in aims):
+        raise typer.Exit(UNFINISHED if left else 1)
+
+
 def _headed(more: Sequence[str]) -> Console:
     """Print machine, libraries and more lines; return the console."""
     to = console()

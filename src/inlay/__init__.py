@@ -10,7 +10,7 @@ The packages, in the order of data flow:
     inference                       layouts from tables and packers, and verification of packers
     emission                        code for others: C, object files, NumPy, oneDNN
     primitives, engines             oneDNN's operations, and the engines that compute them
-    graph                           ONNX models: import, planning of formats and memory, execution
+    graph                           networks of ONNX and PyTorch: import, planning of formats and memory, execution
     storage, render, cli            files of tensors, drawings, the command line
     cache, measure, bench, testing  caches on disk, timing, benchmarks, generators of test cases
 
@@ -50,6 +50,9 @@ if TYPE_CHECKING:
     from inlay.graph.onnx.reading import load
     from inlay.graph.plan import compile, plan
     from inlay.graph.session import Session
+    from inlay.graph.torch.backend import torch_backend, torch_report
+    from inlay.graph.torch.torch_module import TorchModule, from_torch
+    from inlay.graph.torch.torch_report import TorchReport
     from inlay.inference import (
         CompoundVerification,
         Diagnosis,
@@ -125,6 +128,8 @@ __all__ = [
     "Scales",
     "Session",
     "Swizzle",
+    "TorchModule",
+    "TorchReport",
     "Unimplemented",
     "Verification",
     "ZeroPoints",
@@ -137,6 +142,7 @@ __all__ = [
     "describe_compensated",
     "emit",
     "fill_padding",
+    "from_torch",
     "get_num_threads",
     "infer",
     "load",
@@ -155,6 +161,8 @@ __all__ = [
     "to_coo",
     "to_csr",
     "to_dense",
+    "torch_backend",
+    "torch_report",
     "transpose",
     "verify",
     "zero_padding",
@@ -174,6 +182,8 @@ _LATE_NAMES = {
     "Reorder": "inlay.memory",
     "Scales": "inlay.reordering.attributes",
     "Session": "inlay.graph.session",
+    "TorchModule": "inlay.graph.torch.torch_module",
+    "TorchReport": "inlay.graph.torch.torch_report",
     "Verification": "inlay.inference",
     "ZERO": "inlay.memory",
     "UNDEFINED": "inlay.memory",
@@ -187,6 +197,7 @@ _LATE_NAMES = {
     "describe_compensated": "inlay.descriptor.compound_desc",
     "emit": "inlay.emission",
     "fill_padding": "inlay.memory",
+    "from_torch": "inlay.graph.torch.torch_module",
     "get_num_threads": "inlay.reordering.threads",
     "infer": "inlay.inference",
     "load": "inlay.graph.onnx.reading",
@@ -205,6 +216,8 @@ _LATE_NAMES = {
     "to_coo": "inlay.memory.sparse",
     "to_csr": "inlay.memory.sparse",
     "to_dense": "inlay.memory.sparse",
+    "torch_backend": "inlay.graph.torch.backend",
+    "torch_report": "inlay.graph.torch.backend",
     "verify": "inlay.inference",
     "transpose": "inlay.rearranging",
     "zero_padding": "inlay.memory",

@@ -8,6 +8,7 @@ Data flows through these values; each is built from the one before:
     Plan        the cheapest program, the proof of that, and plans to compare it with        plan, report
     Program     steps in concrete formats, and the buffers that they read and write          program
     Session     programs for each shape of the inputs, bound to memory, with packed weights  session, runtime
+    TorchModule sessions for the parts of a module of PyTorch                                torch
 
 Terms:
 

@@ -3,6 +3,7 @@
     session = inlay.compile(network)              plans each shape at its first call
     session.prepare({"x": (8, 128)})              or ahead
     session.run({"x": array})["y"]
+    session(array)                                the same by position: arrays in, arrays of their kind out
 
 **Shapes.** For each shape of the inputs, a session has a plan and a `ProgramSession`, which is compiled from it. It
 keeps those of the shapes that were used last, and all share the constants that have equal formats. Runs of known shapes
@@ -22,6 +23,7 @@ from inlay.graph.open_network import OpenTensor, describe_open
 from inlay.graph.planned_program import PlannedProgram
 from inlay.graph.program import FallbackShare, NumpyShare
 from inlay.graph.runtime.arguments import InputValue, check_inputs, dims_of, require_dims
+from inlay.graph.runtime.call_values import name_inputs, return_like
 from inlay.graph.runtime.compiling import Weights
 from inlay.graph.runtime.program_session import ProgramSession
 from inlay.graph.runtime.step_runs import StepTiming
@@ -140,6 +142,30 @@ class Session:
         """
         program, values = self._match(inputs)
         return program.run_values(values, out)
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Run the network for an array of each input, in their order, or for one mapping of names to arrays.
+
+        The result has the kind of the arrays that are passed: NumPy arrays, PyTorch tensors, JAX arrays (the kind of
+        the first that is not NumPy's). It is one array if the network has one output, else a tuple of them in the order
+        of the outputs.
+
+        >>> import inlay
+        >>> from onnx import TensorProto, helper
+        >>> x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 2]) for name in "xy")
+        >>> graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "tiny", [x], [y])
+        >>> model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+        >>> session = inlay.compile(inlay.load(model.SerializeToString()), engine="reference", costs="analytic")
+        >>> import numpy as np
+        >>> session(np.array([[1, -1]], np.float32))
+        array([[1., 0.]], dtype=float32)
+
+        Raises:
+            InvalidArguments: there are more or fewer arrays than inputs; or as `run`.
+            OutOfMemory, Unimplemented, MissingExtra: as `run`.
+        """
+        named = name_inputs(inputs, self._inputs)
+        return return_like(named, self.run(named))
 
     def prepare(self, dims: Mapping[str, Dims] | None = None) -> ProgramSession:
         """Plan and compile the network for inputs of these dims, by name, unless that is done; return the program.

@@ -15,6 +15,7 @@ from functools import lru_cache, partial
 from math import prod
 from typing import Any, Protocol, TypeAlias
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -344,6 +345,40 @@ class TorchTensors:
     def stack(self, tensors: Sequence[Any]) -> Any:
         """Return a tensor with a new first axis."""
         return self._torch.stack(list(tensors))
+
+
+def numpy_of_torch(torch: Any, tensor: Any) -> npt.NDArray[Any]:
+    """Return the elements of a PyTorch tensor on the CPU as an array that shares its memory.
+
+    Types that NumPy lacks become those of ml_dtypes. A tensor whose memory holds negated or conjugate values is copied.
+
+    Raises:
+        RuntimeError, TypeError: the tensor is on another device, sparse, or of a type that has no array.
+    """
+    try:
+        array: npt.NDArray[Any] = tensor.numpy()
+    except (RuntimeError, TypeError):
+        tensor = tensor.detach().resolve_conj().resolve_neg()
+        dtype = getattr(ml_dtypes, str(tensor.dtype).removeprefix("torch."), None)
+        if dtype is None:
+            return tensor.numpy()  # type: ignore[no-any-return]
+        array = tensor.view(torch.int16 if tensor.itemsize == 2 else torch.uint8).numpy().view(dtype)
+    return array
+
+
+def torch_of_numpy(torch: Any, array: npt.NDArray[Any]) -> Any:
+    """Return a PyTorch tensor that shares the memory of a writable NumPy or ml_dtypes array.
+
+    Raises:
+        TypeError: PyTorch has no such type.
+    """
+    try:
+        return torch.from_numpy(array)
+    except TypeError:
+        dtype = getattr(torch, array.dtype.name, None)
+        if dtype is None or array.dtype.itemsize > 2:
+            raise
+        return torch.from_numpy(array.view(np.int16 if array.dtype.itemsize == 2 else np.uint8)).view(dtype)
 
 
 # JAX and other libraries, whose arrays are read through NumPy

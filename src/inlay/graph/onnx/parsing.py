@@ -12,7 +12,7 @@ Source: ONNX, "Open Neural Network Exchange Intermediate Representation Specific
 package onnx, `onnx.version_converter`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -58,8 +58,10 @@ class ParsedModel:
     """Folder of the model; None for a model from memory."""
 
 
-def parse_model(source: Path | bytes) -> ParsedModel:
+def parse_model(source: Path | bytes, weights: Mapping[str, Array] | None = None) -> ParsedModel:
     """Parse and check the model at a path, or in the bytes of a file.
+
+    `weights` are read-only arrays of initializers that the model itself does not hold, by name.
 
     Raises:
         FileError: the file cannot be read, is no model, is cut short, or breaks a rule of ONNX.
@@ -74,7 +76,7 @@ def parse_model(source: Path | bytes) -> ParsedModel:
         raise Unimplemented(f"{name} has {len(model.graph.node)} nodes: {MOST_NODES} at most are read; cut it in parts")
     _screen_graph(model.graph, opset)
     inline_external_tensors(model.graph, folder)
-    values = _extract_initializers(model.graph, folder)
+    values = _extract_initializers(model.graph, folder) | dict(weights or {})
     _check(model, values, name)
     return ParsedModel(model, values, opset, folder)
 

@@ -19,6 +19,7 @@ Source: ONNX, "Open Neural Network Exchange Intermediate Representation Specific
 """
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from inlay.graph.onnx.importer import GraphImporter
 from inlay.graph.onnx.initializers import Proto, element_type
 from inlay.graph.onnx.parsing import ParsedModel, parse_model
 from inlay.graph.onnx.regions import merge_regions
+from inlay.graph.op_graph import Array
 from inlay.graph.open_network import OpenNetwork, OpenTensor, describe_open
 from inlay.graph.passes import simplify_network
 from inlay.graph.passes.rewriting import remove_dead_nodes
@@ -91,13 +93,18 @@ def load(source: Source, *, dims: Mapping[str, int] | None = None, batch: int | 
         Unimplemented: an opset, an operator or a type is not supported; the text names the node and what is supported.
     """
     model = _parse_source(source)
-    graph = model.model.graph
-    inputs = [_open_input(value) for value in graph.input]
-    if dims is None and batch is None and any(tensor.is_open for tensor in inputs):
-        names = tuple(str(value.name) for value in graph.output)
-        again = ModelReloader(model)
-        return OpenNetwork(graph.name, model.opset, tuple(inputs), names, again, again.bind)
-    return _build_network(model, bind_inputs(graph, dims, batch))
+    if dims is None and batch is None:
+        return _build_unbound(model)
+    return _build_network(model, bind_inputs(model.model.graph, dims, batch))
+
+
+def load_exported(source: bytes, weights: Mapping[str, Array]) -> Network | OpenNetwork:
+    """Return the network of an ONNX file whose weights are passed beside it, by name, as read-only arrays; see `load`.
+
+    Raises:
+        FileError, InvalidArguments, MissingExtra, Unimplemented: as `load`.
+    """
+    return _build_unbound(parse_model(source, weights))
 
 
 def load_bound(source: Source, *, dims: Mapping[str, int] | None = None, batch: int | None = None) -> Network:
@@ -142,14 +149,34 @@ def load_for(source: Source, extents: Mapping[str | None, Dims], *, batch: int |
 def _parse_source(source: Source) -> ParsedModel:
     """Parse the model at a path or in bytes; raise InvalidArguments for any other type of `source`."""
     if not isinstance(source, (str, os.PathLike, bytes)):
-        kind = type(source).__name__
-        remedy = (
-            "give its bytes: model.SerializeToString()" if kind == "ModelProto" else "give a path, or a file's bytes"
-        )
         raise InvalidArguments(
-            f"a network is read from a path or from the bytes of a file, not from a {kind}: {remedy}"
+            f"a network is read from a path or from the bytes of a file, not from a {type(source).__name__}: "
+            f"{_remedy_for(source)}"
         )
     return parse_model(source if isinstance(source, bytes) else Path(source))
+
+
+def _remedy_for(source: object) -> str:
+    """Return what to do with an object that is no source of a network, for an error."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(source, torch.nn.Module):
+        return "inlay.from_torch(module, example_inputs) exports, plans and runs it"
+    return (
+        "give its bytes: model.SerializeToString()"
+        if type(source).__name__ == "ModelProto"
+        else "give a path, or a file's bytes"
+    )
+
+
+def _build_unbound(model: ParsedModel) -> Network | OpenNetwork:
+    """Return the network of a model; an `OpenNetwork` if it leaves a dim open."""
+    graph = model.model.graph
+    inputs = [_open_input(value) for value in graph.input]
+    if not any(tensor.is_open for tensor in inputs):
+        return _build_network(model, bind_inputs(graph, None, None))
+    names = tuple(str(value.name) for value in graph.output)
+    again = ModelReloader(model)
+    return OpenNetwork(graph.name, model.opset, tuple(inputs), names, again, again.bind)
 
 
 def _build_network(model: ParsedModel, inputs: list[Tensor]) -> Network:

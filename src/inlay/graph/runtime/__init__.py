@@ -10,6 +10,7 @@ Modules, in the order in which data flows through them:
     instance         a compiled program bound to memory of its own
     adaptive_team    the number of threads of the next run
     step_runs        runs step by step: every tensor, the time of each step
+    call_values      arguments and results of a session that is called with arrays
     program_session  `ProgramSession`, which compiles and runs a program from any number of threads
 
 Terms:
