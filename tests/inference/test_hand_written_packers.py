@@ -276,3 +276,14 @@ def test_a_table_that_counts_from_1_is_noted() -> None:
     )
     with pytest.raises(InvalidArguments, match="of integers, with marker= where no element is"):
         infer([0, 1, None, 2, 3, None], (2, 2))  # type: ignore[list-item]
+
+
+def test_a_diagnosis_notes_the_direction_in_which_a_table_was_read() -> None:
+    columns = np.arange(12).reshape(3, 4).T.reshape(-1)
+    assert str(infer(columns + 1, (3, 4))).splitlines()[1:] == [
+        "    entries beyond the last element are read as places, after a header; subtract 1 from a table that counts from 1"
+    ]
+    skewed = (np.arange(4) - np.arange(4)[:, None]) % 4 + 4 * np.arange(4)[:, None]
+    assert str(infer(skewed.reshape(-1), (4, 4))).splitlines()[1:] == [
+        "    a table of as many places as elements is read as physical -> logical; table='logical' reads the inverse"
+    ]
