@@ -281,7 +281,8 @@ def test_a_table_that_counts_from_1_is_noted() -> None:
 def test_a_diagnosis_notes_the_direction_in_which_a_table_was_read() -> None:
     columns = np.arange(12).reshape(3, 4).T.reshape(-1)
     assert str(infer(columns + 1, (3, 4))).splitlines()[1:] == [
-        "    entries beyond the last element are read as places, after a header; subtract 1 from a table that counts from 1"
+        "    entries beyond the last element are read as places, after a header; subtract 1 from a table that counts "
+        "from 1"
     ]
     skewed = (np.arange(4) - np.arange(4)[:, None]) % 4 + 4 * np.arange(4)[:, None]
     assert str(infer(skewed.reshape(-1), (4, 4))).splitlines()[1:] == [
