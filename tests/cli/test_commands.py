@@ -75,9 +75,8 @@ def test_names_lists_every_enumerated_tag_and_alias(capsys: Capture) -> None:
 def test_names_takes_a_pattern_and_lists_types(capsys: Capture) -> None:
     assert succeed(capsys, "names", "nChw16*") == "aBcd16b              nChw16c gOiw16o\n"
     assert succeed(capsys, "names", "--types", "bf*") == "bf16     16 bits  float     bfloat16\n"
-    for options, remedy in ((["--types", "zz*"], "inlay names --types"), (["zz*"], "inlay names")):
-        assert main(["names", *options]) == 2
-        assert capsys.readouterr().err == f"error: no name matches 'zz*': `{remedy}` lists all\n"
+    assert main(["names", "--types", "zz*"]) == 2
+    assert capsys.readouterr().err == "error: no name matches 'zz*': `inlay names --types` lists all\n"
 
 
 def test_names_prints_a_layout_in_every_notation(capsys: Capture) -> None:

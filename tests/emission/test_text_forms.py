@@ -21,6 +21,7 @@ from inlay.testing import Seeded, descriptors, draw_descriptor
 from tests.oracles import onednn
 from tests.support.golden_mistakes import assert_mistake, read_mistakes
 from tests.support.paths import ROOT
+from tests.support.refusals import raises_exactly
 
 NAMES = {
     "M": MemoryDesc,
@@ -153,11 +154,34 @@ def test_sentences() -> None:
     )
     part = MemoryDesc((8, 8), "f32", "ab").submemory((2, 3), (1, 1))
     assert str(inlay.emit(part, form="words")) == (
-        "f32 tensor of a = 2, b = 3; slowest to fastest in memory: a, b; begins at element 9; has gaps; 64 bytes; "
+        "f32 tensor of a = 2, b = 3; slowest to fastest in memory: a (stride 8), b; begins at element 9; has gaps; "
+        "64 bytes; "
         "the buffer has 80 bytes or more.\n"
     )
     compensated = MemoryDesc((16, 4, 1, 1), "s8", "OIhw4i16o4i", extras=Extras(1, compensation_mask=1))
     assert str(inlay.emit(compensated, form="words")).endswith("o, i % 4; with oneDNN's extras f1:s8m1; 320 bytes.\n")
+
+
+def test_sentences_have_strides_that_are_not_dense() -> None:
+    cases = {
+        MemoryDesc((4, 6), "f32", "(4,6):(-6,1)", offset0=18): "a (stride -6), b; begins at element 18; 96 bytes.\n",
+        MemoryDesc((4, 6), "f32", strides=(0, 1)): "memory: b; elements are repeated along a; 24 bytes.\n",
+        MemoryDesc((2, 4), "f32", "(2,4):(1,1)"): "memory: b (stride 1), a; elements overlap; 20 bytes.\n",
+        MemoryDesc((8, 6), "u8", "(m m4) k -> m k m4", alignment=64): "m / 4, k (stride 64), m % 4; has ",
+    }
+    for desc, text in cases.items():
+        assert text in str(inlay.emit(desc, form="words"))
+
+
+def test_layouts_below_their_buffer_are_refused() -> None:
+    below = MemoryDesc((16,), "f32", "16:-1")
+    refusal = f"{below!r} reaches 15 elements below the start of its buffer: give it a larger offset0"
+    for form in ("c", "object", "words"):
+        with raises_exactly(inlay.InvalidArguments, refusal):
+            inlay.emit(below, form=form)
+    with raises_exactly(inlay.InvalidArguments, refusal):
+        inlay.emit(MemoryDesc((16,), "f32"), below)
+    assert "dst[15 + a * -1] = src[a]" in str(inlay.emit(MemoryDesc((16,), "f32", "16:-1", offset0=15)))
 
 
 def test_the_command_writes_and_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

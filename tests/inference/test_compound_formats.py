@@ -257,3 +257,11 @@ def test_the_example_runs() -> None:
         "    also ggml:IQ4_NL: the same bits with another meaning\n"
         "neighbors in one byte: quants at (0, 16) is wrong in byte 2\n"
     )
+
+
+def test_the_dims_of_a_format_by_name_are_those_of_its_streams() -> None:
+    memory = inlay.pack_compound(np.linspace(-1, 1, 128, dtype=np.float32).reshape(2, 64), "ggml:Q4_0")
+    assert verify("ggml:Q4_0", memory.buffer, memory.streams())
+    assert verify("ggml:Q4_0", memory.buffer, memory.unpack())
+    with pytest.raises(inlay.InvalidArguments, match="has no dims: give dims=, or logical="):
+        verify("ggml:Q4_0", memory.buffer, {"scale": memory.stream("scale")})

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from inlay import Diagnosis, InferredLayout, MemoryDesc, infer, verify
+from inlay import Diagnosis, InferredLayout, MemoryDesc, assemble, infer, pack, pack_compound, verify
 from inlay.errors import InvalidArguments
 from inlay.notation.format_tag import FormatTag
 
@@ -276,3 +276,26 @@ def test_a_table_that_counts_from_1_is_noted() -> None:
     )
     with pytest.raises(InvalidArguments, match="of integers, with marker= where no element is"):
         infer([0, 1, None, 2, 3, None], (2, 2))  # type: ignore[list-item]
+
+
+def test_a_diagnosis_notes_the_direction_in_which_a_table_was_read() -> None:
+    columns = np.arange(12).reshape(3, 4).T.reshape(-1)
+    assert str(infer(columns + 1, (3, 4))).splitlines()[1:] == [
+        "    entries beyond the last element are read as places, after a header; subtract 1 from a table that counts "
+        "from 1"
+    ]
+    skewed = (np.arange(4) - np.arange(4)[:, None]) % 4 + 4 * np.arange(4)[:, None]
+    assert str(infer(skewed.reshape(-1), (4, 4))).splitlines()[1:] == [
+        "    a table of as many places as elements is read as physical -> logical; table='logical' reads the inverse"
+    ]
+
+
+def test_memory_is_its_bytes() -> None:
+    array = np.arange(34, dtype=np.float32).reshape(2, 17)
+    memory = pack(array, "aB8b")
+    assert verify(memory.desc, memory, array)
+    assert verify(memory.desc, lambda x: pack(x, "aB8b"))
+    assert infer(lambda x: pack(x, "aB8b"), (2, 17)).tag == "aB8b"  # type: ignore[union-attr]
+    weights = pack_compound(np.linspace(-1, 1, 64, dtype=np.float32).reshape(1, 64), "ggml:Q4_0")
+    assert verify(weights.desc, weights, weights.streams())
+    assert verify(weights.desc, lambda streams: assemble("ggml:Q4_0", streams))

@@ -297,3 +297,9 @@ def test_a_buffer_of_objects_is_refused() -> None:
     """Objects have no bytes."""
     with pytest.raises(inlay.InvalidArguments, match="buffer holds object"):
         CompoundMemory(CompoundDesc(compound("ggml:Q4_0"), (1, 32)), np.empty(18, object))
+
+
+def test_numpy_copies_the_values() -> None:
+    memory = pack_compound(np.linspace(-1, 1, 32, dtype=np.float32), "ggml:Q8_0")
+    assert np.array_equal(np.array(memory), memory.unpack())
+    assert np.array(memory, np.float64).dtype == np.float64

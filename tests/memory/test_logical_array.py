@@ -430,3 +430,15 @@ class TestCoordinates:
                 assert desc.coordinate(desc.offset(point)) == point
         assert MemoryDesc((2, 3), "u8").coordinate(np.arange(6).reshape(3, 2)).shape == (3, 2, 2)
         assert MemoryDesc((2, 3), "u8").coordinate([]).shape == (0, 2)
+
+    @pytest.mark.parametrize("offset0", [0, 5])
+    def test_the_coordinate_of_a_swizzled_offset_is_the_one_that_has_it(self, offset0: int) -> None:
+        desc = MemoryDesc((7, 60), "bf16", "Swizzle<3,2,3> o (8,60):(64,1)", offset0=offset0)
+        points = np.indices((8, 60)).reshape(2, -1).T
+        offsets = desc.offset(points)
+        assert np.array_equal(desc.coordinate(offsets), points)
+        assert [desc.coordinate(int(offset)) for offset in offsets[::37]] == [tuple(point) for point in points[::37]]
+        gaps = np.setdiff1d(np.arange(-3, offset0 + 520), offsets)
+        assert (desc.coordinate(gaps) == -1).all()
+        assert [desc.coordinate(gap) for gap in (-1, int(gaps[-1]), 2**70)] == [None, None, None]
+        assert np.array_equal(desc.is_padding(points), points[:, 0] == 7)

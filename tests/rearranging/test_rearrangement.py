@@ -253,7 +253,8 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     (
         "a 6 -> a",
         {},
-        "an axis of the left is not on the right, and rearrange drops none: leave it out\n    a 6 -> a\n    ~~^",
+        "an axis of the left is not on the right, and rearrange drops none: give it a name, and write that on the "
+        "right too\n    a 6 -> a\n    ~~^",
     ),
     (
         "a b -> a b 3",
@@ -342,7 +343,9 @@ def test_arrays_and_destinations_that_are_refused() -> None:
         (lambda: inlay.rearrange(3, "-> 1"), "x of type int cannot be wrapped"),
         (lambda: inlay.rearrange(X, "a b -> b a", out=b"x"), "out is a bytes, which cannot be written in place"),
         (lambda: inlay.rearrange(X, "a b -> a b", out=np.broadcast_to(X[:1], (2, 6))), "elements of the destination"),
-        (lambda: inlay.transpose(X, (0, 0)), "axes are (0, 0): give each of the 2 axes of the array once"),
+        (lambda: inlay.transpose(X, (0, 0)), "axes is (0, 0): give each of the 2 axes of the array once"),
+        (lambda: inlay.ascontiguous(X, (0, 0)), "order is (0, 0): give each of the 2 axes of the array once"),
+        (lambda: inlay.ascontiguous(X, "nhwc"), "order is 'nhwc', but the array has 2 axes and no blocks"),
         (lambda: inlay.ascontiguous(X, "aB8b"), "order is 'aB8b', but the array has 2 axes and no blocks"),
         (lambda: inlay.repeat(X, "a b -> (a n) b", n=2**62), "the result of shape"),
     ]

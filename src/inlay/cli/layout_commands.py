@@ -167,10 +167,7 @@ def names(
     list_lines = _type_lines if types else _vendor_lines if ":" in name else _tag_lines
     lines = list(list_lines(name))
     if not lines:
-        everything = {_vendor_lines: "inlay names '*:*'", _type_lines: "inlay names --types"}.get(
-            list_lines, "inlay names"
-        )
-        raise InvalidArguments(f"no name matches {name!r}: `{everything}` lists all")
+        raise InvalidArguments(f"no name matches {name!r}: {_ALL_NAMES[list_lines]}")
     echo("\n".join(lines))
 
 
@@ -209,3 +206,11 @@ def _tag_lines(pattern: str) -> Iterator[str]:
     for tag, names_of_tag in aliases.items():
         if any(fnmatchcase(name, pattern) for name in (tag, *names_of_tag)):
             yield f"{tag:<20} {' '.join(names_of_tag)}".rstrip()
+
+
+_ALL_NAMES = {
+    _tag_lines: "`inlay names` lists all tags, and `inlay names '*:*'` the names of vendors",
+    _vendor_lines: "`inlay names '*:*'` lists all",
+    _type_lines: "`inlay names --types` lists all",
+}
+"""The command that lists all names, for each list."""

@@ -67,7 +67,7 @@ class BlockGrid:
         return self.rows * self.row_nbytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class CompoundDesc:
     """The memory layout of a tensor in a compound format; a value."""
 
@@ -104,6 +104,16 @@ class CompoundDesc:
                     f"dim {axis} of {dims} is {dims[axis]}, no multiple of the {multiple} elements of {fmt.name}: "
                     f"pad the axis to {wanted}"
                 )
+
+    def __repr__(self) -> str:
+        """Return the call that creates the descriptor; formats of the table are named.
+
+        >>> from inlay.descriptor.compound_table import compound
+        >>> CompoundDesc(compound("ggml:Q4_0"), (3, 64))
+        CompoundDesc(compound('ggml:Q4_0'), (3, 64))
+        """
+        is_known = find_compound(self.format.name) == self.format
+        return f"CompoundDesc({f'compound({self.format.name!r})' if is_known else repr(self.format)}, {self.dims})"
 
     @property
     def grids(self) -> tuple[BlockGrid, ...]:

@@ -225,6 +225,19 @@ def addressed_layout(desc: DescriptorFields, purpose: str) -> tuple[Layout, Data
     return require_layout(desc, purpose)
 
 
+def require_start_in_buffer(desc: DescriptorFields, layout: Layout) -> None:
+    """Check that the lowest offset of `desc`, whose layout is `layout`, is not below the start of the buffer.
+
+    Raises:
+        InvalidArguments: it is below.
+    """
+    low, high = layout.span
+    if low < high and low + desc.offset0 < 0:
+        raise InvalidArguments(
+            f"{desc!r} reaches {-low - desc.offset0} elements below the start of its buffer: give it a larger offset0"
+        )
+
+
 def swizzle(desc: DescriptorFields) -> Swizzle | None:
     """The permutation of offsets after the layout; None if there is none.
 

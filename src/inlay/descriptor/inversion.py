@@ -8,7 +8,7 @@ quotient of what the larger digits leave, provided that each stride exceeds the 
 
 A digit of negative stride counts down: it is replaced by its complement, whose stride is positive, and the lowest
 offset becomes the origin. Where strides interleave, as in (2, 3) with strides (3, 2), several quotients are possible.
-Then a search tries all that the smaller digits can complete.
+Then a search tries all that the smaller digits can complete. A swizzle is its own inverse, and is applied first.
 
 >>> from inlay.descriptor import MemoryDesc
 >>> desc = MemoryDesc((2, 17, 5, 4), "f32", "nChw8c")
@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay.arguments import as_integer
-from inlay.descriptor.fields import DescriptorFields, require_layout
+from inlay.descriptor.fields import DescriptorFields, addressed_layout, swizzle
 from inlay.descriptor.validation import LARGEST
 from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.layout import Dims, Layout
@@ -95,15 +95,15 @@ def coordinate(desc: DescriptorFields, offset: object) -> Any:
     >>> rows.coordinate(12), rows.coordinate(6), rows.coordinate([0, 6, 20]).tolist()
     ((1, 4), None, [[0, 0], [-1, -1], [2, 4]])
     """
-    layout, _ = require_layout(desc, "coordinate")
+    layout, _ = addressed_layout(desc, "coordinate")
     if layout.has_runtime:
         raise Unimplemented(f"coordinate needs known dims and strides: {desc!r} has RUNTIME ones, bind them first")
     if _overlaps(layout):
         raise InvalidArguments(f"elements of {desc!r} overlap, so an offset has several coordinates, not one")
     if not isinstance(offset, (np.ndarray, list, tuple)):
-        return _find_coordinate(layout, as_integer("offset", offset) - desc.offset0)
+        return _find_coordinate(layout, _unswizzle_offset(desc, as_integer("offset", offset) - desc.offset0))
     offsets = _as_offsets(offset)
-    flat = offsets.reshape(-1).astype(np.int64) - desc.offset0
+    flat = _unswizzle_offsets(desc, offsets.reshape(-1).astype(np.int64) - desc.offset0)
     digits, start = _placed_digits(layout)
     if all(digit.reach < digit.stride for digit in digits) and layout.size:
         points = _divide(digits, flat - start, layout.dims)
@@ -125,6 +125,20 @@ def _as_offsets(offset: object) -> npt.NDArray[np.integer[Any]]:
     if offsets.dtype.kind not in "iu":
         raise InvalidArguments(f"offset is {shown(offset)}: give an integer, or an array of integers")
     return np.minimum(offsets, LARGEST) if offsets.dtype == np.uint64 else offsets
+
+
+def _unswizzle_offset(desc: DescriptorFields, offset: int) -> int:
+    """Return an offset from the origin before the swizzle of `desc`; itself if no element can have it."""
+    permutation = swizzle(desc)
+    return offset if permutation is None or not 0 <= offset <= LARGEST else int(permutation.apply(offset))
+
+
+def _unswizzle_offsets(desc: DescriptorFields, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return offsets from the origin before the swizzle of `desc`; negative ones as they are."""
+    permutation = swizzle(desc)
+    if permutation is None:
+        return offsets
+    return np.where(offsets < 0, offsets, permutation.apply(np.maximum(offsets, 0)))
 
 
 def _divide(digits: Sequence[PlacedDigit], rest: npt.NDArray[np.int64], dims: Dims) -> npt.NDArray[np.int64]:
@@ -176,7 +190,7 @@ def is_padding(desc: DescriptorFields, coordinates: npt.ArrayLike) -> Any:
     >>> desc.is_padding(desc.coordinate(np.arange(6)))
     array([False, False, False,  True, False, False])
     """
-    require_layout(desc, "is_padding")
+    addressed_layout(desc, "is_padding")
     points = as_points(coordinates, len(desc.dims))
     result = (points >= np.array(desc.dims)).any(axis=-1)
     return bool(result) if points.ndim == 1 else result

@@ -127,8 +127,9 @@ def emit(
         `src` and `dst` do not overlap, and need the alignment of their elements only.
 
     Raises:
-        InvalidArguments: an argument has the wrong type or an unknown value, dims differ, a side has no layout,
-            elements of a destination overlap, or a target is given for another form than `object`.
+        InvalidArguments: an argument has the wrong type or an unknown value, dims differ, a side has no layout or
+            reaches below its buffer, elements of a destination overlap, or a target is given for another form than
+            `object`.
         Unimplemented: dims are RUNTIME, there are extras, or the form cannot say the layout, does not convert between
             the types, or does not compute the attributes.
         FormatTagError, PatternError, NotationError: `dst` is text that cannot be parsed or does not fit the dims.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import MemoryDesc, kinds
-from inlay.descriptor.fields import addressed_layout
+from inlay.descriptor.fields import addressed_layout, require_start_in_buffer
 from inlay.emission.c_names import element_type, joined_dims
 from inlay.emission.c_text import comment
 from inlay.layout import Layout
@@ -62,10 +62,12 @@ class EmittedFunction:
         """Return the problem that the function solves.
 
         Raises:
-            InvalidArguments: a side has no layout, or elements of the destination overlap.
+            InvalidArguments: a side has no layout or reaches below its buffer, or elements of the destination overlap.
             Unimplemented: dims are RUNTIME, there are extras, or no conversion between the types exists.
         """
         problem = build_reorder_problem(self.src, self.dst, self.attributes)
+        for desc in (self.src, self.dst):
+            require_start_in_buffer(desc, addressed_layout(desc, "emitted code")[0])
         if (self.src_type, self.dst_type) == (self.src.data_type, self.dst.data_type):
             return problem
         return replace(problem, src_type=self.src_type, dst_type=self.dst_type)

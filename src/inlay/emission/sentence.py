@@ -4,24 +4,26 @@
 f32 tensor of a = 2, b = 17; b is padded to 24 with zeros; slowest to fastest in memory: a, b / 8, b % 8; 192 bytes.
 """
 
+from collections.abc import Iterator
 from math import prod
 
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.compound_desc import CompoundDesc
 from inlay.descriptor.compound_format import CompoundFormat, Stream
-from inlay.descriptor.fields import addressed_layout
+from inlay.descriptor.fields import addressed_layout, require_start_in_buffer
 from inlay.emission.c_names import axis_variables, joined_dims
 from inlay.emission.functions import buffer_bytes
-from inlay.layout import Layout, Swizzle
+from inlay.layout import Digit, Layout, Swizzle
 
 
 def layout_sentence(desc: MemoryDesc) -> str:
     """Return the sentence about a layout: data type, dims, padding, the digits in memory order, size.
 
     Raises:
-        InvalidArguments: `desc` has no layout.
+        InvalidArguments: `desc` has no layout, or reaches below its buffer.
     """
     layout, data_type = addressed_layout(desc, "a sentence about memory")
+    require_start_in_buffer(desc, layout)
     names = axis_variables(desc)
     dims = ", ".join(f"{name} = {dim}" for name, dim in zip(names, desc.dims, strict=True))
     padded = [
@@ -29,14 +31,16 @@ def layout_sentence(desc: MemoryDesc) -> str:
         for name, dim, n in zip(names, desc.dims, layout.dims, strict=True)
         if n != dim
     ]
-    order, needed = ", ".join(_digits_in_order(layout, names)), buffer_bytes(desc)
+    order, repeated = ", ".join(_digits_in_order(layout, names)), _repeated(layout, names)
+    needed = buffer_bytes(desc)
     parts = [
         f"{data_type} tensor of {dims}" if dims else f"{data_type} scalar",
         *padded,
         *([f"slowest to fastest in memory: {order}"] if order else []),
         *([_swizzle_text(desc.swizzle)] if desc.swizzle is not None else []),
         *([f"begins at element {desc.offset0}"] if desc.offset0 else []),
-        *(["elements overlap"] if layout.overlaps else ["has gaps"] if _has_gaps(layout) else []),
+        *([repeated] if repeated else ["elements overlap"] if layout.overlaps else []),
+        *(["has gaps"] if _has_gaps(layout) and not layout.overlaps else []),
         *([f"with oneDNN's extras {desc.extras}"] if desc.extras else []),
         f"{desc.size} bytes",
         *([f"the buffer has {needed} bytes or more"] if needed > desc.size else []),
@@ -93,17 +97,38 @@ def reorder_sentence(src: MemoryDesc, dst: MemoryDesc) -> str:
 
 
 def _digits_in_order(layout: Layout, names: tuple[str, ...]) -> list[str]:
-    """Return each digit with more than one value as an expression, greatest stride first."""
-    terms = []
+    """Return each digit that moves in memory as an expression, greatest stride first; with a stride that is not dense.
+
+    >>> _digits_in_order(Layout.from_strides((4, 6), (-8, 1)), ("a", "b"))
+    ['a (stride -8)', 'b']
+    """
+    texts, dense = [], 1
+    for digit, term in sorted(_terms(layout, names), key=lambda pair: abs(pair[0].stride)):
+        texts.append(term if digit.stride == dense else f"{term} (stride {digit.stride})")
+        dense = abs(digit.stride) * digit.extent
+    return texts[::-1]
+
+
+def _terms(layout: Layout, names: tuple[str, ...]) -> Iterator[tuple[Digit, str]]:
+    """Yield each digit that has several values at a stride other than 0, with its expression."""
     for name, axis, n in zip(names, layout.axes, layout.dims, strict=True):
         weight = 1
         for digit in reversed(axis.digits(n)):
             end = weight * digit.extent
             quotient = f"{name} / {weight}" if weight > 1 else name
-            if digit.extent > 1:
-                terms.append((-abs(digit.stride), quotient if end >= n else f"{quotient} % {end // weight}"))
+            if digit.extent > 1 and digit.stride:
+                yield digit, quotient if end >= n else f"{quotient} % {end // weight}"
             weight = end
-    return [term for _, term in sorted(terms, key=lambda term: term[0])]
+
+
+def _repeated(layout: Layout, names: tuple[str, ...]) -> str:
+    """Return the axes with a digit of stride 0 in words; empty text if there are none."""
+    repeated = [
+        name
+        for name, axis, n in zip(names, layout.axes, layout.dims, strict=True)
+        if any(digit.extent > 1 and digit.stride == 0 for digit in axis.digits(n))
+    ]
+    return f"elements are repeated along {' and '.join(repeated)}" if repeated else ""
 
 
 def _swizzle_text(swizzle: Swizzle) -> str:

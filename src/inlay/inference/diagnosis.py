@@ -51,6 +51,12 @@ _MOST_FITS = 128
 
 def explain_observation(observation: Observation) -> InferredLayout | Diagnosis:
     """Return the layout that explains an observation, or the reason why there is none."""
+    explained = _explain_places(observation)
+    return replace(explained, notes=observation.notes) if isinstance(explained, Diagnosis) else explained
+
+
+def _explain_places(observation: Observation) -> InferredLayout | Diagnosis:
+    """Return the layout that explains an observation, or the reason without the notes of the observation."""
     if observation.fault is not None:
         return _diagnose_twice(observation, observation.fault)
     lost = np.flatnonzero(observation.places < 0)

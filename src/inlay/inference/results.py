@@ -150,11 +150,14 @@ class Diagnosis:
     """Row-major indices of the elements concerned, ascending; at most 16."""
     nearest: InferredLayout | None = None
     """The layout that explains most of the elements; None if none explains three quarters of them."""
+    notes: tuple[str, ...] = ()
+    """Sentences about decisions that were made while reading the source, such as the direction of a table."""
 
     def __bool__(self) -> bool:
         """Return False."""
         return False
 
     def __str__(self) -> str:
-        """Return the reason on one line, and the nearest layout on the next."""
-        return self.problem if self.nearest is None else f"{self.problem}\n    nearest layout: {self.nearest}"
+        """Return the reason on one line, and on the next ones the nearest layout with its notes, or else the notes."""
+        more = self.notes if self.nearest is None else (f"nearest layout: {self.nearest}",)
+        return "\n    ".join([self.problem, *more])

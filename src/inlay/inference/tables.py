@@ -15,6 +15,8 @@ from inlay.inference.observation import Observation, coordinate_text, places_of
 from inlay.inference.results import Diagnosis, Offsets
 from inlay.layout import Dims
 from inlay.memory.buffers import encode_elements, view_as_array, view_as_bytes
+from inlay.memory.compound import CompoundMemory
+from inlay.memory.memory import Memory
 
 TableKind: TypeAlias = Literal["physical", "logical"]
 """The index of a table: `physical` maps places to elements, `logical` maps elements to places."""
@@ -116,13 +118,13 @@ def find_overlap(observation: Observation) -> Diagnosis | None:
 
 
 def require_row_major(buffer: object, name: str) -> npt.NDArray[Any]:
-    """Return a buffer as an array whose elements are in memory in the order of their indices.
+    """Return a buffer as an array whose elements are in memory in the order of their indices; a memory gives its bytes.
 
     Raises:
         InvalidArguments: `buffer` has no memory, or its elements are in another order, so that it is ambiguous which of
             the two orders is that of the packed elements.
     """
-    array = view_as_array(buffer, name)
+    array = view_as_array(buffer.buffer if isinstance(buffer, (Memory, CompoundMemory)) else buffer, name)
     if not array.flags.c_contiguous:
         raise InvalidArguments(
             f"{name} of shape {array.shape} and byte strides {array.strides} is not row-major: give "

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from inlay.data_type import DataType, DataTypeLike
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.compound_desc import CompoundDesc, parse_desc
+from inlay.descriptor.compound_table import find_compound
 from inlay.descriptor.fields import addressed_layout
 from inlay.errors import InvalidArguments, shown
 from inlay.inference.compound_verification import CompoundVerification, verify_compound
@@ -118,8 +119,8 @@ def verify(
     `dims` and `data_type`; they are those of `logical` by default, or else f32.
 
     With a `CompoundDesc`, or the name of a compound format such as "ggml:Q4_0", `source` is a packer of streams or a
-    packed buffer, and `logical` the arrays of the streams in a dict, or the values; only `length`, in bytes, matters
-    besides. A packer gets a dict of arrays, or `logical`.
+    packed buffer, and `logical` the arrays of the streams in a dict, or the f32 values that the buffer unpacks to; only
+    `length`, in bytes, matters besides. A packer gets a dict of arrays, or `logical`.
 
     Post-condition: `bool(result)` is False exactly if a byte of an element or of padding is wrong, or a packer writes
         another byte of its buffer; `result.byte` is then the lowest one that differed in a call. For tables, it is the
@@ -169,11 +170,14 @@ def _as_desc(
         return desc
     if not isinstance(desc, str):
         raise InvalidArguments(f"desc is {shown(desc)}: give the MemoryDesc to compare with, or its format with dims=")
+    fmt = find_compound(desc)
+    if fmt is not None and isinstance(logical, Mapping):
+        logical = logical.get(fmt.values.name)
     if dims is None:
         if not isinstance(logical, np.ndarray):
             raise InvalidArguments(f"format {shown(desc)} has no dims: give dims=, or logical=")
         dims = logical.shape
-    return parse_desc(desc, as_dims(dims), type_of_elements(data_type, logical))
+    return parse_desc(desc, as_dims(dims), type_of_elements(data_type, None if fmt is not None else logical))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

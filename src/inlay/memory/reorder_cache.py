@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc, kinds
-from inlay.descriptor.fields import addressed_layout
+from inlay.descriptor.fields import addressed_layout, require_start_in_buffer
 from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.layout import Dims, Layout
 from inlay.memory.buffers import address_of
@@ -70,10 +70,7 @@ def _byte_extent(desc: MemoryDesc) -> tuple[int, int, DataType]:
     low, high = desc.layout.span
     if low == high:
         return 0, 0, desc.data_type
-    if low + desc.offset0 < 0:
-        raise InvalidArguments(
-            f"{desc!r} reaches {-low - desc.offset0} elements below the start of its buffer: give it a larger offset0"
-        )
+    require_start_in_buffer(desc, desc.layout)
     bits = desc.data_type.bits
     end = -(-(high + desc.offset0) * bits // 8)
     # Int8 weights with extras are followed by their compensation, which is part of the memory.

@@ -271,10 +271,15 @@ def _parse_tag(text: str) -> FormatTag:
                 len(text),
             ) from None
         names = [row.name for row in _read_rows().values() if row.name.partition(":")[2] == text]
-        if not names:
+        if not names and text not in list_vendors():
             raise
+        advice = (
+            f"a name needs its vendor: did you mean {_alternatives(names)}?"
+            if names
+            else f"a name is a vendor, a colon and a name: `inlay names '{text}:*'` lists those of {text}"
+        )
         raise NotationError(
-            f"{shown(text)} is no format tag, and a name needs its vendor: did you mean {_alternatives(names)}?",
+            f"{shown(text)} is no format tag, and {advice}",
             text,
             0,
             len(text),

@@ -34,6 +34,8 @@ from inlay.notation.shape_stride import ShapeStride, split_swizzle
 
 _NUMBER_FIRST = re.compile(r"[\s(]*(?:[_0-9]|-[0-9])")
 """The beginning of a layout of CuTe: an extent, which may be inside parentheses."""
+_ARROW = re.compile(r"->|→")
+"""The part that only a pattern has."""
 _PATTERN_PART = re.compile(r"->|→|[()]|\S\s+\S")
 """The parts that a pattern has and no tag: an arrow, a group, several words."""
 
@@ -106,7 +108,7 @@ def _parse_unswizzled(text: str) -> FormatTag | Pattern | ShapeStride:
     if has_vendor(text):
         row = find_named(text)
         return FormatTag.parse(row.name.partition(":")[2]) if row.vendor == ONEDNN else Pattern.parse(row.pattern)
-    if _NUMBER_FIRST.match(text):
+    if _NUMBER_FIRST.match(text) and not _ARROW.search(text):
         return ShapeStride.parse(text)
     return Pattern.parse(text) if _PATTERN_PART.search(text) else FormatTag.parse(text)
 

@@ -219,7 +219,7 @@ def _scale_counts(resolved: ResolvedAxes, scale: Any) -> tuple[list[int], npt.ND
     extents = [n for lengths in resolved.groups for n in lengths]
     if scale is None:
         return [1] * len(extents), None
-    scales = as_real_array("scale", scale)
+    scales = as_real_array("values of scale", scale)
     shape = resolved.shape
     whole = (1,) * (len(shape) - scales.ndim) + scales.shape
     if len(whole) != len(shape) or any(count not in (1, n) for count, n in zip(whole, shape, strict=True)):
@@ -346,7 +346,8 @@ def _framework_call(kind: ArrayKind, resolved: ResolvedAxes, options: RearrangeO
     """Return the call that rearranges by the functions of the framework."""
     if options.computes:
         raise Unimplemented(
-            "dtype and scale need an array that a reorder moves: on the CPU, without gradients, of a data type of Inlay"
+            "dtype and scale need an array that a reorder moves: on the CPU, without gradients, of a data type of "
+            "Inlay; convert and multiply others with their own functions"
         )
     if options.copy is False and (not can_view or options.out is not None):
         _refuse_copy("move elements", options)

@@ -252,7 +252,8 @@ def _require_agreement(
     lefts, rights = ({_key(item) for item in items_of(side)} for side in (left, right))
     for item in items_of(left):
         if _key(item) not in rights:
-            remedy = "leave it out" if isinstance(item, AnonymousAxis) else "write it on the right too"
+            is_named = not isinstance(item, AnonymousAxis)
+            remedy = "write it on the right too" if is_named else "give it a name, and write that on the right too"
             _fail(pattern, item, f"an axis of the left is not on the right, and {operation} drops none: {remedy}")
     for item in items_of(right):
         if _key(item) in lefts:

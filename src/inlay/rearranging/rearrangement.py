@@ -383,12 +383,12 @@ def _permutation_of_axes(x: AnyArray, order: Sequence[int]) -> ResolvedAxes:
     return ResolvedAxes(tuple((n,) for n in shape), tuple(order), tuple((shape[i],) for i in order))
 
 
-def _as_permutation(axes: object, count: int) -> tuple[int, ...]:
-    """Check that `axes` are each of `count` axes once; negative ones count from the end."""
-    entries = tuple(as_integer("an axis", axis, -count, count - 1) for axis in as_entries("axes", axes))
+def _as_permutation(axes: object, count: int, name: str = "axes") -> tuple[int, ...]:
+    """Check that the argument `name` is each of `count` axes once; negative ones count from the end."""
+    entries = tuple(as_integer("an axis", axis, -count, count - 1) for axis in as_entries(name, axes))
     order = tuple(axis % count for axis in entries)
     if sorted(order) != list(range(count)):
-        raise InvalidArguments(f"axes are {shown(axes)}: give each of the {count} axes of the array once")
+        raise InvalidArguments(f"{name} is {shown(axes)}: give each of the {count} axes of the array once")
     return order
 
 
@@ -397,11 +397,11 @@ def _memory_order(order: object, count: int) -> list[int]:
     if isinstance(order, str) and order in ("C", "F"):
         return list(range(count)) if order == "C" else list(range(count))[::-1]
     if not isinstance(order, (str, FormatTag)):
-        return list(_as_permutation(order, count))
+        return list(_as_permutation(order, count, "order"))
     tag = order if isinstance(order, FormatTag) else FormatTag.parse(order)
     if tag.inner_blocks or tag.ndims != count:
         raise InvalidArguments(
-            f"order is {str(tag)!r}, but the array has {count} axes and no blocks: give such a tag, 'C' "
+            f"order is {shown(tag.spelling)}, but the array has {count} axes and no blocks: give such a tag, 'C' "
             "or 'F'; inlay.pack makes blocked memory"
         )
     return list(tag.order)

@@ -33,6 +33,7 @@ from inlay.memory.compound.quantize import QUANTIZERS
 from inlay.memory.reorder_cache import find_reorder
 
 _U8 = DATA_TYPES["u8"]
+_FLOAT_DTYPES = frozenset(t.dtype for t in DATA_TYPES.values() if t.kind == "float")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -48,11 +49,17 @@ class CompoundMemory:
         """Wrap the buffer without a copy, and check its size.
 
         Raises:
-            InvalidArguments: `desc` is no CompoundDesc, or `buffer` is no contiguous buffer of bytes or is too small.
+            InvalidArguments: `desc` is no CompoundDesc, or `buffer` is no contiguous buffer of bytes or integers, or is
+                too small.
         """
         if not isinstance(self.desc, CompoundDesc):
             raise InvalidArguments(f"desc is {shown(self.desc)}: give a CompoundDesc, as inlay.CompoundDesc(...) is")
         array = view_as_array(self.buffer)
+        if array.dtype.kind in "fc" or array.dtype in _FLOAT_DTYPES:
+            raise InvalidArguments(
+                f"buffer holds {array.dtype}, and that of {self.desc} holds bytes: inlay.pack_compound quantizes "
+                "floats, and array.view(np.uint8) passes bits as they are"
+            )
         has_bytes = array.flags.c_contiguous and array.ndim and not array.dtype.hasobject
         data = view_as_bytes(array.view(np.uint8) if has_bytes else array, _U8)
         if data.size < self.desc.size:
@@ -64,6 +71,20 @@ class CompoundMemory:
     def __repr__(self) -> str:
         """Return format, dims and the number of bytes as text."""
         return f"<CompoundMemory of {self.desc}, {self.buffer.size} bytes>"
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """Return the values that `unpack` computes, for `np.array`, which copies.
+
+        Raises:
+            InvalidArguments: `copy` is not True, as in `np.asarray`: values are no view of the buffer.
+        """
+        if not copy:
+            raise InvalidArguments(
+                f"np.asarray(m) is a view, and {self.desc} has several streams: m.unpack() computes the values, and "
+                "m.stream(name) copies the numbers of a stream"
+            )
+        values = self.unpack()
+        return values if dtype is None else values.astype(dtype, copy=False)
 
     def stream(self, name: str, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
         """Return a copy of the numbers of a stream as a logical array, in `out` if it is not None, without padding.
@@ -322,7 +343,8 @@ def _as_numbers(desc: CompoundDesc, stream: Stream, values: object) -> npt.NDArr
     outside = (numbers < limits[0]) | (numbers > limits[1])
     if outside.any():
         at = tuple(int(i) for i in np.argwhere(outside)[0])
+        zero = f", where {stream.zero} stands for zero" if stream.zero else ""
         raise InvalidArguments(
-            f"{text} holds {numbers[at]} at {at}: its {stream.bits} bits hold {limits[0]} to {limits[1]}"
+            f"{text} holds {numbers[at]} at {at}: its {stream.bits} bits hold {limits[0]} to {limits[1]}{zero}"
         )
     return numbers.astype(stream.dtype, copy=False)
