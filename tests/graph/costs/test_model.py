@@ -10,6 +10,7 @@ import pytest
 
 from inlay import MemoryDesc
 from inlay.graph.costs import AnalyticCosts, Costs, KernelEstimate, Machine, analytic
+from inlay.graph.costs import machine as machine_module
 from inlay.graph.costs.kernel_models import channel_layout
 from inlay.graph.costs.machine import ISAS, Workload, read_figures, this_machine, workload
 from inlay.graph.costs.timing_records import operation_key, operation_text
