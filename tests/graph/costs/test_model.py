@@ -10,6 +10,7 @@ import pytest
 
 from inlay import MemoryDesc
 from inlay.graph.costs import AnalyticCosts, Costs, KernelEstimate, Machine, analytic
+from inlay.graph.costs import machine as machine_module
 from inlay.graph.costs.kernel_models import channel_layout
 from inlay.graph.costs.machine import ISAS, Workload, read_figures, this_machine, workload
 from inlay.graph.costs.timing_records import operation_key, operation_text
@@ -250,6 +251,21 @@ def test_a_machine_is_taken_as_if_it_had_another_instruction_set_or_number_of_th
     one = this_machine(threads=1)
     assert one.threads == 1
     assert one.peak == pytest.approx(here.peak / here.threads)
+
+
+def test_figures_of_a_machine_are_those_of_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = {1: [1, 100.0, 50.0, 20.0], 2: [1, 190.0, 90.0, 30.0]}
+    threads = [2]
+    monkeypatch.setattr(machine_module, "get_num_threads", lambda: threads[0])
+    monkeypatch.setattr(machine_module, "_figures_table", lambda: {"figures": stored[threads[0]]})
+    machine_module._machine_figures.cache_clear()
+    try:
+        for threads[0] in (2, 1, 2):
+            here = this_machine(machine_module.host_isa())
+            found = (here.threads, here.peak, here.cache_bandwidth, here.memory_bandwidth)
+            assert found == (threads[0], *stored[threads[0]][1:])
+    finally:
+        machine_module._machine_figures.cache_clear()
 
 
 @pytest.mark.parametrize(
