@@ -42,6 +42,18 @@ def check_inputs(inputs: object, tensors: Iterable[Tensor | OpenTensor]) -> dict
     return {name: _check_input(tensor, inputs[name]) for name, tensor in wanted.items()}
 
 
+def draw_input(tensor: Tensor) -> Array:
+    """Return an array for an input: seeded normal numbers, or 0 and 1 for integers, which are indices of any table.
+
+    >>> draw_input(Tensor("ids", (4,), np.dtype(np.int64))).tolist()
+    [0, 1, 1, 1]
+    """
+    rng = np.random.default_rng(1)
+    if np.issubdtype(tensor.dtype, np.integer) or tensor.dtype == np.bool_:
+        return rng.integers(0, 2, tensor.dims).astype(tensor.dtype)
+    return rng.standard_normal(tensor.dims, np.float32).astype(tensor.dtype)
+
+
 def match_arrays(inputs: object, tensors: Sequence[Tensor]) -> dict[str, InputValue] | None:
     """Return inputs that need neither conversion nor an error; None if `check_inputs` has to look at them.
 

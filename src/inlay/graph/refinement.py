@@ -1,0 +1,141 @@
+"""`Refinement`: the steps of a plan whose time in the network was not the predicted one, and what measuring them again
+changed.
+
+    refined = plan.refine({"data": image})
+    print(refined.refinement)
+
+A time is off if it differs from its prediction by over 30 %, and by over 0.02 ms, which a call and a wait may take.
+`inlay.graph.replanning` has the rest of the rule, and the measurements.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from inlay.errors import printable
+from inlay.graph.costs.measuring import RemeasuredCount
+from inlay.graph.profiling.table import count_of, cut_text, wrap_line
+
+OFF_SHARE = 0.3
+"""Part of the prediction by which a time has to differ from it to be off."""
+OFF_MS = 0.02
+"""Milliseconds by which it has to differ as well: a call from Python and a wait for the engine's threads."""
+NOTABLE_SLOWDOWN = 1.05
+"""Slowdown of the processor from which on it is reported."""
+_MOST_NAMED = 10  # steps in a list
+_NAME = 36  # characters of a name in a table
+
+
+def is_off(ms: float, predicted: float) -> bool:
+    """Return whether a time differs from its prediction by more than both limits.
+
+    >>> is_off(1.31, 1.0), is_off(0.69, 1.0), is_off(1.29, 1.0), is_off(0.025, 0.01)
+    (True, True, False, False)
+    """
+    return abs(ms - predicted) > max(OFF_SHARE * predicted, OFF_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class RefinedStep:
+    """A step whose time in the network was not the predicted one."""
+
+    name: str
+    """Names of its operations, or the step's own name."""
+    measured: float
+    """Milliseconds in the network, at the best speed of the processor."""
+    predicted: float
+    """Predicted milliseconds in the plan that was refined."""
+    again: float | None
+    """Milliseconds by the new costs, of the same kernel in the same formats; None for what is not measured alone."""
+    is_kept: bool = True
+    """True if the new plan has the step, with the same kernel and formats."""
+
+    @property
+    def is_still_off(self) -> bool:
+        """Return whether the time in the network is off the new costs too."""
+        return self.again is not None and is_off(self.measured, self.again)
+
+
+@dataclass(frozen=True, slots=True)
+class Refinement:
+    """The steps of a plan that were off, and what measuring them again changed."""
+
+    network: str
+    """Name of the network."""
+    reason: str = ""
+    """Reason why nothing was measured again, as that the machine is busy; empty if something was, or nothing was off."""
+    count: int = 0
+    """Number of steps of the plan that was refined."""
+    steps: tuple[RefinedStep, ...] = ()
+    """The steps that were off, those that differ by most milliseconds first."""
+    remeasured: RemeasuredCount = RemeasuredCount(0, 0)
+    """Number of kernels and reorders that were measured again."""
+    slowdown: float = 1.0
+    """Time of the yardstick while the network ran, as a multiple of its best time."""
+    run_ms: float | None = None
+    """Median time of a whole run of the plan that was refined, at the best speed; None if nothing was run."""
+    before_ms: float = 0.0
+    """Predicted milliseconds of the plan that was refined, by the costs that it was made with."""
+    repriced_ms: float = 0.0
+    """Milliseconds of the same plan by the new costs."""
+    after_ms: float = 0.0
+    """Predicted milliseconds of the new plan."""
+    changes: tuple[str, ...] = ()
+    """Each step of the new plan that the refined one does not have: name, formats and kernel."""
+
+    def __str__(self) -> str:
+        """Return the refinement as text of at most 80 columns."""
+        texts = (*self._summary(), *self._describe_measuring(), *self._describe_change())
+        lines = [line for text in texts for line in wrap_line(text)]
+        return "\n".join([*lines, *(["", *self._table()] if self.steps else [])])
+
+    def _summary(self) -> Iterator[str]:
+        """Yield the lines on the run of the network."""
+        if self.run_ms is None:
+            yield f"{self.network}: {self.reason}"
+            return
+        off = len(self.steps)
+        which = f"{off} of {count_of(self.count, 'step')} {'takes' if off == 1 else 'take'}" if off else "no step takes"
+        limit = f"over {100 * OFF_SHARE:.0f} % more or less than predicted"
+        yield f"{self.network}: {which} {limit}; a whole run takes {self.run_ms:.3f} ms"
+        if self.slowdown >= NOTABLE_SLOWDOWN:
+            yield f"the processor takes {self.slowdown:.2f} times its best time now; measured times are divided by that"
+
+    def _describe_measuring(self) -> Iterator[str]:
+        """Yield a line on what was measured again."""
+        measured, total = self.remeasured.measured, self.remeasured.total
+        if self.run_ms is None:
+            return
+        if not measured:
+            yield self.reason or "nothing is to be measured again, and the plan is as before"
+            return
+        rest = "" if measured == total else "; the others were disturbed, or no time was left"
+        yield f"{measured} of {count_of(total, 'candidate')} measured again{rest}"
+
+    def _describe_change(self) -> Iterator[str]:
+        """Yield the lines on the new plan."""
+        if not self.remeasured.measured:
+            return
+        yield (
+            f"predicted {self.before_ms:.3f} ms before; by the new times {self.repriced_ms:.3f} ms for the same plan, "
+            f"and {self.after_ms:.3f} ms for the new one"
+        )
+        more = f"; and {len(self.changes) - _MOST_NAMED} more" if len(self.changes) > _MOST_NAMED else ""
+        named = "; ".join(self.changes[:_MOST_NAMED])
+        yield f"new steps: {named}{more}" if self.changes else "the new plan has the same steps"
+        stays = sum(one.is_still_off for one in self.steps)
+        if stays:
+            yield (
+                f"{count_of(stays, 'step')} {'differs' if stays == 1 else 'differ'} from the new times too: caches and "
+                "threads are in another state in the network, for all candidates alike"
+            )
+
+    def _table(self) -> Iterator[str]:
+        """Yield the lines of the table of steps."""
+        yield f"{'in the run':>10}  {'predicted':>9}  {'again':>9}  step"
+        for one in self.steps[:_MOST_NAMED]:
+            again = "-" if one.again is None else f"{one.again:.3f}"
+            name = cut_text(printable(one.name), _NAME)
+            replaced = "" if one.is_kept else " (replaced)"
+            yield f"{one.measured:10.3f}  {one.predicted:9.3f}  {again:>9}  {name}{replaced}"
+        if len(self.steps) > _MOST_NAMED:
+            yield f"and {len(self.steps) - _MOST_NAMED} more"
