@@ -27,6 +27,7 @@ Each module uses those before it:
     inference_commands  `inlay infer`, `inlay verify`
     convert_command     `inlay convert`
     emit_command        `inlay emit`
+    profile_options     the options of `inlay run` for a table of steps and a trace
     network_commands    `inlay plan`, `inlay run`
     bench_command       `inlay bench`
 

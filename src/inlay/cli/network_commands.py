@@ -21,6 +21,7 @@ from numpy.lib import format as npy_format
 
 from inlay.cli.application import CleanOption, MeasurementProgress, app, clear_abandoned
 from inlay.cli.output import echo
+from inlay.cli.profile_options import AllRowsOption, ProfileOption, ProfileRequest, TraceOption
 from inlay.errors import InvalidArguments, printable
 from inlay.files import atomic_write, file_error, require_unused
 from inlay.measure.interleaved import time_call
@@ -149,11 +150,15 @@ def run(
     convolutions: ConvolutionsOption = None,
     engine: EngineOption = None,
     fallback: FallbackOption = None,
+    profile: ProfileOption = False,
+    all_rows: AllRowsOption = False,
+    trace: TraceOption = None,
     clean: CleanOption = False,
 ) -> None:
     """Plan a network for the dims of the input arrays, run it, and print a summary of its outputs, or write them.
 
-    The summary has dims, range and mean of each output, and the five greatest entries of each row of scores.
+    The summary has dims, range and mean of each output, and the five greatest entries of each row of scores. With
+    --profile, a table of the steps with measured and predicted times follows.
 
     Open dims of the model get the dims of the arrays; with --batch, the batch of the arrays must equal it.
 
@@ -162,6 +167,8 @@ def run(
       inlay run resnet50.onnx --input photo.npy
 
       inlay run bert.onnx -i ids=ids.npy -i mask=mask.npy -o states.npz
+
+      inlay run resnet50.onnx --input photo.npy --profile --trace steps.json
     """
     from inlay.graph.onnx.reading import load_for
 
@@ -169,6 +176,8 @@ def run(
     if not named:
         raise InvalidArguments("no input is given: give the arrays of the network, as --input [NAME=]FILE.npy")
     require_target(output, [model, *named.values()])
+    request = ProfileRequest(profile, all_rows, trace)
+    request.require_valid([model, *named.values(), *filter(None, [output])], clean)
     require_engine_here(engine, None)
     tier, mode = choose_tier(costs, None, None, seconds, engine), parse_convolutions(convolutions)
     arrays = read_inputs(named)
@@ -181,12 +190,13 @@ def run(
     options: dict[str, Any] = {"convolutions": mode, "engine": engine, "fallback": parse_fallback(fallback)}
     network_plan = _plan_network(network, tier, None, None, seconds, options)
     with network_plan.compile() as session:
-        results, (took, *notes) = _run(
-            session.prepare(), {name or network.inputs[0]: array for name, array in arrays.items()}
-        )
+        program, values = session.prepare(), {name or network.inputs[0]: array for name, array in arrays.items()}
+        results, (took, *notes) = _run(program, values)
+        measured_profile = request.measure(program, values)
     _report(results, output)
     echo(f"{took}; predicted {network_plan.ms:.3f} ms by {network_plan.costs} costs")
     _print_notes(network_plan, notes)
+    request.report(measured_profile)
 
 
 def _print_notes(network_plan: "Plan", notes: Iterable[str]) -> None:

@@ -93,8 +93,8 @@ class Plan(PlannedProgram):
                 return session.profile(arrays, runs=runs)
 
         planned, refinement = refine_program(self, planner, run_profile, seconds=seconds, progress=progress)
-        plan = self if planned is self else _as_plan(planned, planner, self.computed_by)
-        return replace(plan, refinement=refinement)
+        refined = self if planned is self else _as_plan(planned, planner, self.computed_by)
+        return replace(refined, refinement=refinement)
 
     def _require_planner(self) -> Planner:
         """Return the planner, which has the costs.

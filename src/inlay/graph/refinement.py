@@ -1,5 +1,4 @@
-"""`Refinement`: the steps of a plan whose time in the network was not the predicted one, and what measuring them again
-changed.
+"""`Refinement`: the steps of a plan that took another time in the network than predicted, and the plan by new times.
 
     refined = plan.refine({"data": image})
     print(refined.refinement)
@@ -12,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from inlay.errors import printable
-from inlay.graph.costs.measuring import RemeasuredCount
 from inlay.graph.profiling.table import count_of, cut_text, wrap_line
 
 OFF_SHARE = 0.3
@@ -62,13 +60,15 @@ class Refinement:
     network: str
     """Name of the network."""
     reason: str = ""
-    """Reason why nothing was measured again, as that the machine is busy; empty if something was, or nothing was off."""
+    """Reason why nothing was measured again, as that the machine is busy; empty if it was, or if nothing was off."""
     count: int = 0
     """Number of steps of the plan that was refined."""
     steps: tuple[RefinedStep, ...] = ()
     """The steps that were off, those that differ by most milliseconds first."""
-    remeasured: RemeasuredCount = RemeasuredCount(0, 0)
-    """Number of kernels and reorders that were measured again."""
+    candidates: int = 0
+    """Number of kernels and reorders that were to be measured again."""
+    remeasured: int = 0
+    """Number of those that were; the others were disturbed, or no time was left."""
     slowdown: float = 1.0
     """Time of the yardstick while the network ran, as a multiple of its best time."""
     run_ms: float | None = None
@@ -102,18 +102,17 @@ class Refinement:
 
     def _describe_measuring(self) -> Iterator[str]:
         """Yield a line on what was measured again."""
-        measured, total = self.remeasured.measured, self.remeasured.total
         if self.run_ms is None:
             return
-        if not measured:
+        if not self.remeasured:
             yield self.reason or "nothing is to be measured again, and the plan is as before"
             return
-        rest = "" if measured == total else "; the others were disturbed, or no time was left"
-        yield f"{measured} of {count_of(total, 'candidate')} measured again{rest}"
+        rest = "" if self.remeasured == self.candidates else "; the others were disturbed, or no time was left"
+        yield f"{self.remeasured} of {count_of(self.candidates, 'candidate')} measured again{rest}"
 
     def _describe_change(self) -> Iterator[str]:
         """Yield the lines on the new plan."""
-        if not self.remeasured.measured:
+        if not self.remeasured:
             return
         yield (
             f"predicted {self.before_ms:.3f} ms before; by the new times {self.repriced_ms:.3f} ms for the same plan, "

@@ -80,12 +80,13 @@ def refine_program(
             after_ms=planned.ms,
         )
         remeasured = _measure_again(planned, costs, planner.options.convolutions, off)
+        refinement = replace(refinement, candidates=remeasured.total, remeasured=remeasured.measured)
         if not remeasured.measured:
-            reason = _describe_failure(costs.processors, remeasured) if off else ""
-            return planned, replace(refinement, reason=reason, remeasured=remeasured)
+            reason = _describe_failure(costs.processors, remeasured.total) if off else ""
+            return planned, replace(refinement, reason=reason)
         new = plan_program(planned.graph, costs, planner.options.convolutions)
         new = replace(new, processors=costs.processors or planned.processors)
-        return new, _compare(planned, new, costs, off, replace(refinement, remeasured=remeasured))
+        return new, _compare(planned, new, costs, off, refinement)
 
 
 def require_measured(costs: object) -> MeasuredCosts:
@@ -172,15 +173,14 @@ def _describe_load(processors: Processors | None) -> str:
     return f"{busy}: nothing is measured, and the plan is as before"
 
 
-def _describe_failure(processors: Processors | None, remeasured: RemeasuredCount) -> str:
+def _describe_failure(processors: Processors | None, candidates: int) -> str:
     """Return the reason why no candidate was measured again."""
-    if not remeasured.total:
+    if not candidates:
         return "no kernel of the engine computes these steps, so nothing is measured alone; the plan is as before"
     if processors is not None and processors.is_busy:
         return _describe_load(processors)
     return (
-        f"all {remeasured.total} candidates were disturbed, or no time was left: nothing is stored, and the plan is as "
-        "before"
+        f"all {candidates} candidates were disturbed, or no time was left: nothing is stored, and the plan is as before"
     )
 
 

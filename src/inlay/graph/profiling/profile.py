@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from inlay.arguments import integer_or_none
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, printable
 from inlay.graph.profiling.table import count_of, cut_text, describe_blocks, draw_table, make_rows, wrap_line
 from inlay.graph.profiling.timings import StepTiming
 from inlay.graph.profiling.trace_events import write_trace
@@ -130,10 +130,12 @@ class Profile(Sequence[StepTiming]):
     def __repr__(self) -> str:
         """Return one line: the network, the times of a run and of its steps, and the slowest step."""
         predicted = "" if self.predicted_ms is None else f", {self.predicted_ms:.3f} ms predicted"
+        run = f"{cut_text(printable(self.network), _MOST_NAME)}: a run {self.run.median:.3f} ms{predicted}"
         steps = f"{count_of(len(self), 'step')} one by one {self.steps_ms:.3f} ms"
         slowest = max(self.timings, key=lambda one: one.ms, default=None)
-        last = "" if slowest is None else f"; slowest {cut_text(slowest.name, _MOST_NAME)}, {slowest.ms:.3f} ms"
-        return f"<Profile of {cut_text(self.network, _MOST_NAME)}: a run {self.run.median:.3f} ms{predicted}; {steps}{last}>"
+        name = "" if slowest is None else cut_text(printable(slowest.name), _MOST_NAME)
+        last = "" if slowest is None else f"; slowest {name}, {slowest.ms:.3f} ms"
+        return f"<Profile of {run}; {steps}{last}>"
 
     def _keys(self) -> list[Hashable]:
         """Return a key for each step, equal for equal steps that ran by the same implementation."""

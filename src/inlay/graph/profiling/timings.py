@@ -82,9 +82,9 @@ def describe_formats(program: Program, tensors: Mapping[str, Tensor], step: Step
         return list(dict.fromkeys(_tag_of_buffer(program, tensors, name, step.kind) for name in names))
 
     reads, writes = tags(step.reads.values()), tags(step.writes.values())
-    return (
-        reads[0] if reads == writes and len(reads) == 1 else f"{', '.join(reads) or 'nothing'} -> {', '.join(writes)}"
-    )
+    if reads == writes and len(reads) == 1:
+        return reads[0]
+    return f"{', '.join(reads) or 'nothing'} -> {', '.join(writes)}"
 
 
 def _tag_of_buffer(program: Program, tensors: Mapping[str, Tensor], name: str, kind: str) -> str:

@@ -15,7 +15,7 @@ constants are shared. Each calling thread has its own team of engine threads: li
 before compiling. While other programs or a quota take processors away, runs use fewer threads (see `adaptive_team`).
 The program is compiled once for each number of threads, in the same formats of activations.
 
-**Steps.** `trace` runs step by step and returns every tensor; `profile` returns the times of each step and of whole runs.
+**Steps.** `trace` runs step by step and returns every tensor; `profile` returns the times of steps and whole runs.
 
 The dims are those of the program; `inlay.graph.session` has sessions for several.
 """
