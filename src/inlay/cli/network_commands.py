@@ -177,7 +177,7 @@ def run(
         raise InvalidArguments("no input is given: give the arrays of the network, as --input [NAME=]FILE.npy")
     require_target(output, [model, *named.values()])
     request = ProfileRequest(profile, all_rows, trace)
-    request.require_valid([model, *named.values(), *filter(None, [output])], clean)
+    request.require_valid([model, *named.values()], output, clean)
     require_engine_here(engine, None)
     tier, mode = choose_tier(costs, None, None, seconds, engine), parse_convolutions(convolutions)
     arrays = read_inputs(named)

@@ -63,7 +63,7 @@ def profile_instance(
         whole.append(_time_whole_run(instance, inputs))
         steps.append(_time_steps(instance, inputs))
     compiled = instance.compiled
-    times = [spread(column) for column in (np.array(steps).reshape(runs, -1) / 1e6).T.tolist()]
+    times = [spread(column) for column in (np.array(steps) / 1e6).T.tolist()]
     return Profile(
         network=graph.name,
         program=compiled.program,
