@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import inlay
 from inlay.primitives import get_engine
 
-LAYERS, WIDTH, ROWS = 4, 64, 32
+LAYERS, WIDTH, ROWS = 4, 192, 64
 
 
 def encoder() -> bytes:

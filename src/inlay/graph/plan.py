@@ -104,8 +104,8 @@ class Plan(PlannedProgram):
         """
         if self.planner is None:
             raise InvalidArguments(
-                "the plan has no costs to refine, since it was unpickled, or made of a graph alone: plan the network "
-                "again with inlay.plan"
+                "the plan has no costs to refine, since it was read from a file, unpickled, or made of a graph alone: "
+                "plan the network again with inlay.plan"
             )
         return self.planner
 

@@ -20,7 +20,7 @@ OFF_MS = 0.02
 NOTABLE_SLOWDOWN = 1.05
 """Slowdown of the processor from which on it is reported."""
 _MOST_NAMED = 10  # steps in a list
-_NAME = 36  # characters of a name in a table
+_NAME = 34  # characters of a name in a table
 
 
 def is_off(ms: float, predicted: float) -> bool:

@@ -23,7 +23,11 @@ from inlay.graph.costs.estimates import Progress
 from inlay.graph.costs.measuring import MeasuredCosts, RemeasuredCount
 from inlay.graph.costs.timing_records import operation_key
 from inlay.graph.planned_program import PlannedProgram
-from inlay.graph.planner.problem import collect_operations, make_problem
+from inlay.graph.planner.cost_cache import CostCache
+from inlay.graph.planner.domains import domains
+from inlay.graph.planner.formats import Formats
+from inlay.graph.planner.groups import group_operations
+from inlay.graph.planner.problem import collect_operations
 from inlay.graph.planning import Planner, plan_program
 from inlay.graph.profiling import Profile, StepTiming
 from inlay.graph.profiling.timings import describe_formats
@@ -122,11 +126,11 @@ def collect_candidates(
     planned: PlannedProgram, costs: MeasuredCosts, convolutions: Convolutions, off: Sequence[StepTiming]
 ) -> Iterator[Operation]:
     """Yield the operations of all candidates of the groups of these steps, in the order of `off`."""
-    problem = make_problem(planned.graph, costs, convolutions)
-    groups = {name: group for group in problem.groups for names in group.names for name in names}
+    graph, cost_cache = planned.graph, CostCache(costs, Formats(), convolutions)
+    groups = {name: group for group in group_operations(graph) for names in group.names for name in names}
     wanted = {id(group): group for one in off for name in one.step.ops if (group := groups.get(name)) is not None}
     timed = [group for group in wanted.values() if group.kind != "reference"]
-    return collect_operations(planned.graph, timed, problem.domains, problem.cost_cache)
+    return collect_operations(graph, timed, domains(graph, cost_cache, costs.isa), cost_cache)
 
 
 def price_step(costs: MeasuredCosts, step: Step) -> float | None:

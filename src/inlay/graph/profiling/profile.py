@@ -146,11 +146,10 @@ class Profile(Sequence[StepTiming]):
         """Return the lines above the table: the times of the whole run and of its steps."""
         run = f"{self.run.median:.3f} ms ({self.run.low:.3f} to {self.run.high:.3f})"
         predicted = "" if self.predicted_ms is None else f"; predicted {self.predicted_ms:.3f} ms"
-        threads = f"{count_of(self.threads, 'thread')}, {count_of(self.runs, 'run')}"
-        steps = count_of(len(self), "step")
         lines = [
             f"{self.network}: a whole run takes {run}{predicted}",
-            f"{self.engine}, {threads}; one by one, with a wait after each, {steps} take {self.steps_ms:.3f} ms",
+            f"{count_of(len(self), 'step')} one by one, each waited for: {self.steps_ms:.3f} ms",
+            f"{self.engine}, {count_of(self.threads, 'thread')}, medians of {count_of(self.runs, 'run')}",
         ]
         exact = "exact kernels ran: these inputs lead to NaN, infinities or numbers near the largest"
         return [*lines, exact] if self.is_exact else lines
