@@ -10,8 +10,7 @@ A time is off if it differs from its prediction by over 30 %, and by over 0.02 m
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from inlay.errors import printable
-from inlay.graph.profiling.table import count_of, cut_text, wrap_line
+from inlay.graph.text_layout import count_text, format_table, ms_text, wrap_text
 
 OFF_SHARE = 0.3
 """Part of the prediction by which a time has to differ from it to be off."""
@@ -20,7 +19,6 @@ OFF_MS = 0.02
 NOTABLE_SLOWDOWN = 1.05
 """Slowdown of the processor from which on it is reported."""
 _MOST_NAMED = 10  # steps in a list
-_NAME = 34  # characters of a name in a table
 
 
 def is_off(ms: float, predicted: float) -> bool:
@@ -85,18 +83,17 @@ class Refinement:
     def __str__(self) -> str:
         """Return the refinement as text of at most 80 columns."""
         texts = (*self._summary(), *self._describe_measuring(), *self._describe_change())
-        lines = [line for text in texts for line in wrap_line(text)]
-        return "\n".join([*lines, *(["", *self._table()] if self.steps else [])])
+        lines = [line for text in texts for line in wrap_text(text)]
+        return "\n\n".join(filter(None, ("\n".join(lines), self._table())))
 
     def _summary(self) -> Iterator[str]:
         """Yield the lines on the run of the network."""
         if self.run_ms is None:
             yield f"{self.network}: {self.reason}"
             return
-        off = len(self.steps)
-        which = f"{off} of {count_of(self.count, 'step')} {'takes' if off == 1 else 'take'}" if off else "no step takes"
-        limit = f"over {100 * OFF_SHARE:.0f} % more or less than predicted"
-        yield f"{self.network}: {which} {limit}; a whole run takes {self.run_ms:.3f} ms"
+        off = f"{len(self.steps) or 'none'} of {count_text(self.count, 'step')}"
+        yield f"{self.network}: over {100 * OFF_SHARE:.0f} % more or less than predicted: {off}"
+        yield f"a whole run takes {ms_text(self.run_ms)}"
         if self.slowdown >= NOTABLE_SLOWDOWN:
             yield f"the processor takes {self.slowdown:.2f} times its best time now; measured times are divided by that"
 
@@ -108,15 +105,15 @@ class Refinement:
             yield self.reason or "nothing is to be measured again, and the plan is as before"
             return
         rest = "" if self.remeasured == self.candidates else "; the others were disturbed, or no time was left"
-        yield f"{self.remeasured} of {count_of(self.candidates, 'candidate')} measured again{rest}"
+        yield f"{self.remeasured} of {count_text(self.candidates, 'candidate')} measured again{rest}"
 
     def _describe_change(self) -> Iterator[str]:
         """Yield the lines on the new plan."""
         if not self.remeasured:
             return
         yield (
-            f"predicted {self.before_ms:.3f} ms before; by the new times {self.repriced_ms:.3f} ms for the same plan, "
-            f"and {self.after_ms:.3f} ms for the new one"
+            f"predicted {ms_text(self.before_ms)} before; by the new times {ms_text(self.repriced_ms)} for the same "
+            f"plan, and {ms_text(self.after_ms)} for the new one"
         )
         more = f"; and {len(self.changes) - _MOST_NAMED} more" if len(self.changes) > _MOST_NAMED else ""
         named = "; ".join(self.changes[:_MOST_NAMED])
@@ -124,17 +121,18 @@ class Refinement:
         stays = sum(one.is_still_off for one in self.steps)
         if stays:
             yield (
-                f"{count_of(stays, 'step')} {'differs' if stays == 1 else 'differ'} from the new times too: caches and "
-                "threads are in another state in the network, for all candidates alike"
+                f"still over {100 * OFF_SHARE:.0f} % off: {count_text(stays, 'step')}, since caches and threads are in "
+                "another state in the network, for all candidates alike"
             )
 
-    def _table(self) -> Iterator[str]:
-        """Yield the lines of the table of steps."""
-        yield f"{'in the run':>10}  {'predicted':>9}  {'again':>9}  step"
+    def _table(self) -> str:
+        """Return the table of steps; empty if there are none."""
+        if not self.steps:
+            return ""
+        rows = [("in the run, ms", "predicted", "again", "step", "new plan")]
         for one in self.steps[:_MOST_NAMED]:
             again = "-" if one.again is None else f"{one.again:.3f}"
-            name = cut_text(printable(one.name), _NAME)
-            replaced = "" if one.is_kept else " (replaced)"
-            yield f"{one.measured:10.3f}  {one.predicted:9.3f}  {again:>9}  {name}{replaced}"
-        if len(self.steps) > _MOST_NAMED:
-            yield f"and {len(self.steps) - _MOST_NAMED} more"
+            times = f"{one.measured:.3f}", f"{one.predicted:.3f}", again
+            rows.append((*times, one.name, "same" if one.is_kept else "other"))
+        more = len(self.steps) - _MOST_NAMED
+        return format_table(rows, right=(0, 1, 2), shrink=(3,)) + (f"\nand {more} more" if more > 0 else "")

@@ -30,7 +30,7 @@ from inlay.graph.planner.groups import group_operations
 from inlay.graph.planner.problem import collect_operations
 from inlay.graph.planning import Planner, plan_program
 from inlay.graph.profiling import Profile, StepTiming
-from inlay.graph.profiling.timings import describe_formats
+from inlay.graph.profiling.timings import FormatTexts
 from inlay.graph.program import Step
 from inlay.graph.refinement import RefinedStep, Refinement, is_off
 from inlay.measure.processors import Processors
@@ -200,14 +200,9 @@ def _compare(
     prices = [price_step(costs, step) for step in before.program.steps]
     repriced = math.fsum(step.ms if ms is None else ms for step, ms in zip(before.program.steps, prices, strict=True))
     added = [step for step in new.program.steps if _identity(step) not in old]
-    changes = tuple(_describe_step(new, step) for step in added)
+    formats = FormatTexts(new.program, new.graph)
+    changes = tuple(f"{' + '.join(step.ops) or step.name} ({formats.describe(step)}, {step.impl})" for step in added)
     return replace(found, steps=steps, repriced_ms=repriced, after_ms=new.ms, changes=changes)
-
-
-def _describe_step(planned: PlannedProgram, step: Step) -> str:
-    """Return name, formats and implementation of a step."""
-    formats = describe_formats(planned.program, planned.graph.tensors, step)
-    return f"{' + '.join(step.ops) or step.name} ({formats}, {step.impl})"
 
 
 def _identity(step: Step) -> Hashable:

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, overload
 
 from inlay.arguments import integer_or_none
-from inlay.errors import InvalidArguments, printable
-from inlay.graph.profiling.table import count_of, cut_text, describe_blocks, draw_table, make_rows, wrap_line
+from inlay.errors import InvalidArguments
+from inlay.graph.profiling.table import describe_blocks, draw_table, make_rows
 from inlay.graph.profiling.timings import StepTiming
 from inlay.graph.profiling.trace_events import write_trace
 from inlay.graph.program import Program
 from inlay.graph.step_groups import step_keys
+from inlay.graph.text_layout import count_text, shorten_middle, wrap_text
 from inlay.measure.statistics import Spread
 
 TOP = 10
@@ -79,11 +80,9 @@ class Profile(Sequence[StepTiming]):
         if top is not None and (integer_or_none(top) or 0) < 1:
             raise InvalidArguments(f"top is {top!r}: give the number of rows, from 1 on, or None for all rows")
         keys = self._keys()
-        lines = [line for text in self._heading() for line in wrap_line(text)]
-        blocks = list(describe_blocks(self.timings, keys))
-        return "\n".join(
-            [*lines, "", *draw_table(make_rows(self.timings, keys), top), *([""] if blocks else []), *blocks]
-        )
+        heading = "\n".join(line for text in self._heading() for line in wrap_text(text))
+        blocks = "\n".join(describe_blocks(self.timings, keys))
+        return "\n\n".join(filter(None, (heading, draw_table(make_rows(self.timings, keys), top), blocks)))
 
     def figures(self) -> dict[str, Any]:
         """Return the profile as lists, dicts, numbers and texts, which `json.dumps` accepts. Times are in ms."""
@@ -130,10 +129,10 @@ class Profile(Sequence[StepTiming]):
     def __repr__(self) -> str:
         """Return one line: the network, the times of a run and of its steps, and the slowest step."""
         predicted = "" if self.predicted_ms is None else f", {self.predicted_ms:.3f} ms predicted"
-        run = f"{cut_text(printable(self.network), _MOST_NAME)}: a run {self.run.median:.3f} ms{predicted}"
-        steps = f"{count_of(len(self), 'step')} one by one {self.steps_ms:.3f} ms"
+        run = f"{shorten_middle(self.network, _MOST_NAME)}: a run {self.run.median:.3f} ms{predicted}"
+        steps = f"{count_text(len(self), 'step')} one by one {self.steps_ms:.3f} ms"
         slowest = max(self.timings, key=lambda one: one.ms, default=None)
-        name = "" if slowest is None else cut_text(printable(slowest.name), _MOST_NAME)
+        name = "" if slowest is None else shorten_middle(slowest.name, _MOST_NAME)
         last = "" if slowest is None else f"; slowest {name}, {slowest.ms:.3f} ms"
         return f"<Profile of {run}; {steps}{last}>"
 
@@ -148,8 +147,8 @@ class Profile(Sequence[StepTiming]):
         predicted = "" if self.predicted_ms is None else f"; predicted {self.predicted_ms:.3f} ms"
         lines = [
             f"{self.network}: a whole run takes {run}{predicted}",
-            f"{count_of(len(self), 'step')} one by one, each waited for: {self.steps_ms:.3f} ms",
-            f"{self.engine}, {count_of(self.threads, 'thread')}, medians of {count_of(self.runs, 'run')}",
+            f"{count_text(len(self), 'step')} one by one, each waited for: {self.steps_ms:.3f} ms",
+            f"{self.engine}, {count_text(self.threads, 'thread')}, medians of {count_text(self.runs, 'run')}",
         ]
         exact = "exact kernels ran: these inputs lead to NaN, infinities or numbers near the largest"
         return [*lines, exact] if self.is_exact else lines

@@ -6,19 +6,13 @@ inner product                     ab
 NumPy, of an array without a tag  array -> ab
 """
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from inlay.descriptor import MemoryDesc
-from inlay.graph.network import Tensor
+from inlay.graph.axis_roles import familiar_tag, find_axis_roles
+from inlay.graph.op_graph import OpGraph
 from inlay.graph.program import Program, Step
 from inlay.measure.statistics import Spread
-
-_ROLES = {4: "nchw", 5: "ncdhw"}
-"""Role letters of the axes of an image and of a volume, by number of axes."""
-_WINDOWED = frozenset({"convolution", "deconvolution", "pooling", "resampling", "batch_normalization", "lrn"})
-"""Kinds of operations whose tensors of three axes are images with one spatial axis."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -74,44 +68,23 @@ class StepTiming:
         return f"<{self.name}: {self.step.kind}, {self.formats}, {self.impl}; {self.ms:.3f} ms{predicted}>"
 
 
-def describe_formats(program: Program, tensors: Mapping[str, Tensor], step: Step) -> str:
-    """Return the formats that a step reads and writes, each once; only one if all are equal."""
+class FormatTexts:
+    """Texts of the formats of a program's buffers, in the letters of their axes' roles."""
 
-    def tags(names: Iterable[str]) -> list[str]:
-        """Return the tag of each buffer once."""
-        return list(dict.fromkeys(_tag_of_buffer(program, tensors, name, step.kind) for name in names))
+    def __init__(self, program: Program, graph: OpGraph) -> None:
+        """Find the roles of the axes of all tensors."""
+        self._program, self._graph, self._roles = program, graph, find_axis_roles(graph)
 
-    reads, writes = tags(step.reads.values()), tags(step.writes.values())
-    if reads == writes and len(reads) == 1:
-        return reads[0]
-    return f"{', '.join(reads) or 'nothing'} -> {', '.join(writes)}"
+    def describe(self, step: Step) -> str:
+        """Return the formats that a step reads and writes, each once; only one if all are equal."""
+        reads, writes = (tuple(dict.fromkeys(map(self._tag, names.values()))) for names in (step.reads, step.writes))
+        if reads == writes and len(reads) == 1:
+            return reads[0]
+        return f"{', '.join(reads) or 'nothing'} -> {', '.join(writes)}"
 
-
-def _tag_of_buffer(program: Program, tensors: Mapping[str, Tensor], name: str, kind: str) -> str:
-    """Return the familiar tag of a buffer; `array` where no descriptor says how a run stores it."""
-    buffer = program.buffers[name]
-    if buffer.desc is None or tensors[buffer.tensor].is_dynamic:
-        return "array"
-    return familiar_tag(buffer.desc, kind)
-
-
-def familiar_tag(desc: MemoryDesc, kind: str = "") -> str:
-    """Return the tag of a format in role letters if the tensor may be an image, else in abstract letters.
-
-    Args:
-        desc: the format.
-        kind: kind of the operation that reads or writes it: tensors of three axes are images in a convolution.
-
-    >>> familiar_tag(MemoryDesc((1, 16, 4, 4), "f32", "aBcd16b"))
-    'nChw16c'
-    >>> familiar_tag(MemoryDesc((8, 16), "f32", "ab"))
-    'ab'
-    >>> familiar_tag(MemoryDesc((1, 16, 4), "f32", "acb"), "convolution")
-    'nwc'
-    """
-    tag = desc.tag
-    if not tag:
-        return "strided"
-    roles = _ROLES.get(desc.ndims, "ncw" if desc.ndims == 3 and kind in _WINDOWED else "")
-    letters = "abcde"[: len(roles)]
-    return tag.translate(str.maketrans(letters + letters.upper(), roles + roles.upper())) if roles else tag
+    def _tag(self, name: str) -> str:
+        """Return the familiar tag of a buffer; `array` where no descriptor says how a run stores it."""
+        buffer = self._program.buffers[name]
+        if buffer.desc is None or self._graph.tensors[buffer.tensor].is_dynamic:
+            return "array"
+        return familiar_tag(buffer.desc.tag, self._roles.get(buffer.tensor)) if buffer.desc.tag else "strided"

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from inlay.graph.op_graph import Array, OpGraph
 from inlay.graph.profiling import Profile, StepTiming
-from inlay.graph.profiling.timings import describe_formats
+from inlay.graph.profiling.timings import FormatTexts
 from inlay.graph.runtime.arguments import InputValue
 from inlay.graph.runtime.checking import WriteTracker
 from inlay.graph.runtime.instance import Instance
@@ -78,12 +78,12 @@ def profile_instance(
 
 def _make_timings(instance: Instance, graph: OpGraph, times: list[Spread]) -> tuple[StepTiming, ...]:
     """Return the timing of each step, from its milliseconds."""
-    program, total = instance.compiled.program, math.fsum(time.median for time in times)
+    formats, total = FormatTexts(instance.compiled.program, graph), math.fsum(time.median for time in times)
     return tuple(
         StepTiming(
             prepared.step,
             prepared.impl,
-            describe_formats(program, graph.tensors, prepared.step),
+            formats.describe(prepared.step),
             time,
             time.median / total if total else 0.0,
         )
