@@ -21,7 +21,7 @@ from numpy.lib import format as npy_format
 
 from inlay.cli.application import CleanOption, MeasurementProgress, app, clear_abandoned
 from inlay.cli.output import echo
-from inlay.cli.profile_options import AllRowsOption, ProfileOption, ProfileRequest, TraceOption
+from inlay.cli.profile_options import AllRowsOption, ProfileOption, ProfileRequest, TraceOption, request_profile
 from inlay.errors import InvalidArguments, printable
 from inlay.files import atomic_write, file_error, require_unused
 from inlay.measure.interleaved import time_call
@@ -176,8 +176,7 @@ def run(
     if not named:
         raise InvalidArguments("no input is given: give the arrays of the network, as --input [NAME=]FILE.npy")
     require_target(output, [model, *named.values()])
-    request = ProfileRequest(profile, all_rows, trace)
-    request.require_valid([model, *named.values()], output, clean)
+    request = request_profile(profile, all_rows, trace, [model, *named.values()], output, clean)
     require_engine_here(engine, None)
     tier, mode = choose_tier(costs, None, None, seconds, engine), parse_convolutions(convolutions)
     arrays = read_inputs(named)
@@ -189,14 +188,25 @@ def run(
     note_reference_engine(engine, "NumPy computes, far slower than oneDNN")
     options: dict[str, Any] = {"convolutions": mode, "engine": engine, "fallback": parse_fallback(fallback)}
     network_plan = _plan_network(network, tier, None, None, seconds, options)
+    values = {name or network.inputs[0]: array for name, array in arrays.items()}
     with network_plan.compile() as session:
-        program, values = session.prepare(), {name or network.inputs[0]: array for name, array in arrays.items()}
-        results, (took, *notes) = _run(program, values)
-        measured_profile = request.measure(program, values)
+        _run_and_report(network_plan, session.prepare(), values, output, request)
+
+
+def _run_and_report(
+    network_plan: "Plan",
+    session: "ProgramSession",
+    arrays: Mapping[str, Array],
+    output: Path | None,
+    request: ProfileRequest,
+) -> None:
+    """Run and profile the session; print a summary or write the outputs, and print times, notes, and the profile."""
+    results, (took, *notes) = _run(session, arrays)
+    profile = request.measure(session, arrays)
     _report(results, output)
     echo(f"{took}; predicted {network_plan.ms:.3f} ms by {network_plan.costs} costs")
     _print_notes(network_plan, notes)
-    request.report(measured_profile)
+    request.report(profile)
 
 
 def _print_notes(network_plan: "Plan", notes: Iterable[str]) -> None:

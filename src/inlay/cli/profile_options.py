@@ -41,17 +41,11 @@ class ProfileRequest:
     trace: Path | None
     """File of the Chrome trace; None without one."""
 
-    def require_valid(self, sources: Iterable[Path], output: Path | None, remove_abandoned: bool) -> None:
-        """Check the options before work begins, and report temporary files that killed processes left.
-
-        Args:
-            sources: the files that the command reads.
-            output: the file of its outputs, or None.
-            remove_abandoned: whether to remove these temporary files.
+    def require_valid(self, sources: Iterable[Path], output: Path | None) -> None:
+        """Check the choices.
 
         Raises:
-            InvalidArguments: all rows are requested of no table, or the trace has the name of `output`.
-            FileError: the trace would replace one of `sources`, or a temporary file cannot be removed.
+            InvalidArguments, FileError: as `request_profile`.
         """
         if self.has_all_rows and not self.is_printed:
             raise InvalidArguments("--all is for the table of --profile: give both, or leave it out")
@@ -61,7 +55,6 @@ class ProfileRequest:
                 raise InvalidArguments(
                     f"--trace and --output are both {self.trace}: choose another name for one of them"
                 )
-            clear_abandoned(self.trace, remove_abandoned)
 
     def measure(self, session: "ProgramSession", inputs: Mapping[str, Any]) -> "Profile | None":
         """Return the profile of a session on these inputs; None if nothing is requested."""
@@ -84,3 +77,32 @@ class ProfileRequest:
         if self.trace is not None:
             profile.save_trace(self.trace)
             echo(f"wrote {printable(str(self.trace))}: a trace of {len(profile)} steps")
+
+
+def request_profile(
+    is_printed: bool,
+    has_all_rows: bool,
+    trace: Path | None,
+    sources: Iterable[Path],
+    output: Path | None,
+    remove_abandoned: bool,
+) -> ProfileRequest:
+    """Return the choices of the command line, checked before work begins.
+
+    Temporary files that killed processes left beside the trace are reported, or removed.
+
+    Args:
+        is_printed, has_all_rows, trace: the options `--profile`, `--all` and `--trace`.
+        sources: the files that the command reads.
+        output: the file of its outputs, or None.
+        remove_abandoned: whether to remove temporary files of killed processes.
+
+    Raises:
+        InvalidArguments: all rows are requested of no table, or the trace has the name of `output`.
+        FileError: the trace would replace one of `sources`, or a temporary file cannot be removed.
+    """
+    request = ProfileRequest(is_printed, has_all_rows, trace)
+    request.require_valid(sources, output)
+    if trace is not None:
+        clear_abandoned(trace, remove_abandoned)
+    return request

@@ -15,7 +15,6 @@ alone takes as long as predicted is off because of its place. That concerns all 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
-from statistics import median
 
 from inlay.errors import InvalidArguments
 from inlay.graph.algorithms import Convolutions
@@ -38,7 +37,6 @@ from inlay.primitives.engine import Operation
 
 MOST_SLOWDOWN = 1.8
 """Multiple of its best time that the yardstick may take beside the network, so that times count."""
-_GLANCES = 3  # measurements of the slowdown before and after the profile
 
 
 def refine_program(
@@ -68,10 +66,10 @@ def refine_program(
         costs, name = require_measured(found), planned.graph.name
         if not costs.renew_limit(seconds, progress):
             return planned, Refinement(name, _describe_load(costs.processors))
-        profile, slowdown = _profile_beside_yardstick(costs, run_profile)
-        if slowdown > MOST_SLOWDOWN:
-            reason = f"the processor takes {slowdown:.1f} times its best time: nothing is measured now"
-            return planned, Refinement(name, reason)
+        profile, slowdown = costs.run_beside_yardstick(run_profile)
+        if profile is None or slowdown > MOST_SLOWDOWN:
+            return planned, Refinement(name, _describe_disturbance(costs.processors, slowdown))
+        _require_planned_kernels(profile)
         off = find_off(profile, slowdown)
         refinement = Refinement(
             name,
@@ -143,21 +141,17 @@ def price_step(costs: MeasuredCosts, step: Step) -> float | None:
     return None if kernel is None else kernel.ms
 
 
-def _profile_beside_yardstick(costs: MeasuredCosts, run_profile: Callable[[], Profile]) -> tuple[Profile, float]:
-    """Return the profile, and the slowdown of the processor beside it.
+def _require_planned_kernels(profile: Profile) -> None:
+    """Check that a profile is of the kernels of a plan.
 
     Raises:
-        InvalidArguments: the profile is of exact kernels.
+        InvalidArguments: it is of exact kernels.
     """
-    glances = [costs.slowdown() for _ in range(_GLANCES)]
-    profile = run_profile()
-    glances += [costs.slowdown() for _ in range(_GLANCES)]
     if profile.is_exact:
         raise InvalidArguments(
             "these inputs lead to NaN, infinities or numbers near the largest, so exact kernels ran, which are not "
             "planned: give inputs that the network is made for"
         )
-    return profile, median(glances)
 
 
 def _measure_again(
@@ -175,6 +169,16 @@ def _describe_load(processors: Processors | None) -> str:
     """Return the reason why measuring may not begin."""
     busy = "there is no time to measure" if processors is None else f"the machine is busy, {processors}"
     return f"{busy}: nothing is measured, and the plan is as before"
+
+
+def _describe_disturbance(processors: Processors | None, slowdown: float) -> str:
+    """Return the reason why the times of a run do not count."""
+    if processors is not None and processors.is_busy:
+        return _describe_load(processors)
+    cause = "other programs took processors from the run"
+    if slowdown > MOST_SLOWDOWN:
+        cause = f"the processor takes {slowdown:.1f} times its best time"
+    return f"{cause}: nothing is measured, and the plan is as before"
 
 
 def _describe_failure(processors: Processors | None, candidates: int) -> str:

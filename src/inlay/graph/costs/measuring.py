@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from statistics import median
+from typing import TypeVar
 
 from inlay import __version__
 from inlay.descriptor import MemoryDesc
@@ -63,12 +64,15 @@ from inlay.primitives.engine import (
 )
 from inlay.reordering.memory_levels import memory_model
 
+_Result = TypeVar("_Result")
+
 SECONDS = 60.0
 """Default limit of the time for measuring, in seconds."""
 _GROUP_SIZE = 6  # kernels that are measured in turn
 _TOO_SLOW_MS = 100.0  # scalar code with a longer estimate is not measured
 _DOMINATED_MS, _DOMINATED_RATIO = 1.0, 10.0  # nor is this, if another kernel's estimate is so many times shorter
 _SAVE_INTERVAL = 2.0  # seconds
+_GLANCES = 3  # measurements of the slowdown before and after a call
 _LONG_SECONDS = 1.0  # of measuring kernels, beside which the machine is measured too
 
 
@@ -210,6 +214,19 @@ class MeasuredCosts(MachineCosts):
         """
         self._seconds_left, self._progress, self.processors = SECONDS if seconds is None else seconds, progress, None
         return self._may_measure()
+
+    def run_beside_yardstick(self, call: Callable[[], _Result]) -> tuple[_Result | None, float]:
+        """Return the result of a call that runs kernels, and the slowdown of the processor at that time.
+
+        The call is repeated if threads of this process waited for a processor meanwhile. If it was disturbed each time,
+        the result is None, and the load is read anew.
+        """
+        glances = [self.slowdown() for _ in range(_GLANCES)]
+        result = self._bench.run_undisturbed(call)
+        glances += [self.slowdown() for _ in range(_GLANCES)]
+        if result is None:
+            self._measure_load()
+        return result, median(glances)
 
     def remeasure(
         self, operations: Iterable[Operation], reorders: Iterable[tuple[MemoryDesc, MemoryDesc]] = ()
