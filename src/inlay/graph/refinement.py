@@ -135,4 +135,4 @@ class Refinement:
             times = f"{one.measured:.3f}", f"{one.predicted:.3f}", again
             rows.append((*times, one.name, "same" if one.is_kept else "other"))
         more = len(self.steps) - _MOST_NAMED
-        return format_table(rows, right=(0, 1, 2), shrink=(3,)) + (f"\nand {more} more" if more > 0 else "")
+        return format_table(rows, right=(0, 1, 2), shrink={3: 16}) + (f"\nand {more} more" if more > 0 else "")

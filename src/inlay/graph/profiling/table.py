@@ -13,7 +13,8 @@ from inlay.graph.step_groups import find_equal_steps, group_steps
 from inlay.graph.text_layout import COLUMNS, count_text, format_table, merge_names, ms_text, share_text, shorten_middle
 
 _HEAD = ("share", "ms", "predicted", "count", "step", "formats", "kernel")
-_NUMBERS, _TEXTS = (0, 1, 2, 3), (4, 5, 6)  # columns of the head
+_NUMBERS = (0, 1, 2, 3)  # columns of the head that are right-aligned
+_WIDTHS = {4: 16, 5: 16, 6: 10}  # widths to which the columns of texts shrink alike
 _ISAS = ("avx", "sse")
 """Beginnings of instruction sets, with which names of oneDNN's implementations end: one for a whole plan."""
 _MOST_BLOCKS = 3  # repeated blocks that are named
@@ -60,7 +61,7 @@ def make_rows(timings: Sequence[StepTiming], keys: Sequence[Hashable]) -> tuple[
 def draw_table(rows: Sequence[ProfileRow], top: int | None) -> str:
     """Return the table with the first `top` rows, and a line on the others; all rows if `top` is None."""
     shown, rest = (rows, ()) if top is None else (rows[:top], rows[top:])
-    table = format_table([_HEAD, *(row.cells for row in shown)], right=_NUMBERS, shrink=_TEXTS)
+    table = format_table([_HEAD, *(row.cells for row in shown)], right=_NUMBERS, shrink=_WIDTHS)
     if not rest:
         return table
     steps = count_text(sum(len(row.timings) for row in rest), "more step")
