@@ -63,7 +63,7 @@ def main(folder: Path) -> None:
         profile = session.profile(inputs)
     print(profile)
     slowest = max(profile, key=lambda one: one.ms)
-    print(f"\nthe slowest step is {slowest.name}: {slowest.ms:.3f} ms in {slowest.formats} by {slowest.impl}")
+    print(f"\nthe slowest step is {slowest.label}: {slowest.ms:.3f} ms in {slowest.formats} by {slowest.impl}")
     profile.save_trace(folder / "steps.json")
     print(f"wrote {folder / 'steps.json'}")
     if has_engine:

@@ -32,7 +32,7 @@ def test_the_table_follows_the_outputs(capsys: Capture) -> None:
     assert out.startswith("y (2, 12) float32: from ")
     table = table_of(out)
     require_narrow("\n".join(table))
-    assert table[0].startswith("tiny: a whole run takes ")
+    assert table[0].startswith("tiny: a run takes ")
     head = next(i for i, line in enumerate(table) if line.split()[:2] == ["share", "ms"])
     assert table[head].split() == ["share", "ms", "predicted", "count", "step", "formats", "kernel"]
     shares = [float(line.split()[0]) for line in table[head + 1 :]]

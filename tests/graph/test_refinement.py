@@ -146,7 +146,7 @@ def test_where_nothing_is_off_the_plan_stays_and_nothing_is_measured() -> None:
     assert ran(case.engine) == set()
     assert str(found).splitlines() == [
         "by hand: over 30 % more or less than predicted: none of 4 steps",
-        f"a whole run takes {found.run_ms:.3f} ms",
+        f"a run takes {found.run_ms:.3f} ms",
         "nothing is to be measured again, and the plan is as before",
     ]
 
@@ -157,7 +157,7 @@ def test_a_kernel_that_became_slower_is_measured_again_and_replaced() -> None:
     case.engine.runs.clear()
     new, found = case.refine({})
     (row,) = found.steps
-    assert (row.name, row.predicted) == ("second", before.ms)
+    assert (row.label, row.predicted) == ("second", before.ms)
     assert row.again == pytest.approx(5 * before.ms)
     assert row.measured == pytest.approx(5 * before.ms)
     assert not row.is_still_off
@@ -212,7 +212,7 @@ def test_those_that_differ_most_come_first() -> None:
     _, found = case.refine({"first": 1.5, "second": 4.0, "last": 0.1})
     differences = [abs(row.measured - row.predicted) for row in found.steps]
     assert differences == sorted(differences, reverse=True)
-    assert {row.name for row in found.steps} == {"first", "second", "last"}
+    assert {row.label for row in found.steps} == {"first", "second", "last"}
 
 
 def test_a_reorder_has_a_new_time_for_its_own_dims_only() -> None:
@@ -298,7 +298,7 @@ def test_what_numpy_computes_is_not_measured_alone() -> None:
     case = Case()
     new, found = case.refine({"numpy": 1e4})
     assert new is case.planned
-    assert [(row.name, row.again) for row in found.steps] == [("numpy", None)]
+    assert [(row.label, row.again) for row in found.steps] == [("numpy", None)]
     assert found.reason == (
         "no kernel of the engine computes these steps, so nothing is measured alone; the plan is as before"
     )
@@ -336,7 +336,7 @@ def test_texts_fit_into_80_columns(count: int) -> None:
         RefinedStep(f"/encoder/layers.{i}/attention/self/query/MatMul + bias", 3.0, 1.0, 1.0 if i else None, i > 1)
         for i in range(count)
     )
-    changes = tuple(f"{row.name} (nChw16c, nChw16c -> nChw16c, brgconv:avx512_core)" for row in steps)
+    changes = tuple(f"{row.label} (nChw16c, nChw16c -> nChw16c, brgconv:avx512_core)" for row in steps)
     text = str(
         Refinement(
             "n" * 90,

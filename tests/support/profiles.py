@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from inlay.graph.op_graph import OpGraph
 from inlay.graph.profiling import Profile, StepTiming
-from inlay.graph.profiling.timings import FormatTexts
+from inlay.graph.profiling.timings import StepTexts
 from inlay.graph.program import Program
 from inlay.measure.statistics import Spread
 
@@ -19,10 +19,10 @@ def profile_of(
 ) -> Profile:
     """The profile of a program whose steps take these milliseconds; a number is a time without any spread."""
     spreads = [time if isinstance(time, Spread) else Spread(time, time, time) for time in times]
-    formats = FormatTexts(program, graph)
+    texts = StepTexts(program, graph)
     total = sum(one.median for one in spreads)
     timings = tuple(
-        StepTiming(step, step.impl, formats.describe(step), time, time.median / total)
+        StepTiming(step, texts.label(step), step.impl, texts.formats(step), time, time.median / total)
         for step, time in zip(program.steps, spreads, strict=True)
     )
     whole = total if run is None else run

@@ -34,8 +34,8 @@ def is_off(ms: float, predicted: float) -> bool:
 class RefinedStep:
     """A step whose time in the network was not the predicted one."""
 
-    name: str
-    """Names of its operations, or the step's own name."""
+    label: str
+    """Name of its first operation, and what the others do."""
     measured: float
     """Milliseconds in the network, at the best speed of the processor."""
     predicted: float
@@ -93,7 +93,7 @@ class Refinement:
             return
         off = f"{len(self.steps) or 'none'} of {count_text(self.count, 'step')}"
         yield f"{self.network}: over {100 * OFF_SHARE:.0f} % more or less than predicted: {off}"
-        yield f"a whole run takes {ms_text(self.run_ms)}"
+        yield f"a run takes {ms_text(self.run_ms)}"
         if self.slowdown >= NOTABLE_SLOWDOWN:
             yield f"the processor takes {self.slowdown:.2f} times its best time now; measured times are divided by that"
 
@@ -133,6 +133,6 @@ class Refinement:
         for one in self.steps[:_MOST_NAMED]:
             again = "-" if one.again is None else f"{one.again:.3f}"
             times = f"{one.measured:.3f}", f"{one.predicted:.3f}", again
-            rows.append((*times, one.name, "same" if one.is_kept else "other"))
+            rows.append((*times, one.label, "same" if one.is_kept else "other"))
         more = len(self.steps) - _MOST_NAMED
         return format_table(rows, right=(0, 1, 2), shrink={3: 16}) + (f"\nand {more} more" if more > 0 else "")

@@ -29,7 +29,7 @@ from inlay.graph.planner.groups import group_operations
 from inlay.graph.planner.problem import collect_operations
 from inlay.graph.planning import Planner, plan_program
 from inlay.graph.profiling import Profile, StepTiming
-from inlay.graph.profiling.timings import FormatTexts
+from inlay.graph.profiling.timings import StepTexts
 from inlay.graph.program import Step
 from inlay.graph.refinement import RefinedStep, Refinement, is_off
 from inlay.measure.processors import Processors
@@ -74,7 +74,7 @@ def refine_program(
         refinement = Refinement(
             name,
             count=len(profile),
-            steps=tuple(RefinedStep(one.name, one.ms / slowdown, one.step.ms, None) for one in off),
+            steps=tuple(RefinedStep(one.label, one.ms / slowdown, one.step.ms, None) for one in off),
             slowdown=slowdown,
             run_ms=profile.run.median / slowdown,
             before_ms=planned.ms,
@@ -204,8 +204,8 @@ def _compare(
     prices = [price_step(costs, step) for step in before.program.steps]
     repriced = math.fsum(step.ms if ms is None else ms for step, ms in zip(before.program.steps, prices, strict=True))
     added = [step for step in new.program.steps if _identity(step) not in old]
-    formats = FormatTexts(new.program, new.graph)
-    changes = tuple(f"{' + '.join(step.ops) or step.name} ({formats.describe(step)}, {step.impl})" for step in added)
+    texts = StepTexts(new.program, new.graph)
+    changes = tuple(f"{texts.label(step)} ({texts.formats(step)}, {step.impl})" for step in added)
     return replace(found, steps=steps, repriced_ms=repriced, after_ms=new.ms, changes=changes)
 
 

@@ -17,7 +17,7 @@ def test_the_example_of_a_profile_runs(
     monkeypatch.setattr(sys, "argv", ["profile_network.py", str(tmp_path)])
     runpy.run_path(str(ROOT / "examples" / "profile_network.py"), run_name="__main__")
     out = capsys.readouterr().out
-    assert out.startswith("encoder: a whole run takes ")
+    assert out.startswith("encoder: a run takes ")
     assert " equal steps take " in out, "the blocks are recognized"
     content = json.loads((tmp_path / "steps.json").read_text())
     steps = [event["name"] for event in content["traceEvents"] if event["ph"] == "X" and event["tid"] == 2]

@@ -103,7 +103,7 @@ def test_a_program_without_steps_has_a_profile() -> None:
 
 
 TABLE = """\
-by hand: a whole run takes 20.000 ms (20.000 to 20.000); predicted 6.000 ms
+by hand: a run takes 20.000 ms (20.000 to 20.000); predicted 6.000 ms
 12 steps one by one, each waited for: 24.000 ms
 engine 1.0, 2 threads, medians of 5 runs
 
@@ -145,7 +145,7 @@ def test_long_names_are_cut_so_that_lines_fit() -> None:
     profile = chain(2)
     ops = tuple(f"/encoder/layers.{i}/attention/query/MatMul" for i in range(5))
     timings = [
-        replace(one, step=replace(one.step, ops=ops), formats="nChw16c, nChw16c -> nChw16c", impl="brgconv:avx512_core")
+        replace(one, label=" +".join(ops), formats="nChw16c, nChw16c -> nChw16c", impl="brgconv:avx512_core")
         for one in profile
     ]
     long = replace(profile, network="n" * 300, timings=tuple(timings))
@@ -169,6 +169,7 @@ def test_figures_are_json() -> None:
     assert [step["ms"] for step in figures["steps"]] == [1.0, 2.0, 3.0]
     assert figures["steps"][0] | {"share": 0} == {
         "name": "op0.0",
+        "label": "op0.0",
         "kind": "eltwise",
         "ops": ["op0.0"],
         "formats": "ab",
@@ -271,7 +272,7 @@ def test_inputs_whose_bytes_other_tensors_use_are_copied_before_each_run() -> No
 def test_a_whole_run_and_its_steps_are_both_stated() -> None:
     profile = replace(chain(3), run=Spread(5.0, 4.5, 5.5))
     whole, steps, _, *_ = str(profile).splitlines()
-    assert whole == "by hand: a whole run takes 5.000 ms (4.500 to 5.500); predicted 1.500 ms"
+    assert whole == "by hand: a run takes 5.000 ms (4.500 to 5.500); predicted 1.500 ms"
     assert steps == "3 steps one by one, each waited for: 6.000 ms"
     assert "exact kernels" not in str(profile)
     assert "exact kernels ran: these inputs lead to NaN" in str(replace(profile, is_exact=True))
@@ -280,8 +281,6 @@ def test_a_whole_run_and_its_steps_are_both_stated() -> None:
 def test_names_of_a_model_cannot_control_the_terminal() -> None:
     profile = chain(1)
     (one,) = profile
-    spoiled = replace(
-        profile, network="net\x1b[2J", timings=(replace(one, step=replace(one.step, ops=("a\x1b[31mb\n",))),)
-    )
+    spoiled = replace(profile, network="net\x1b[2J", timings=(replace(one, label="a\x1b[31mb\n"),))
     for text in (str(spoiled), repr(spoiled)):
         assert not re.search(r"\x1b|b\n\n", text)

@@ -132,7 +132,7 @@ class Profile(Sequence[StepTiming]):
         run = f"{shorten_middle(self.network, _MOST_NAME)}: a run {self.run.median:.3f} ms{predicted}"
         steps = f"{count_text(len(self), 'step')} one by one {self.steps_ms:.3f} ms"
         slowest = max(self.timings, key=lambda one: one.ms, default=None)
-        name = "" if slowest is None else shorten_middle(slowest.name, _MOST_NAME)
+        name = "" if slowest is None else shorten_middle(slowest.label, _MOST_NAME)
         last = "" if slowest is None else f"; slowest {name}, {slowest.ms:.3f} ms"
         return f"<Profile of {run}; {steps}{last}>"
 
@@ -146,7 +146,7 @@ class Profile(Sequence[StepTiming]):
         run = f"{self.run.median:.3f} ms ({self.run.low:.3f} to {self.run.high:.3f})"
         predicted = "" if self.predicted_ms is None else f"; predicted {self.predicted_ms:.3f} ms"
         lines = [
-            f"{self.network}: a whole run takes {run}{predicted}",
+            f"{self.network}: a run takes {run}{predicted}",
             f"{count_text(len(self), 'step')} one by one, each waited for: {self.steps_ms:.3f} ms",
             f"{self.engine}, {count_text(self.threads, 'thread')}, medians of {count_text(self.runs, 'run')}",
         ]

@@ -14,7 +14,7 @@ from inlay.graph.text_layout import COLUMNS, count_text, format_table, merge_nam
 
 _HEAD = ("share", "ms", "predicted", "count", "step", "formats", "kernel")
 _NUMBERS = (0, 1, 2, 3)  # columns of the head that are right-aligned
-_WIDTHS = {4: 16, 5: 16, 6: 10}  # widths to which the columns of texts shrink alike
+_WIDTHS = {4: 24, 5: 16, 6: 10}  # widths to which the columns of texts shrink alike
 _ISAS = ("avx", "sse")
 """Beginnings of instruction sets, with which names of oneDNN's implementations end: one for a whole plan."""
 _MOST_BLOCKS = 3  # repeated blocks that are named
@@ -43,8 +43,8 @@ class ProfileRow:
         predictions = [one.predicted for one in self.timings if one.predicted is not None]
         predicted = f"{math.fsum(predictions):.3f}" if predictions else "-"
         numbers = share_text(self.share), f"{self.ms:.3f}", predicted, str(len(self.timings))
-        first, names = self.timings[0], [one.name for one in self.timings]
-        return *numbers, merge_names(names), first.formats, _short_impl(first.impl)
+        first, labels = self.timings[0], [one.label for one in self.timings]
+        return *numbers, merge_names(labels), first.formats, _short_impl(first.impl)
 
 
 def make_rows(timings: Sequence[StepTiming], keys: Sequence[Hashable]) -> tuple[ProfileRow, ...]:
@@ -77,7 +77,7 @@ def describe_blocks(timings: Sequence[StepTiming], keys: Sequence[Hashable]) -> 
     for group in blocks[:_MOST_BLOCKS]:
         ms, share = math.fsum(group.sum_times(times)), math.fsum(group.sum_times(shares))
         figures = f"{group.count} x {group.length} equal steps take {ms_text(ms)}, {share_text(share)}: "
-        first, last = (timings[i].name for i in (group.first, group.first + group.length - 1))
+        first, last = (timings[i].label for i in (group.first, group.first + group.length - 1))
         columns = (COLUMNS - len(figures) - len(" to ")) // 2
         yield f"{figures}{shorten_middle(first, columns)} to {shorten_middle(last, columns)}"
 

@@ -61,7 +61,7 @@ def _chain(track: int, timings: Sequence[StepTiming], times: Sequence[float]) ->
     """Yield an event for each step, which begins where the one before ends."""
     begin = 0.0
     for one, ms in zip(timings, times, strict=True):
-        yield _event(track, one.name, one.step.kind, begin, ms, one.as_json())
+        yield _event(track, one.label, one.step.kind, begin, ms, one.as_json())
         begin += ms
 
 

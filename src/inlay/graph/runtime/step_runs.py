@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from inlay.graph.op_graph import Array, OpGraph
 from inlay.graph.profiling import Profile, StepTiming
-from inlay.graph.profiling.timings import FormatTexts
+from inlay.graph.profiling.timings import StepTexts
 from inlay.graph.runtime.arguments import InputValue
 from inlay.graph.runtime.checking import WriteTracker
 from inlay.graph.runtime.instance import Instance
@@ -78,12 +78,13 @@ def profile_instance(
 
 def _make_timings(instance: Instance, graph: OpGraph, times: list[Spread]) -> tuple[StepTiming, ...]:
     """Return the timing of each step, from its milliseconds."""
-    formats, total = FormatTexts(instance.compiled.program, graph), math.fsum(time.median for time in times)
+    texts, total = StepTexts(instance.compiled.program, graph), math.fsum(time.median for time in times)
     return tuple(
         StepTiming(
             prepared.step,
+            texts.label(prepared.step),
             prepared.impl,
-            formats.describe(prepared.step),
+            texts.formats(prepared.step),
             time,
             time.median / total if total else 0.0,
         )
