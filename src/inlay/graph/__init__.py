@@ -8,6 +8,8 @@ Data flows through these values; each is built from the one before:
     Plan        the cheapest program, the proof of that, and plans to compare it with        plan, report
     Program     steps in concrete formats, and the buffers that they read and write          program
     Session     programs for each shape of the inputs, bound to memory, with packed weights  session, runtime
+    Profile     measured times of a program's steps beside predicted ones                    profiling
+    Refinement  the plan by new times of the steps that were not as predicted                replanning, refinement
 
 Terms:
 

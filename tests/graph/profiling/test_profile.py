@@ -202,7 +202,7 @@ def require_trace_format(events: Sequence[dict[str, object]]) -> None:
             assert all(isinstance(event[key], float) and event[key] >= 0 for key in ("ts", "dur"))  # type: ignore[operator]
         else:
             assert event["name"] in ("process_name", "thread_name")
-            assert isinstance(event["args"]["name"], str)  # type: ignore[index]
+            assert isinstance(event["args"]["name"], str)
 
 
 def test_a_trace_has_the_steps_one_after_the_other(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from inlay.graph.op_graph import OpGraph
 from inlay.graph.program import Program, Step
 from inlay.measure.statistics import Spread
 
-
 _PART_NUMBER = re.compile(r":\d+$")
 
 
