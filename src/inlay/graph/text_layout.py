@@ -5,7 +5,7 @@ Columns are those of a terminal: a letter of Chinese takes two, a combining acce
 >>> rows = [("step", "ms"), ("a very long name that ends in 7", "1.5")]
 >>> print(format_table(rows, right=(1,), shrink={0: 15}, columns=20))
 step              ms
-a...at ends in 7  1.5
+a...t ends in 7  1.5
 """
 
 import re
