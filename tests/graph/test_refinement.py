@@ -376,6 +376,10 @@ def test_errors_name_the_costs_and_the_remedy() -> None:
         "network again with inlay.plan",
     ):
         lonely.refine()
+    with raises_exactly(InvalidArguments, "input x is missing: the network takes x (1, 8, 6, 6) float32"):
+        plan.refine({})
+    with raises_exactly(InvalidArguments, "runs is 0: give 1 or more"):
+        plan.refine(runs=0)
     for seconds in (0, -1.0, float("nan")):
         with raises_exactly(InvalidArguments, f"seconds is {seconds}: give a positive number"):
             plan.refine(seconds=seconds)

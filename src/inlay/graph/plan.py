@@ -26,7 +26,7 @@ from inlay.graph.planning import Planner, PlanOptions, Tier, plan_program
 from inlay.graph.profiling import Profile
 from inlay.graph.refinement import Refinement
 from inlay.graph.replanning import refine_program
-from inlay.graph.runtime.arguments import draw_input
+from inlay.graph.runtime.arguments import check_inputs, dims_of, draw_input, require_dims, require_runs
 from inlay.graph.runtime.program_session import ProgramSession
 from inlay.graph.session import MOST_SHAPES, Session
 from inlay.primitives.engine import EngineLike
@@ -76,7 +76,7 @@ class Plan(PlannedProgram):
             progress: receives the numbers of finished and of all planned kernels and reorders.
 
         Raises:
-            InvalidArguments: the plan has no measured costs, since it was planned by others or unpickled; an input is
+            InvalidArguments: the plan has other costs than measured ones, or none since it was unpickled; an input is
                 not suitable; `runs` is not a whole number from 1 on, or `seconds` is not positive; or the inputs lead
                 to NaN or infinities, for which other kernels run.
             OutOfMemory, MissingExtra, Unimplemented: as `compile`.
@@ -84,13 +84,15 @@ class Plan(PlannedProgram):
         planner = self._require_planner()
         if seconds is not None and not seconds > 0:
             raise InvalidArguments(f"seconds is {seconds}: give a positive number")
+        count, drawn = require_runs(runs), {tensor.name: draw_input(tensor) for tensor in self.inputs}
+        arrays = check_inputs(drawn if inputs is None else inputs, self.inputs)
+        require_dims(self.inputs, {name: dims_of(value) for name, value in arrays.items()})
 
         def run_profile() -> Profile:
             """Run the program, and return its profile."""
-            arrays = {tensor.name: draw_input(tensor) for tensor in self.inputs} if inputs is None else inputs
             engine, threads = self.computed_by, self.threads
             with ProgramSession(self.program, self.graph, engine=engine, threads=threads) as session:
-                return session.profile(arrays, runs=runs)
+                return session.profile(arrays, runs=count)
 
         planned, refinement = refine_program(self, planner, run_profile, seconds=seconds, progress=progress)
         refined = self if planned is self else _as_plan(planned, planner, self.computed_by)

@@ -35,6 +35,24 @@ class Profile(Sequence[StepTiming]):
 
     In the runs in which steps are timed, each is waited for. So the sum of their times is more than the time of a whole
     run, in which steps follow each other at once. Both are measured in turn, in the same rounds.
+
+    >>> import inlay
+    >>> import numpy as np
+    >>> from onnx import TensorProto, helper
+    >>> x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 2]) for name in "xy")
+    >>> graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], "relu")], "tiny", [x], [y])
+    >>> model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    >>> session = inlay.compile(inlay.load(model.SerializeToString()), engine="reference", costs="analytic")
+    >>> profile = session.profile({"x": np.ones((2, 2), np.float32)}, runs=3)
+    >>> [(one.label, one.step.kind, one.formats, one.ms > 0) for one in profile]
+    [('relu', 'eltwise', 'ab', True)]
+    >>> print(profile)
+    tiny: a run takes ... ms (... to ...); predicted ... ms
+    1 step one by one, each waited for: ... ms
+    reference, 1 thread, medians of 3 runs
+    <BLANKLINE>
+      share     ms  predicted  count  step  formats  kernel
+    100.0 %  ...          ...      1  relu  ab       numpy:f64
     """
 
     network: str

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from inlay.arguments import integer_or_none
 from inlay.errors import InvalidArguments, printable
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Array
@@ -40,6 +41,18 @@ def check_inputs(inputs: object, tensors: Iterable[Tensor | OpenTensor]) -> dict
     if missing := [name for name in wanted if name not in inputs]:
         raise InvalidArguments(f"input {missing[0]} is missing: the network takes {_describe(wanted)}")
     return {name: _check_input(tensor, inputs[name]) for name, tensor in wanted.items()}
+
+
+def require_runs(runs: object) -> int:
+    """Return the number of runs of a profile.
+
+    Raises:
+        InvalidArguments: it is not a whole number from 1 on.
+    """
+    count = integer_or_none(runs) or 0
+    if count < 1:
+        raise InvalidArguments(f"runs is {runs!r}: give 1 or more")
+    return count
 
 
 def draw_input(tensor: Tensor) -> Array:

@@ -25,7 +25,6 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, NoReturn
 
-from inlay.arguments import integer_or_none
 from inlay.errors import InlayError, InvalidArguments
 from inlay.forks import ForkResetLock
 from inlay.graph.op_graph import Array, OpGraph, exact_graph
@@ -40,6 +39,7 @@ from inlay.graph.runtime.arguments import (
     dims_of,
     match_arrays,
     require_dims,
+    require_runs,
 )
 from inlay.graph.runtime.checking import require_names, require_sound
 from inlay.graph.runtime.compiling import PreparedStep, Weights, prepare
@@ -248,17 +248,13 @@ class ProgramSession:
             InvalidArguments: `runs` is not a whole number from 1 on, or as `run`.
             OutOfMemory: as `run`.
         """
-        if (integer_or_none(runs) or 0) < 1:
-            raise InvalidArguments(f"runs is {runs!r}: give 1 or more")
-        values = self._check(inputs)
+        count, values = require_runs(runs), self._check(inputs)
         if self._fails_guards(values):
             return self._exact_session().profile(inputs, runs=runs)
         with self._instance(values) as instance:
             threads = self._engine.num_threads or 1
             keep_workers_apart(self._engine.thread_team, threads)
-            return profile_instance(
-                instance, self._graph, values, runs=int(runs), threads=threads, is_exact=self._is_exact
-            )
+            return profile_instance(instance, self._graph, values, runs=count, threads=threads, is_exact=self._is_exact)
 
     def measure_numpy(self, inputs: Mapping[str, Any], *, runs: int = 3) -> NumpyShare:
         """Return the number of steps that NumPy computes, and their share of the time that `profile` measures.
