@@ -24,13 +24,13 @@ import numpy as np
 import inlay
 from inlay.bench.contenders import require_installed
 from inlay.bench.measurement import INLAY
-from inlay.bench.networks import values_of
 from inlay.bench.runtimes import Configuration, NetworkInputs, onnxruntime, openvino, softmax_inputs, torch
 from inlay.errors import InlayError, Unimplemented
 from inlay.graph.network import Network
 from inlay.graph.onnx.reading import load_bound
 from inlay.graph.onnx_package import onnx
 from inlay.graph.op_graph import Array
+from inlay.graph.runtime.arguments import draw_input
 from inlay.measure.disturbance import IdleWait, OtherLoad
 from inlay.measure.interleaved import Turn, measure_interleaved
 from inlay.reordering.threads import set_num_threads
@@ -177,7 +177,7 @@ def serve(connection: Connection, name: str, file: Path, threads: int, cache: Pa
     os.environ["INLAY_CACHE_DIR"] = str(cache)
     try:
         network = load_bound(file)
-        inputs = {name: values_of(network.tensors[name]) for name in network.inputs}
+        inputs = {name: draw_input(network.tensors[name]) for name in network.inputs}
         chosen = fastest(CONTESTANTS[name](Entry(file, threads, cache, network, inputs)))
         connection.send((chosen.how, dict(chosen.results())))
     except InlayError as error:

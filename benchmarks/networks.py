@@ -27,11 +27,12 @@ from benchmarks.aims import Aim, Reason, reason_cells, reason_for, without_reaso
 from benchmarks.record import Unreadable
 from examples.random_networks import bert, light
 from inlay.bench.measurement import ratio_text, table
-from inlay.bench.networks import bench_network, values_of
+from inlay.bench.networks import bench_network
 from inlay.files import atomic_write
 from inlay.graph.costs import measured
 from inlay.graph.lowering.translation import lower_network
 from inlay.graph.onnx.reading import load_bound
+from inlay.graph.runtime.arguments import draw_input
 from inlay.measure.disturbance import OtherLoad
 from inlay.measure.interleaved import time_call
 from inlay.measure.statistics import Spread, spread
@@ -75,7 +76,7 @@ def times_predicted(model: bytes) -> float:
     plan = inlay.plan(network)
     graph, session = lower_network(network), plan.compile()
     costs = measured(weights=sum(array.nbytes for op in graph.ops for array in op.constants.values()))
-    inputs = {name: values_of(network.tensors[name]) for name in network.inputs}
+    inputs = {name: draw_input(network.tensors[name]) for name in network.inputs}
     ratios = []
     for _ in range(_ROUNDS):
         slow = [costs.slowdown() for _ in range(_GLANCES)]

@@ -21,12 +21,13 @@ from inlay.graph.algorithms import Convolutions
 from inlay.graph.costs import CostSources
 from inlay.graph.costs.estimates import Costs, Progress
 from inlay.graph.fallback.assignment import Fallback
-from inlay.graph.network import Network, Tensor
+from inlay.graph.network import Network
 from inlay.graph.onnx.reading import Source, load_bound
 from inlay.graph.onnx_package import onnx
 from inlay.graph.op_graph import Array
 from inlay.graph.plan import Plan, Tier, plan
 from inlay.graph.program import FallbackShare, NumpyShare
+from inlay.graph.runtime.arguments import draw_input
 from inlay.graph.runtime.program_session import ProgramSession
 from inlay.layout import Dims
 from inlay.measure.interleaved import Turn, measure_interleaved, time_call
@@ -163,7 +164,7 @@ def bench_network(
     choices: dict[str, Any] = {"costs": costs, "convolutions": convolutions, "fallback": fallback, "engine": engine}
     planning, planned = time_call(lambda: plan(network, seconds=seconds, progress=progress, **choices))
     compiling, session = time_call(lambda: planned.compile().prepare())
-    inputs = {name: values_of(network.tensors[name]) for name in network.inputs}
+    inputs = {name: draw_input(network.tensors[name]) for name in network.inputs}
     chosen, absent = _agreeing(source, network, planned, session, inputs, runtimes, compiles)
     calls = {INLAY: lambda: session.run(inputs)} | {name: one.call for name, (one, _) in chosen.items()}
     by = ", the reference engine" if session.engine.name == "reference" else ""
@@ -212,14 +213,6 @@ def _limit_threads(threads: int | None) -> None:
             "one wait for each other"
         )
     set_num_threads(threads)
-
-
-def values_of(tensor: Tensor) -> Array:
-    """Return seeded normal numbers; 0 and 1 for integers."""
-    rng = np.random.default_rng(1)
-    if np.issubdtype(tensor.dtype, np.integer) or tensor.dtype == np.bool_:
-        return rng.integers(0, 2, tensor.dims).astype(tensor.dtype)
-    return rng.standard_normal(tensor.dims, np.float32).astype(tensor.dtype)
 
 
 _Chosen = tuple[Configuration, float]  # a configuration, and how far its numbers differ from Inlay's

@@ -28,6 +28,7 @@ Each module uses those before it:
     convert_command     `inlay convert`
     emit_command        `inlay emit`
     network_options     options of the commands on networks, checked and parsed
+    profile_options     the options of `inlay run` for a table of steps and a trace
     network_commands    `inlay plan`, `inlay run`
     bench_command       `inlay bench`
 

@@ -34,6 +34,7 @@ from inlay.cli.network_options import (
     require_engine_here,
 )
 from inlay.cli.output import echo
+from inlay.cli.profile_options import AllRowsOption, ProfileOption, ProfileRequest, TraceOption, request_profile
 from inlay.errors import InvalidArguments, printable
 from inlay.files import atomic_write, file_error, require_unused
 from inlay.measure.interleaved import time_call
@@ -118,11 +119,15 @@ def run(
     convolutions: ConvolutionsOption = None,
     engine: EngineOption = None,
     fallback: FallbackOption = None,
+    profile: ProfileOption = False,
+    all_rows: AllRowsOption = False,
+    trace: TraceOption = None,
     clean: CleanOption = False,
 ) -> None:
     """Plan a network for the dims of the input arrays, run it, and print a summary of its outputs, or write them.
 
-    The summary has dims, range and mean of each output, and the five greatest entries of each row of scores.
+    The summary has dims, range and mean of each output, and the five greatest entries of each row of scores. With
+    --profile, a table of the steps with measured and predicted times follows.
 
     Open dims of the model get the dims of the arrays; with --batch, the batch of the arrays must equal it.
 
@@ -131,6 +136,8 @@ def run(
       inlay run resnet50.onnx --input photo.npy
 
       inlay run bert.onnx -i ids=ids.npy -i mask=mask.npy -o states.npz
+
+      inlay run resnet50.onnx --input photo.npy --profile --trace steps.json
     """
     from inlay.graph.onnx.reading import load_for
 
@@ -138,6 +145,7 @@ def run(
     if not named:
         raise InvalidArguments("no input is given: give the arrays of the network, as --input [NAME=]FILE.npy")
     require_target(output, [model, *named.values()])
+    request = request_profile(profile, all_rows, trace, [model, *named.values()], output, clean)
     require_engine_here(engine)
     tier, mode = choose_tier(costs, None, seconds, engine), parse_convolutions(convolutions)
     arrays = read_inputs(named)
@@ -149,13 +157,25 @@ def run(
     note_reference_engine(engine, "NumPy computes, far slower than oneDNN")
     options: dict[str, Any] = {"convolutions": mode, "engine": engine, "fallback": parse_fallback(fallback)}
     network_plan = _plan_network(network, tier, None, threads, seconds, options)
+    values = {name or network.inputs[0]: array for name, array in arrays.items()}
     with network_plan.compile() as session:
-        results, (took, *notes) = _run(
-            session.prepare(), {name or network.inputs[0]: array for name, array in arrays.items()}
-        )
+        _run_and_report(network_plan, session.prepare(), values, output, request)
+
+
+def _run_and_report(
+    network_plan: "Plan",
+    session: "ProgramSession",
+    arrays: Mapping[str, Array],
+    output: Path | None,
+    request: ProfileRequest,
+) -> None:
+    """Run and profile the session; print a summary or write the outputs, and print times, notes, and the profile."""
+    results, (took, *notes) = _run(session, arrays)
+    profile = request.measure(session, arrays)
     _report(results, output)
     echo(f"{took}; predicted {network_plan.ms:.3f} ms by {network_plan.costs} costs")
     _print_notes(network_plan, notes)
+    request.report(profile)
 
 
 def _print_notes(network_plan: "Plan", notes: Iterable[str]) -> None:

@@ -9,6 +9,8 @@ Data flows through these values; each is built from the one before:
     Program     steps in concrete formats, and the buffers that they read and write          program
     Session     programs for each shape of the inputs, bound to memory, with packed weights  session, runtime
     TorchModule sessions for the parts of a module of PyTorch                                torch
+    Profile     measured times of a program's steps beside predicted ones                    profiling
+    Refinement  the plan by new times of the steps that were not as predicted                replanning, refinement
 
 Terms:
 

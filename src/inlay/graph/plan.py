@@ -6,12 +6,16 @@
     plan.totals["greedy"]                 time of the plan that oneDNN's propagation of formats finds
     print(plan)                           the report
     plan.compile().run({"data": x})
+    plan.refine({"data": x})              measure again what takes another time in the network than predicted
 
 See `planner` for the search, and `planned_program` for the evidence of the choice.
 """
 
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
+from inlay.errors import InvalidArguments
 from inlay.graph.algorithms import Convolutions
 from inlay.graph.costs.estimates import Costs, Progress
 from inlay.graph.fallback.assignment import Fallback
@@ -20,7 +24,12 @@ from inlay.graph.op_graph import OpGraph
 from inlay.graph.open_network import OpenNetwork
 from inlay.graph.planned_program import Cliff, PlannedProgram
 from inlay.graph.planning import Planner, PlanOptions, Tier, plan_program
+from inlay.graph.profiling import Profile
+from inlay.graph.refinement import Refinement
+from inlay.graph.replanning import refine_program
 from inlay.graph.report import explain_plan
+from inlay.graph.runtime.arguments import check_inputs, dims_of, draw_input, require_dims, require_runs
+from inlay.graph.runtime.program_session import ProgramSession
 from inlay.graph.session import MOST_SHAPES, Session
 from inlay.primitives.engine import EngineLike
 
@@ -33,6 +42,8 @@ class Plan(PlannedProgram):
     """Plans the same network for other dims of its inputs; None in a plan that was pickled."""
     computed_by: EngineLike = field(default=None, repr=False, compare=False)
     """Engine that `compile` uses unless another is passed to it; None for the default one."""
+    refinement: Refinement | None = field(default=None, repr=False, compare=False)
+    """Changes from the plan that this one is refined from; None for a plan that `refine` did not return."""
 
     def compile(self, engine: EngineLike = None) -> Session:
         """Compile the program for `engine`, or for the engine that the plan was made for.
@@ -58,6 +69,63 @@ class Plan(PlannedProgram):
     def __str__(self) -> str:
         """Return the report, as `explain`."""
         return self.explain()
+
+    def refine(
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        runs: int = 20,
+        seconds: float | None = None,
+        progress: Progress | None = None,
+    ) -> "Plan":
+        """Profile the plan, measure again what takes another time than predicted, and return the plan by the new times.
+
+        A step is measured again if it takes over 30 %, and over 0.02 ms, more or less in the network than predicted:
+        all kernels that could compute it are, alone, and their new times replace the stored ones. The result has a
+        `refinement`, which can be printed: the steps with their times, and what changed. If nothing was off, or the
+        machine is busy, the result equals this plan, and `refinement` says so.
+
+        Args:
+            inputs: arrays of the dims that the plan is for; seeded random ones if None.
+            runs: number of runs of the profile.
+            seconds: limit of the time for measuring; a minute if None.
+            progress: receives the numbers of finished and of all planned kernels and reorders.
+
+        Raises:
+            InvalidArguments: the plan has other costs than measured ones, or none since it was unpickled; an input is
+                not suitable; `runs` is not a whole number from 1 on, or `seconds` is not positive; or the inputs lead
+                to NaN or infinities, for which other kernels run.
+            OutOfMemory, MissingExtra, Unimplemented: as `compile`.
+        """
+        planner = self._require_planner()
+        if seconds is not None and not seconds > 0:
+            raise InvalidArguments(f"seconds is {seconds}: give a positive number")
+        count, drawn = require_runs(runs), {tensor.name: draw_input(tensor) for tensor in self.inputs}
+        arrays = check_inputs(drawn if inputs is None else inputs, self.inputs)
+        require_dims(self.inputs, {name: dims_of(value) for name, value in arrays.items()})
+
+        def run_profile() -> Profile:
+            """Run the program, and return its profile."""
+            engine, threads = self.computed_by, self.threads
+            with ProgramSession(self.program, self.graph, engine=engine, threads=threads) as session:
+                return session.profile(arrays, runs=count)
+
+        planned, refinement = refine_program(self, planner, run_profile, seconds=seconds, progress=progress)
+        refined = self if planned is self else _as_plan(planned, planner, self.computed_by)
+        return replace(refined, refinement=refinement)
+
+    def _require_planner(self) -> Planner:
+        """Return the planner, which has the costs.
+
+        Raises:
+            InvalidArguments: there is none.
+        """
+        if self.planner is None:
+            raise InvalidArguments(
+                "the plan has no costs to refine, since it was read from a file, unpickled, or made of a graph alone: "
+                "plan the network again with inlay.plan"
+            )
+        return self.planner
 
     def _repr_svg_(self) -> str:
         """Return the picture that a notebook shows."""
@@ -169,7 +237,7 @@ def plan_graph(graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto"
 
 def _as_plan(planned: PlannedProgram, planner: Planner | None, engine: EngineLike) -> Plan:
     """Return a planned program as a plan that can be compiled."""
-    values = {one.name: getattr(planned, one.name) for one in fields(planned)}
+    values = {one.name: getattr(planned, one.name) for one in fields(PlannedProgram)}
     return Plan(**values, planner=planner, computed_by=engine)
 
 

@@ -6,7 +6,8 @@
 `plan_program` plans one graph of operations. See `inlay.graph.planner` for the search.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -148,6 +149,17 @@ class Planner:
                     costs = self._costs = self._costs or _select_costs(self.options, graph)
                     found = plan_program(graph, costs, self.options.convolutions)
             return replace(found, processors=getattr(costs, "processors", None) or processors, most_threads=most)
+
+    @contextmanager
+    def hold_costs(self) -> Iterator[Costs | None]:
+        """Provide the costs of the plans so far, on as many threads, while no other thread plans; None without a plan.
+
+        Measurements must not disturb each other.
+        """
+        with self._lock:
+            costs = self._costs
+            with ThreadLimit(None if costs is None else costs.threads):
+                yield costs
 
     def _graph_for(self, dims: Mapping[str, Dims] | None) -> OpGraph:
         """Return the rewritten graph of operations for these dims."""

@@ -21,12 +21,12 @@ from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Array
 from inlay.graph.open_network import OpenTensor, describe_open
 from inlay.graph.planned_program import PlannedProgram
+from inlay.graph.profiling import Profile
 from inlay.graph.program import FallbackShare, NumpyShare
 from inlay.graph.runtime.arguments import InputValue, check_inputs, dims_of, require_dims
 from inlay.graph.runtime.call_values import name_inputs, return_like
 from inlay.graph.runtime.compiling import Weights
 from inlay.graph.runtime.program_session import ProgramSession
-from inlay.graph.runtime.step_runs import StepTiming
 from inlay.layout import Dims
 from inlay.primitives.engine import Engine, EngineLike, get_engine
 
@@ -196,11 +196,11 @@ class Session:
         """
         return self._match(inputs)[0].trace(inputs)
 
-    def profile(self, inputs: Mapping[str, Any], *, runs: int = 20) -> list[StepTiming]:
-        """Return the time of each step: the median of `runs` runs, in which each step is waited for.
+    def profile(self, inputs: Mapping[str, Any], *, runs: int = 20) -> Profile:
+        """Return the times of whole runs and of each step, which is waited for: medians and quartiles of `runs` rounds.
 
         Raises:
-            InvalidArguments: `runs` is not positive, or as `run`.
+            InvalidArguments: `runs` is not a whole number from 1 on, or as `run`.
             OutOfMemory, Unimplemented, MissingExtra: as `run`.
         """
         return self._match(inputs)[0].profile(inputs, runs=runs)

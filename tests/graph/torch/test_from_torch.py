@@ -86,9 +86,7 @@ def test_arguments_by_name_flags_and_nested_results(cases: Any) -> None:
         cases.assert_agrees(fast(x, others, shift=shift, double=True), module(x, others, shift=shift, double=True))
         expected = module(x, others, shift=shift, double=True)
         cases.assert_agrees(fast(double=True, others=others, x=x, shift=shift), expected)
-        text = (
-            "an argument is False, and the module was exported for True: export it for this one by inlay.from_torch"
-        )
+        text = "an argument is False, and the module was exported for True: export it for this one by inlay.from_torch"
         with raises_exactly(inlay.InvalidArguments, text):
             fast(x, others, shift=shift, double=False)
         text = (
@@ -256,7 +254,9 @@ def test_training_raises(cases: Any) -> None:
     with raises_exactly(inlay.InvalidArguments, text):
         inlay.from_torch(module, x)
     module.training = False  # its dropout and its normalization still train
-    with raises_exactly(inlay.InvalidArguments, f"aten.batch_norm.default is in training mode: {EVALUATE} the module first"):
+    with raises_exactly(
+        inlay.InvalidArguments, f"aten.batch_norm.default is in training mode: {EVALUATE} the module first"
+    ):
         inlay.from_torch(module, x)
 
 

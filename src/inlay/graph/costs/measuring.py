@@ -5,6 +5,8 @@
     costs.kernel(operation)                  the stored estimate; an operation that was not prepared is timed now
     costs.save()                             writes the times to disk; `prepare` and the end of the process do so too
 
+`remeasure` times kernels again that have a time; the new times replace the old ones, on disk too.
+
 When the time limit is reached, other kernels are estimated: the probed time, times the median error of the model for
 measured kernels of the same sort. `KernelEstimate.source` of these is `scaled`. Estimates are not stored. So is scalar
 code estimated where another kernel for the same dims is a tenth of its estimate: no plan contains it, and running it
@@ -23,6 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from statistics import median
+from typing import TypeVar
 
 from inlay import __version__
 from inlay.descriptor import MemoryDesc
@@ -43,6 +46,7 @@ from inlay.graph.costs.timing_records import (
     RelativeTime,
     TimingRecords,
     desc_text,
+    exact_reorder_key,
     operation_key,
     reorder_key,
 )
@@ -60,12 +64,15 @@ from inlay.primitives.engine import (
 )
 from inlay.reordering.memory_levels import memory_model
 
+_Result = TypeVar("_Result")
+
 SECONDS = 60.0
 """Default limit of the time for measuring, in seconds."""
 _GROUP_SIZE = 6  # kernels that are measured in turn
 _TOO_SLOW_MS = 100.0  # scalar code with a longer estimate is not measured
 _DOMINATED_MS, _DOMINATED_RATIO = 1.0, 10.0  # nor is this, if another kernel's estimate is so many times shorter
 _SAVE_INTERVAL = 2.0  # seconds
+_GLANCES = 3  # measurements of the slowdown before and after a call
 _LONG_SECONDS = 1.0  # of measuring kernels, beside which the machine is measured too
 
 
@@ -109,6 +116,16 @@ class _MeasurementRequest:
     operation: Operation
     implementation: Implementation
     estimate: KernelEstimate
+
+
+@dataclass(frozen=True, slots=True)
+class RemeasuredCount:
+    """Numbers of kernels and reorders that were to be measured again."""
+
+    measured: int
+    """Number of those that were measured."""
+    total: int
+    """Number of all; the others were disturbed, or no time was left for them."""
 
 
 class MeasuredCosts(MachineCosts):
@@ -186,6 +203,54 @@ class MeasuredCosts(MachineCosts):
         """Return the origin of the time of `reorder(src, dst)`: measured, scaled or modelled."""
         return self._reorder_sources.get(reorder_key(src, dst, nbytes(src) + nbytes(dst)), "modelled")
 
+    def renew_limit(self, seconds: float | None, progress: Progress | None = None) -> bool:
+        """Begin another period of measuring: set its time limit, and read the load anew; return whether it may begin.
+
+        It may not while other programs compute, or where the limit is 0 (see `processors`).
+
+        Args:
+            seconds: limit of the time for measuring from now on; a minute if None.
+            progress: receives the numbers of finished and of all planned kernels and reorders.
+        """
+        self._seconds_left, self._progress, self.processors = SECONDS if seconds is None else seconds, progress, None
+        return self._may_measure()
+
+    def run_beside_yardstick(self, call: Callable[[], _Result]) -> tuple[_Result | None, float]:
+        """Return the result of a call that runs kernels, and the slowdown of the processor at that time.
+
+        The call is repeated if threads of this process waited for a processor meanwhile. If it was disturbed each time,
+        the result is None, and the load is read anew.
+        """
+        glances = [self.slowdown() for _ in range(_GLANCES)]
+        result = self._bench.run_undisturbed(call)
+        glances += [self.slowdown() for _ in range(_GLANCES)]
+        if result is None:
+            self._measure_load()
+        return result, median(glances)
+
+    def remeasure(
+        self, operations: Iterable[Operation], reorders: Iterable[tuple[MemoryDesc, MemoryDesc]] = ()
+    ) -> RemeasuredCount:
+        """Measure these again until the time limit, and return how many were measured; the others keep their times.
+
+        The time of a reorder counts from then on for exactly these descriptors, and not for others of similar size.
+        """
+        self._keys.clear()
+        requests = list(self._select_measurable(operations))
+        pairs = [pair for pair in dict.fromkeys(reorders) if nbytes(pair[0]) + nbytes(pair[1])]
+        total, done, measured = len(requests) + len(pairs), 0, 0
+        for first in range(0, len(requests), _GROUP_SIZE):
+            group = requests[first : first + _GROUP_SIZE]
+            measured += self._measure_and_record(group)
+            done += len(group)
+            self._report_progress(done, total)
+        for src, dst in pairs:
+            measured += self._remeasure_reorder(src, dst)
+            done += 1
+            self._report_progress(done, total)
+        self.save()
+        return RemeasuredCount(measured, total)
+
     def save(self) -> None:
         """Write the measured times to disk for other processes."""
         self._records.save()
@@ -237,7 +302,12 @@ class MeasuredCosts(MachineCosts):
         """Return whether this or another process has timed a reorder with the same key."""
         name = reorder_key(src, dst, nbytes(src) + nbytes(dst))
         is_known = (src, dst) in self._reorders or name in self._measured_reorders
-        return is_known or self._records.reorder(name) is not None
+        return is_known or self._stored_reorder(src, dst, name) is not None
+
+    def _stored_reorder(self, src: MemoryDesc, dst: MemoryDesc, name: str) -> RelativeTime | None:
+        """Return the stored time of a reorder for each byte: of exactly these descriptors, else of the key `name`."""
+        exact = self._records.reorder(exact_reorder_key(src, dst))
+        return self._records.reorder(name) if exact is None else exact
 
     @property
     def _yardstick(self) -> float:
@@ -266,14 +336,28 @@ class MeasuredCosts(MachineCosts):
                 self._known[name] = restored
                 self._note_least(operation, restored.ms)
                 continue
-            implementation = find_implementation(self._engines, operation)
-            if implementation is None:
+            request = self._make_request(operation)
+            if request is None:
                 self._known[name] = None
                 continue
             seen.add(name)
-            estimate = estimate_kernel(implementation, self.machine)
-            self._note_least(operation, estimate.ms)
-            yield _MeasurementRequest(name, operation, implementation, estimate)
+            yield request
+
+    def _select_measurable(self, operations: Iterable[Operation]) -> Iterator[_MeasurementRequest]:
+        """Yield a request for each operation once, unless no engine supports it or its kernel is too slow."""
+        for operation in {self._key(operation): operation for operation in operations}.values():
+            request = self._make_request(operation)
+            if request is not None and not self._is_too_slow(request):
+                yield request
+
+    def _make_request(self, operation: Operation) -> _MeasurementRequest | None:
+        """Return the request to measure an operation; None where no engine supports it."""
+        implementation = find_implementation(self._engines, operation)
+        if implementation is None:
+            return None
+        estimate = estimate_kernel(implementation, self.machine)
+        self._note_least(operation, estimate.ms)
+        return _MeasurementRequest(self._key(operation), operation, implementation, estimate)
 
     def _key(self, operation: Operation) -> str:
         """Return the key of an operation, computed once for an object since the last `prepare`."""
@@ -320,13 +404,20 @@ class MeasuredCosts(MachineCosts):
 
     def _resolve(self, group: Sequence[_MeasurementRequest]) -> None:
         """Measure a group of kernels; estimate those that are too slow, are disturbed, or for which no time is left."""
-        measurable = [one for one in group if not self._is_too_slow(one)] if group and self._may_measure() else []
-        for request, time in zip(measurable, self._measure_group(measurable), strict=True):
-            if time is not None and self._is_sound(time):
-                self._record(request, time)
+        self._measure_and_record([one for one in group if not self._is_too_slow(one)])
         for request in group:
             if request.key not in self._known:
                 self._known[request.key] = self._scale_estimate(request)
+
+    def _measure_and_record(self, group: Sequence[_MeasurementRequest]) -> int:
+        """Measure a group of kernels if that is possible now, and store the undisturbed times; return their number."""
+        measurable = group if group and self._may_measure() else []
+        count = 0
+        for request, time in zip(measurable, self._measure_group(measurable), strict=True):
+            if time is not None and self._is_sound(time):
+                self._record(request, time)
+                count += 1
+        return count
 
     def _may_measure(self) -> bool:
         """Return whether time is left and no other program computes."""
@@ -402,7 +493,7 @@ class MeasuredCosts(MachineCosts):
         if not moved:  # there is nothing to execute, so nothing to time
             return 0.0
         name = reorder_key(src, dst, moved)
-        time_per_byte = self._records.reorder(name)
+        time_per_byte = self._stored_reorder(src, dst, name)
         if time_per_byte is None and self._may_measure():
             time_per_byte = self._measure_reorder(src, dst, name)
         if time_per_byte is None:
@@ -411,8 +502,17 @@ class MeasuredCosts(MachineCosts):
         self._reorder_sources[name] = "measured"
         return time_per_byte.ratio * moved * self._yardstick * 1e3
 
+    def _remeasure_reorder(self, src: MemoryDesc, dst: MemoryDesc) -> bool:
+        """Measure a reorder again, and store its time for exactly these descriptors; return whether it was measured."""
+        name = exact_reorder_key(src, dst)
+        if not self._may_measure() or self._measure_reorder(src, dst, name) is None:
+            return False
+        self._measured_reorders.add(reorder_key(src, dst, nbytes(src) + nbytes(dst)))  # `sources` counts by this key
+        self._reorders[src, dst] = self._reorder_ms(src, dst)
+        return True
+
     def _measure_reorder(self, src: MemoryDesc, dst: MemoryDesc, name: str) -> RelativeTime | None:
-        """Measure and store the time of a reorder for each byte; None if the measurement was disturbed."""
+        """Measure the time of a reorder for each byte, and store it by the key `name`; None if it was disturbed."""
         with self._within_time_limit():
             time = self._time_reorder(src, dst)
         if time is None or not self._is_sound(time):

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from statistics import median
+from typing import TypeVar
 
 import numpy as np
 
@@ -45,6 +46,8 @@ from inlay.memory.reorder_cache import byte_extent
 from inlay.primitives import Reorder
 from inlay.primitives.engine import Engine, Implementation, Operation
 from inlay.reordering.memory_levels import memory_model
+
+_Result = TypeVar("_Result")
 
 SLOW = 30e-3
 """Seconds of an execution above which a kernel has a single round."""
@@ -216,6 +219,15 @@ class Bench:
     def _is_disturbed_since(self, before: float, seconds: float) -> bool:
         """Return whether threads waited too long for a processor since `before`, in a round of so many seconds."""
         return wait_disturbs(self._waited() - before, seconds)
+
+    def run_undisturbed(self, call: Callable[[], _Result], attempts: int = 3) -> _Result | None:
+        """Return the result of the first call in which threads did not wait for a processor; None if none was such."""
+        for _ in range(attempts):
+            before, started = self._waited(), self._clock()
+            result = call()
+            if not self._is_disturbed_since(before, self._clock() - started):
+                return result
+        return None
 
     def _create_yardstick(self) -> Call:
         """Return the call whose time shows whether the machine is disturbed."""

@@ -9,6 +9,9 @@ convolutions applies at no cost.
 "eltwise forward_inference {} {'algorithm': 'relu', 'beta': 0.0} PrimitiveAttributes(scales={}, zero_points={}, \
 post_ops=(), scratchpad_mode='library', fpmath_mode='strict', recurrent=None)"
 
+The key of a reorder is that of its formats and the range of its size, so that reorders of similar size share a time.
+A reorder that was measured again has a second key of its exact descriptors, which takes precedence.
+
 Times are stored as multiples of the yardstick, a small kernel that is timed beside each: a change of the processor's
 clock changes both alike. The table also holds the best time of the yardstick, in seconds.
 
@@ -101,6 +104,11 @@ def reorder_key(src: MemoryDesc, dst: MemoryDesc, moved: int) -> str:
     """
     sides = [_side_text(desc, desc.exact_key) for desc in (src, dst)]
     return digest(f"{sides} {(moved.bit_length() + 1) // 2}")
+
+
+def exact_reorder_key(src: MemoryDesc, dst: MemoryDesc) -> str:
+    """Return the key of a reorder between exactly these descriptors."""
+    return digest(f"exact {desc_text(src)} {desc_text(dst)}")
 
 
 @lru_cache(maxsize=8192)

@@ -99,7 +99,7 @@ def make_problem(graph: OpGraph, costs: Costs, convolutions: Convolutions = "aut
     found = domains(graph, cost_cache, costs.isa)
     reorders = [pair for pair in _list_reorders(groups, found) if not cost_cache.formats.repeats(pair[1])]
     pairs = ((cost_cache.formats[src], cost_cache.formats[dst]) for src, dst in reorders)
-    costs.prepare(_collect_operations(graph, groups, found, cost_cache), pairs)
+    costs.prepare(collect_operations(graph, groups, found, cost_cache), pairs)
     candidates = CandidateGenerator(graph, found, cost_cache)
     producers = dict.fromkeys(graph.inputs, -1)
     readers: dict[str, list[int]] = {name: [] for name in graph.inputs}
@@ -120,10 +120,19 @@ def make_problem(graph: OpGraph, costs: Costs, convolutions: Convolutions = "aut
     )
 
 
-def _collect_operations(
-    graph: OpGraph, groups: tuple[Group, ...], found: Mapping[str, Domain], cost_cache: CostCache
+def collect_operations(
+    graph: OpGraph, groups: Sequence[Group], found: Mapping[str, Domain], cost_cache: CostCache
 ) -> Iterator[Operation]:
-    """Yield all operations whose costs candidates will request; they are collected when the first is requested."""
+    """Yield all operations whose costs the candidates of these groups request; no cost is computed.
+
+    They are collected when the first is requested.
+
+    Args:
+        graph: the graph of the groups.
+        groups: some or all of its groups.
+        found: the domain of each tensor.
+        cost_cache: the costs and formats of the problem.
+    """
     with cost_cache.collect_operations() as operations:
         candidates = CandidateGenerator(graph, found, cost_cache)
         for group in groups:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from inlay.arguments import integer_or_none
 from inlay.errors import InvalidArguments, printable
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Array
@@ -40,6 +41,30 @@ def check_inputs(inputs: object, tensors: Iterable[Tensor | OpenTensor]) -> dict
     if missing := [name for name in wanted if name not in inputs]:
         raise InvalidArguments(f"input {missing[0]} is missing: the network takes {_describe(wanted)}")
     return {name: _check_input(tensor, inputs[name]) for name, tensor in wanted.items()}
+
+
+def require_runs(runs: object) -> int:
+    """Return the number of runs of a profile.
+
+    Raises:
+        InvalidArguments: it is not a whole number from 1 on.
+    """
+    count = integer_or_none(runs) or 0
+    if count < 1:
+        raise InvalidArguments(f"runs is {runs!r}: give 1 or more")
+    return count
+
+
+def draw_input(tensor: Tensor) -> Array:
+    """Return an array for an input: seeded normal numbers, or 0 and 1 for integers, which are indices of any table.
+
+    >>> draw_input(Tensor("ids", (4,), np.dtype(np.int64))).tolist()
+    [0, 1, 1, 1]
+    """
+    rng = np.random.default_rng(1)
+    if np.issubdtype(tensor.dtype, np.integer) or tensor.dtype == np.bool_:
+        return rng.integers(0, 2, tensor.dims).astype(tensor.dtype)
+    return rng.standard_normal(tensor.dims, np.float32).astype(tensor.dtype)
 
 
 def match_arrays(inputs: object, tensors: Sequence[Tensor]) -> dict[str, InputValue] | None:

@@ -15,7 +15,7 @@ constants are shared. Each calling thread has its own team of engine threads: li
 before compiling. While other programs or a quota take processors away, runs use fewer threads (see `adaptive_team`).
 The program is compiled once for each number of threads, in the same formats of activations.
 
-**Steps.** `trace` runs step by step and returns every tensor; `profile` returns the time of each step.
+**Steps.** `trace` runs step by step and returns every tensor; `profile` returns the times of steps and whole runs.
 
 The dims are those of the program; `inlay.graph.session` has sessions for several.
 """
@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 from inlay.errors import InlayError, InvalidArguments
 from inlay.forks import ForkResetLock
 from inlay.graph.op_graph import Array, OpGraph, exact_graph
+from inlay.graph.profiling import Profile
 from inlay.graph.program import FallbackShare, NumpyShare, Program, fallback_share, numpy_share
 from inlay.graph.runtime.adaptive_team import AdaptiveTeam, free_threads, quota_threads
 from inlay.graph.runtime.arena import Arena, plan_memory, require_memory
@@ -38,6 +39,7 @@ from inlay.graph.runtime.arguments import (
     dims_of,
     match_arrays,
     require_dims,
+    require_runs,
 )
 from inlay.graph.runtime.checking import require_names, require_sound
 from inlay.graph.runtime.compiling import PreparedStep, Weights, prepare
@@ -48,7 +50,7 @@ from inlay.graph.runtime.instance import (
     InstancePool,
 )
 from inlay.graph.runtime.plain import plain_program
-from inlay.graph.runtime.step_runs import StepTiming, profile_instance, trace_instance
+from inlay.graph.runtime.step_runs import profile_instance, trace_instance
 from inlay.graph.runtime.worker_affinity import keep_workers_apart
 from inlay.layout import Dims
 from inlay.primitives.engine import Engine, EngineLike, get_engine
@@ -243,20 +245,20 @@ class ProgramSession:
         with self._instance(values) as instance:
             return trace_instance(instance, self._graph)
 
-    def profile(self, inputs: Mapping[str, Any], *, runs: int = 20) -> list[StepTiming]:
-        """Return the time of each step: the median of `runs` runs, in which each step is waited for.
+    def profile(self, inputs: Mapping[str, Any], *, runs: int = 20) -> Profile:
+        """Return the times of whole runs and of each step, which is waited for: medians and quartiles of `runs` rounds.
 
         Raises:
-            InvalidArguments: `runs` is not positive, or as `run`.
+            InvalidArguments: `runs` is not a whole number from 1 on, or as `run`.
             OutOfMemory: as `run`.
         """
-        if runs < 1:
-            raise InvalidArguments(f"runs is {runs}: give 1 or more")
-        values = self._check(inputs)
+        count, values = require_runs(runs), self._check(inputs)
         if self._fails_guards(values):
             return self._exact_session().profile(inputs, runs=runs)
         with self._instance(values) as instance:
-            return profile_instance(instance, runs)
+            threads = self._engine.num_threads or 1
+            keep_workers_apart(self._engine.thread_team, threads)
+            return profile_instance(instance, self._graph, values, runs=count, threads=threads, is_exact=self._is_exact)
 
     def measure_numpy(self, inputs: Mapping[str, Any], *, runs: int = 3) -> NumpyShare:
         """Return the number of steps that NumPy computes, and their share of the time that `profile` measures.

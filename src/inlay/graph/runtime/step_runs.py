@@ -1,27 +1,19 @@
 """Runs of an instance step by step: `trace_instance` returns every tensor, `profile_instance` the time of each step."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping
 from time import perf_counter_ns
 
 import numpy as np
+from numpy.typing import NDArray
 
 from inlay.graph.op_graph import Array, OpGraph
-from inlay.graph.program import Step
+from inlay.graph.profiling import Profile, StepTiming
+from inlay.graph.profiling.timings import StepTexts
+from inlay.graph.runtime.arguments import InputValue
 from inlay.graph.runtime.checking import WriteTracker
 from inlay.graph.runtime.instance import Instance
-
-
-@dataclass(frozen=True, slots=True)
-class StepTiming:
-    """The measured time of a step."""
-
-    step: Step
-    """The step."""
-    impl: str
-    """Name of its implementation."""
-    ms: float
-    """Median time of the runs in milliseconds."""
+from inlay.measure.statistics import Spread, spread
 
 
 def trace_instance(instance: Instance, graph: OpGraph) -> dict[str, Array]:
@@ -52,20 +44,71 @@ def _copy_valid_tensors(
             copies[tensor] = instance.copy_out(name)
 
 
-def profile_instance(instance: Instance, runs: int) -> list[StepTiming]:
-    """Return the median time of each step in `runs` runs; each step is waited for."""
+def profile_instance(
+    instance: Instance, graph: OpGraph, inputs: Mapping[str, InputValue], *, runs: int, threads: int, is_exact: bool
+) -> Profile:
+    """Return the times of whole runs and of each step: in each round there is a whole run, then one step by step.
+
+    Args:
+        instance: the program, on its present number of threads.
+        graph: the graph that the program computes.
+        inputs: the checked inputs.
+        runs: number of rounds, after an untimed one.
+        threads: the number of threads, for the profile.
+        is_exact: whether the program consists of exact kernels, for the profile.
+    """
+    _time_steps(instance, inputs)
+    whole, steps = [], []
+    for _ in range(runs):
+        whole.append(_time_whole_run(instance, inputs))
+        steps.append(_time_steps(instance, inputs))
+    compiled = instance.compiled
+    times = [spread(column) for column in (np.array(steps) / 1e6).T.tolist()]
+    return Profile(
+        network=graph.name,
+        program=compiled.program,
+        timings=_make_timings(instance, graph, times),
+        run=spread(whole).times(1e-6),
+        runs=runs,
+        threads=threads,
+        engine=compiled.engine.name,
+        is_exact=is_exact,
+    )
+
+
+def _make_timings(instance: Instance, graph: OpGraph, times: list[Spread]) -> tuple[StepTiming, ...]:
+    """Return the timing of each step, from its milliseconds."""
+    texts, total = StepTexts(instance.compiled.program, graph), math.fsum(time.median for time in times)
+    return tuple(
+        StepTiming(
+            prepared.step,
+            texts.label(prepared.step),
+            prepared.impl,
+            texts.formats(prepared.step),
+            time,
+            time.median / total if total else 0.0,
+        )
+        for prepared, time in zip(instance.compiled.prepared, times, strict=True)
+    )
+
+
+def _time_whole_run(instance: Instance, inputs: Mapping[str, InputValue]) -> int:
+    """Run all steps, and return the nanoseconds; inputs are copied before."""
+    instance.feed(inputs)  # the arena may hold other tensors in the bytes of an input that no later step reads
+    begin = perf_counter_ns()
+    instance.run()
+    return perf_counter_ns() - begin
+
+
+def _time_steps(instance: Instance, inputs: Mapping[str, InputValue]) -> NDArray[np.float64]:
+    """Run step by step, wait for each, and return the nanoseconds of each; inputs are copied before."""
+    instance.feed(inputs)
     calls = instance.calls()
-    for _, call in calls:
+    times = np.zeros(len(calls))
+    for k, (_, call) in enumerate(calls):
+        begin = perf_counter_ns()
         if call is not None:
             call()
-    instance.finish()
-    times_ns = np.zeros((runs, len(calls)))
-    for run in range(runs):
-        for k, (_, call) in enumerate(calls):
-            begin = perf_counter_ns()
-            if call is not None:
-                call()
-                instance.finish()
-            times_ns[run, k] = perf_counter_ns() - begin
-    medians = np.median(times_ns, axis=0) / 1e6
-    return [StepTiming(one.step, one.impl, float(ms)) for (one, _), ms in zip(calls, medians, strict=True)]
+            instance.finish()
+        times[k] = perf_counter_ns() - begin
+    return times
