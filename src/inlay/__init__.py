@@ -36,6 +36,7 @@ from inlay.errors import (
     OutOfMemory,
     PatternError,
     PerformanceWarning,
+    StalePlanWarning,
     Unimplemented,
 )
 from inlay.layout import RUNTIME, Axis, Digit, Layout, Refusal, Swizzle
@@ -124,6 +125,7 @@ __all__ = [
     "Reorder",
     "Scales",
     "Session",
+    "StalePlanWarning",
     "Swizzle",
     "Unimplemented",
     "Verification",

@@ -10,6 +10,8 @@ See `planner` for the search, and `planned_program` for the evidence of the choi
 """
 
 from dataclasses import dataclass, field, fields
+from os import PathLike
+from pathlib import Path
 
 from inlay.graph.algorithms import Convolutions
 from inlay.graph.costs.estimates import Costs, Progress
@@ -19,6 +21,7 @@ from inlay.graph.op_graph import OpGraph
 from inlay.graph.open_network import OpenNetwork
 from inlay.graph.planned_program import Cliff, PlannedProgram
 from inlay.graph.planning import Planner, PlanOptions, Tier, plan_program
+from inlay.graph.saved_plans.plan_file import write_plan
 from inlay.graph.session import MOST_SHAPES, Session
 from inlay.primitives.engine import EngineLike
 
@@ -42,6 +45,17 @@ class Plan(PlannedProgram):
             Unimplemented, MissingExtra, OutOfMemory: as `Session`.
         """
         return Session(self.planner, self, engine=self.computed_by if engine is None else engine)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Save the plan with its weights in the formats of its kernels, for `Session.load`, which does not plan.
+
+        The file is a safetensors file; docs/saved-plans.md describes it. It is written completely or not at all.
+
+        Raises:
+            FileError: the file cannot be written.
+            InvalidArguments, Unimplemented, MissingExtra, OutOfMemory: as `compile`.
+        """
+        write_plan(self, Path(path), self.computed_by)
 
     def _repr_svg_(self) -> str:
         """Return the picture that a notebook shows."""

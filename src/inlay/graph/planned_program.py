@@ -14,6 +14,7 @@ from inlay.graph.costs import CostSources
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import OpGraph
 from inlay.graph.program import FallbackShare, NumpyShare, Program, Step, fallback_share, numpy_share
+from inlay.graph.runtime.guards import RunGuards
 from inlay.measure.processors import Processors
 
 
@@ -77,6 +78,8 @@ class PlannedProgram:
     """Numbers of costs by their origin: measured now, measured earlier, estimated; None unless costs are measured."""
     processors: Processors | None = field(default=None, repr=False, compare=False)
     """Free share of each processor while the plan was made; None if it was not measured."""
+    guards: RunGuards | None = field(default=None, repr=False, compare=False)
+    """Buffers that runs check for NaN and infinities, in a plan from a file; None if compilation has to compute them."""
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:

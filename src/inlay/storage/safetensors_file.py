@@ -149,7 +149,7 @@ def write_safetensors(
     ordered = in_file_order(entries)
     require_names(entry.name for entry in ordered)
     require_texts(metadata)
-    header = _build_header(ordered, metadata)
+    header = build_header(ordered, metadata)
     if len(header) > _MAX_HEADER_BYTES:
         raise InvalidArguments(
             f"names and texts of {target} take {len(header)} bytes, and the safetensors library reads "
@@ -161,8 +161,8 @@ def write_safetensors(
             write_pieces(file, data(entry), progress)
 
 
-def _build_header(ordered: Iterable[TensorEntry], metadata: Mapping[str, str]) -> bytes:
-    """Return the length and the header as bytes, padded with spaces to a multiple of `ALIGNMENT`."""
+def build_header(ordered: Iterable[TensorEntry], metadata: Mapping[str, str]) -> bytes:
+    """Return the head of a file with these entries: length and header, padded with spaces to a multiple of `ALIGNMENT`."""
     header: dict[str, object] = {_METADATA: dict(metadata)} if metadata else {}
     begin = 0
     for entry in ordered:

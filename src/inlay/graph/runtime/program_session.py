@@ -82,6 +82,7 @@ class ProgramSession:
         weights: Weights | None = None,
         threads: int | None = None,
         is_exact: bool = False,
+        guards: RunGuards | None = None,
     ) -> None:
         """Compile `program`, whose tensors and references are those of `graph`.
 
@@ -92,6 +93,7 @@ class ProgramSession:
             weights: packed constants to share with other sessions.
             threads: number of threads of the first runs; as many as the engine may use if None.
             is_exact: whether the reference engine computes every step that may lose NaN or infinities.
+            guards: buffers that runs check, if they are known; computed from the graph if None.
 
         Raises:
             InvalidArguments: the program is not valid (see `checking`), or an engine requires other formats.
@@ -109,7 +111,7 @@ class ProgramSession:
         start = min(threads or most, quota_threads(most))
         self._team = AdaptiveTeam(most, free_threads, expected=predicted or None, start=start)
         self._compile_lock = ForkResetLock()
-        self._guards: RunGuards | None = None
+        self._guards = guards
         self._pools: dict[int, InstancePool] = {}
         self._compiled = self._pool_for(self._team.threads, program).compiled
         self._inputs = tuple(graph.tensors[name] for name in program.inputs)
@@ -121,6 +123,11 @@ class ProgramSession:
     def program(self) -> Program:
         """The program that runs execute."""
         return self._compiled.program
+
+    @property
+    def compiled(self) -> CompiledProgram:
+        """The compiled program for the number of threads with which the session began."""
+        return self._compiled
 
     @property
     def graph(self) -> OpGraph:
