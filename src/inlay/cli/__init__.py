@@ -13,6 +13,8 @@
     inlay bench nchw nChw16c 8x64x56x56
     inlay plan resnet50.onnx --picture resnet50.html
     inlay run resnet50.onnx --input photo.npy
+    inlay plan resnet50.onnx -o resnet50.inlay
+    inlay run resnet50.inlay --input photo.npy
     inlay bench model.onnx --batch 8
 
 The exit code is 0 after success, 2 after an error, with one message on the error stream, and 130 after Ctrl-C. It is 1,
@@ -27,6 +29,7 @@ Each module uses those before it:
     inference_commands  `inlay infer`, `inlay verify`
     convert_command     `inlay convert`
     emit_command        `inlay emit`
+    saved_plan_options  saved plans of `inlay plan -o` and `inlay run`
     network_commands    `inlay plan`, `inlay run`
     bench_command       `inlay bench`
 

@@ -21,6 +21,14 @@ from numpy.lib import format as npy_format
 
 from inlay.cli.application import CleanOption, MeasurementProgress, app, clear_abandoned
 from inlay.cli.output import echo
+from inlay.cli.saved_plan_options import (
+    PlanOutputOption,
+    is_plan_file,
+    load_plan_file,
+    refuse_plan_options,
+    require_plan_target,
+    save_plan,
+)
 from inlay.errors import InvalidArguments, printable
 from inlay.files import atomic_write, file_error, require_unused
 from inlay.measure.interleaved import time_call
@@ -42,6 +50,7 @@ EngineOption = Annotated[
 ]
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, opsets 1 to 28.")]
+RunArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a plan that `plan -o` saved.")]
 BatchOption = Annotated[int | None, typer.Option("--batch", metavar="N", help="Axis 0 where it is left open.")]
 CostsOption = Annotated[
     str | None,
@@ -96,6 +105,7 @@ def plan(
     picture: Annotated[
         Path | None, typer.Option("--picture", metavar="FILE", help="Draw the plan too, as .svg or .html.")
     ] = None,
+    output: PlanOutputOption = None,
 ) -> None:
     """Choose a format for each tensor and a kernel for each operation of a network; print reasons and predicted times.
 
@@ -110,6 +120,8 @@ def plan(
       inlay plan unet.onnx --dim height=256 --picture unet.html
 
       inlay plan resnet50.onnx --isa avx2 --json
+
+      inlay plan resnet50.onnx -o resnet50.inlay
     """
     from inlay.graph.report import explain_plan, figures
 
@@ -118,6 +130,11 @@ def plan(
 
         require_suffix(picture)
         require_unused(picture, model)
+    require_plan_target(output, isa, model, *([] if picture is None else [picture]))
+    if is_plan_file(model):
+        raise InvalidArguments(
+            f"{printable(str(model))} is a saved plan already: `inlay run` runs it; give the ONNX model to plan it again"
+        )
     require_engine_here(engine, "--isa" if isa is not None else "--threads" if threads is not None else None)
     tier, mode = choose_tier(costs, isa, threads, seconds, engine), parse_convolutions(convolutions)
     network = _load_network(model, parse_dim_options(dims or ()), batch)
@@ -131,11 +148,13 @@ def plan(
 
         PlanPicture(network_plan).save(picture)
         echo(f"{'' if as_json else chr(10)}wrote {printable(str(picture))}", err=as_json)
+    if output is not None:
+        save_plan(network_plan, output)
 
 
 @app.command(short_help="Run a network on arrays in files.")
 def run(
-    model: ModelArgument,
+    model: RunArgument,
     inputs: Annotated[
         list[str] | None,
         typer.Option("--input", "-i", metavar="[NAME=]FILE", help="A .npy file for an input; may be repeated."),
@@ -162,16 +181,23 @@ def run(
       inlay run resnet50.onnx --input photo.npy
 
       inlay run bert.onnx -i ids=ids.npy -i mask=mask.npy -o states.npz
-    """
-    from inlay.graph.onnx.reading import load_for
 
+      inlay run resnet50.inlay --input photo.npy
+    """
     named = parse_input_files(inputs or ())
     if not named:
         raise InvalidArguments("no input is given: give the arrays of the network, as --input [NAME=]FILE.npy")
     require_target(output, [model, *named.values()])
     require_engine_here(engine, None)
+    if is_plan_file(model):
+        planning = {"--batch": batch, "--costs": costs, "--seconds": seconds, "--convolutions": convolutions}
+        refuse_plan_options(model, {**planning, "--fallback": fallback})
+        _run_saved_plan(model, engine, read_inputs(named), output, clean=clean)
+        return
     tier, mode = choose_tier(costs, None, None, seconds, engine), parse_convolutions(convolutions)
     arrays = read_inputs(named)
+    from inlay.graph.onnx.reading import load_for
+
     with explain_dim_options("--batch N"):
         network = load_for(model, {name: array.shape for name, array in arrays.items()}, batch=batch)
     if output is not None:
@@ -187,6 +213,26 @@ def run(
     _report(results, output)
     echo(f"{took}; predicted {network_plan.ms:.3f} ms by {network_plan.costs} costs")
     _print_notes(network_plan, notes)
+
+
+def _run_saved_plan(
+    path: Path, engine: str | None, arrays: Mapping[str | None, Array], output: Path | None, *, clean: bool
+) -> None:
+    """Run a saved plan on these arrays, and print a summary of its outputs, or write them."""
+    from inlay.graph.session import Session
+
+    network_plan = load_plan_file(path, engine)
+    if output is not None:
+        require_names_for(output, network_plan.graph.outputs)
+        clear_abandoned(output, clean)
+    note_reference_engine(engine, "NumPy computes, far slower than oneDNN")
+    first = next((tensor.name for tensor in network_plan.inputs), "")
+    with Session(None, network_plan, engine=engine) as session:
+        results, (took, *notes) = _run(session.prepare(), {name or first: array for name, array in arrays.items()})
+    _report(results, output)
+    echo(f"{took}; predicted {network_plan.ms:.3f} ms by {network_plan.costs} costs")
+    for note in notes:
+        echo(note)
 
 
 def _print_notes(network_plan: "Plan", notes: Iterable[str]) -> None:
