@@ -109,6 +109,10 @@ class StoredConstants(Mapping[str, Array]):
         """Return the number of constants."""
         return len(self._constants)
 
+    def stored(self, name: str) -> StoredConstant:
+        """Return a constant without making an array of it."""
+        return self._constants[name]
+
     def find_packed(self, name: str, desc: MemoryDesc) -> Memory | None:
         """Return a constant in this format, if the file has it so; else None."""
         return self._constants[name].find_packed(desc)

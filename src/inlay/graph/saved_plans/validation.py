@@ -37,8 +37,10 @@ from inlay.graph.planner.formats import apply_transform
 from inlay.graph.program import Program, Step
 from inlay.graph.runtime.checking import OLD_DST, require_names, require_sound
 from inlay.graph.runtime.guards import RunGuards, can_scan
+from inlay.graph.stored_constants import StoredConstants
 from inlay.primitives.engine import Operation
 from inlay.primitives.operation_checks import require_operation
+from inlay.primitives.rules import SIGNATURES
 
 MOST_PARTS = 1 << 17
 """Limit of the numbers of operations, steps, buffers and tensors."""
@@ -131,17 +133,20 @@ def _require_op(op: Op, graph: OpGraph) -> None:
     else:
         used = {**op.reads, **op.writes}
         descs = {argument: _plain_desc(graph.tensors[name]) for argument, name in used.items()}
-        _require_sides(op.name, op.reads, op.writes, require_derived(operation_of(op, descs)))
+        operation = operation_of(op, descs | _constant_descs(op))
+        require_operation(operation)
+        _require_sides(op.name, op.reads, op.writes, operation)
 
 
-def require_derived(operation: Operation) -> Operation:
-    """Return an operation that its class derives from its arguments.
-
-    Raises:
-        InvalidArguments, Unimplemented: as `require_operation`.
-    """
-    require_operation(operation)
-    return operation
+def _constant_descs(op: Op) -> dict[str, MemoryDesc]:
+    """Return the descriptors of constants in a file as `operation_of` makes them, without reading the constants."""
+    assert isinstance(op.constants, StoredConstants) or not op.constants
+    row, descs = SIGNATURES.get((op.kind, "forward")), {}
+    for name in op.constants:
+        constant = op.constants.stored(name)
+        is_free = row is not None and name in row.free and "weights" in name
+        descs[name] = MemoryDesc(constant.dims, as_number_type(constant.dtype), "any" if is_free else None)
+    return descs
 
 
 def _plain_desc(tensor: Tensor) -> MemoryDesc:
