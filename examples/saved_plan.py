@@ -2,8 +2,8 @@
 
     python examples/saved_plan.py [FOLDER]
 
-Plans SqueezeNet with random weights, saves the plan in a folder (a temporary one by default), loads it, and compares the
-results bit by bit.
+Plans SqueezeNet with random weights, saves the plan in a folder (a temporary one by default), loads it, and compares
+the results bit by bit.
 """
 
 import sys

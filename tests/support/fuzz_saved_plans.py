@@ -170,7 +170,9 @@ def judge(good: Good, path: Path, engine: str, *, must_equal: bool) -> bool:
             with inlay.Session.load(path, engine=engine) as session:
                 (plan,) = session.plans
                 inputs = good.inputs
-                if [(i.name, i.dims, i.dtype) for i in plan.inputs] != [(n, a.shape, a.dtype) for n, a in inputs.items()]:
+                if [(i.name, i.dims, i.dtype) for i in plan.inputs] != [
+                    (n, a.shape, a.dtype) for n, a in inputs.items()
+                ]:
                     inputs = {one.name: np.ones(one.dims, one.dtype) for one in plan.inputs}
                 results = session.run(inputs)
         except InlayError:

@@ -133,7 +133,7 @@ def plan(
     require_plan_target(output, isa, model, *([] if picture is None else [picture]))
     if is_plan_file(model):
         raise InvalidArguments(
-            f"{printable(str(model))} is a saved plan already: `inlay run` runs it; give the ONNX model to plan it again"
+            f"{printable(str(model))} is a saved plan already: `inlay run` runs it; give an ONNX model to plan again"
         )
     require_engine_here(engine, "--isa" if isa is not None else "--threads" if threads is not None else None)
     tier, mode = choose_tier(costs, isa, threads, seconds, engine), parse_convolutions(convolutions)

@@ -1,7 +1,7 @@
-"""Saved plans on the command line: `inlay plan -o FILE` writes one, `inlay run FILE` and `inlay plan FILE` read it.
+"""Saved plans on the command line: `inlay plan -o FILE` writes one, `inlay run FILE` reads it.
 
-A file is taken for a saved plan if it begins as one, or if its name ends in .inlay, so that the error for a damaged file
-is about plans and not about ONNX models.
+A file is taken for a saved plan if it begins as one, or if its name ends in .inlay, so that the error for a damaged
+file is about plans and not about ONNX models.
 """
 
 from collections.abc import Mapping
@@ -55,8 +55,8 @@ def require_plan_target(target: Path | None, isa: str | None, *others: Path) -> 
         )
     if isa is not None:
         raise InvalidArguments(
-            f"-o saves weights in the formats of kernels of this processor, and --isa {isa} plans for another one: leave "
-            "one of them out, and save the plan where it is to run"
+            f"-o saves weights in the formats of kernels of this processor, and --isa {isa} plans for another one: "
+            "leave one of them out, and save the plan where it is to run"
         )
 
 

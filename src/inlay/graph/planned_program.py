@@ -79,7 +79,7 @@ class PlannedProgram:
     processors: Processors | None = field(default=None, repr=False, compare=False)
     """Free share of each processor while the plan was made; None if it was not measured."""
     guards: RunGuards | None = field(default=None, repr=False, compare=False)
-    """Buffers that runs check for NaN and infinities, in a plan from a file; None if compilation has to compute them."""
+    """Buffers that runs check for NaN and infinities, in a plan from a file; None if compilation computes them."""
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:

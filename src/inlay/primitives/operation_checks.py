@@ -1,7 +1,7 @@
 """Check of an operation that comes from a file: `require_operation` applies the rules of the class of its kind.
 
-A primitive class derives an `Operation` from checked arguments. Here the arguments are taken from an operation, the class
-checks them, and the operation that it derives must be equal. No engine is asked.
+A primitive class derives an `Operation` from checked arguments. Here the arguments are taken from an operation, the
+class checks them, and the operation that it derives must be equal. No engine is asked.
 
 >>> image = MemoryDesc((1, 16, 4, 4), "f32", "nhwc")
 >>> relu = {"algorithm": "relu", "alpha": 0.0, "beta": 0.0}

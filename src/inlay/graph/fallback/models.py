@@ -1,7 +1,6 @@
 """Models of ONNX for the nodes of a subgraph, in the opset in which ONNX Runtime supports them best."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 

@@ -209,7 +209,7 @@ def _prepare_operation(
         if argument in needed
     }
     is_joined = implementation.is_batched and not (expectation.is_empty or expectation.is_all_zero)
-    is_declined = selected is not engine and selected is get_engine("reference")
+    is_declined = selected is not engine and selected.name == "reference"
     scratch = expectation.descs[_SCRATCHPAD].size if _SCRATCHPAD in expectation.writes else 0
     bound = partial(_bind_operation, step, implementation, expectation, constants)
     flags = selected.is_asynchronous, is_joined, is_declined

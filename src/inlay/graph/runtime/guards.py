@@ -84,7 +84,7 @@ def build_guards(program: Program, graph: OpGraph) -> RunGuards:
 
 
 def can_scan(program: Program, graph: OpGraph, name: str) -> bool:
-    """Return whether a run can check a buffer: whether all bytes of a buffer are float32 elements, or padding, which is 0."""
+    """Return whether a run can check a buffer: all of its bytes are float32 elements, or padding, which is 0."""
     desc, tensor = program.buffers[name].desc, graph.tensors[program.buffers[name].tensor]
     if tensor.dtype != np.dtype(np.float32) or not prod(tensor.dims):
         return False

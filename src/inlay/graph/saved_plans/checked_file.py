@@ -1,16 +1,16 @@
 """Sections of bytes in one safetensors file with a checksum: written atomically, read by a memory map.
 
 Each section is a tensor of type `U8`, filled up to a multiple of 64 bytes. So all sections lie side by side, as the
-format requires, and each begins at a multiple of 64 bytes of the file, as kernels require of their weights. The metadata
-are texts:
+format requires, and each begins at a multiple of 64 bytes of the file, as kernels require of their weights. The
+metadata are texts:
 
     inlay       "plan"
     version     version of what the sections hold
     checksum    64 hexadecimal digits
 
-The checksum is SHA-256 of the header with zeros in place of the checksum, followed by the SHA-256 of each piece of 4 MiB
-of the data. Pieces are hashed on several threads. It detects damage, not malice: whoever writes a file can compute it.
-So all that follows from the sections is checked as well (`validation`).
+The checksum is SHA-256 of the header with zeros in place of the checksum, followed by the SHA-256 of each piece of
+4 MiB of the data. Pieces are hashed on several threads. It detects damage, not malice: whoever writes a file can
+compute it. So all that the sections hold is checked as well (`validation`).
 
 A header is accepted only if it is the one that this module writes for its entries; then no byte of the file is without
 meaning, and the safetensors library opens the file too.
@@ -32,7 +32,7 @@ import numpy as np
 from inlay.errors import FileError, printable, shown
 from inlay.files import atomic_write, file_error, require_file, write_bytes
 from inlay.memory.buffers import Bytes
-from inlay.storage.safetensors_file import ALIGNMENT, TensorEntry, build_header, in_file_order
+from inlay.safetensors_header import ALIGNMENT, TensorEntry, build_header, in_file_order
 
 VERSION = "1"
 """Version of saved plans that is written, and the only one that is read."""

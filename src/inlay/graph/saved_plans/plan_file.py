@@ -9,7 +9,6 @@ instruction set and the processor of that are the plan's origin.
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,12 @@ from typing import Any
 import numpy as np
 
 from inlay import __version__
-from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError, InlayError, printable
 from inlay.graph.costs.machine import allowed_isa
 from inlay.graph.fallback.sessions import describe_interface, serialize_subgraph
 from inlay.graph.network import Node, Subgraph
 from inlay.graph.op_graph import Op, OpGraph
 from inlay.graph.planned_program import PlannedProgram
-from inlay.graph.program import Program
 from inlay.graph.runtime.compiling import PreparedStep
 from inlay.graph.runtime.guards import RunGuards
 from inlay.graph.runtime.program_session import ProgramSession

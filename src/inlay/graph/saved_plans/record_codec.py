@@ -6,7 +6,7 @@ A record is an object with a key for each field whose value is not the default. 
 holds an object with one more key, `record`, the name of the class. Values that JSON lacks:
 
     descriptor               its number in the list of descriptors of the file
-    array                    {"array": number}, in the list of constants; bytes are an array of `uint8`: {"bytes": number}
+    array, bytes             {"array": number}, {"bytes": number}, in the list of constants; bytes are of type `uint8`
     constants of a step      {argument: number}
     not a finite number      {"float": "inf"}, "-inf" or "nan"
     set of texts             {"set": [...]}

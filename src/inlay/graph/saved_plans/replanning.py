@@ -1,4 +1,4 @@
-"""`load_plan`: the plan in a file as it is, or a new plan of its graph if it was made for another processor or version."""
+"""`load_plan`: the plan in a file, or a new plan of its graph if it was made for another processor or version."""
 
 from pathlib import Path
 
@@ -21,8 +21,8 @@ def load_plan(path: Path, engine: EngineLike = None) -> tuple[PlannedProgram, st
     if not differences:
         return saved.plan, ""
     note = (
-        f"{printable(str(path))} was saved for {', '.join(differences)}: it is planned again with probed costs, so save "
-        "a plan that is measured here"
+        f"{printable(str(path))} was saved for {', '.join(differences)}: it is planned again with probed costs; save "
+        "a plan here to start faster"
     )
     return _plan_again(path, saved, engine), note
 

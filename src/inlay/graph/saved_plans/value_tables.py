@@ -1,7 +1,7 @@
 """The lists of a saved plan that its records refer to by number: descriptors, and constants with their copies.
 
 `TableWriter` numbers what is saved, each descriptor and each constant of equal elements once. `TableReader` has the
-descriptors and constants of a file, each checked: a copy must have the dims and type of its constant and all of its bytes.
+descriptors and constants of a file, each checked: a copy has the dims of its constant and all bytes of its format.
 """
 
 import json
