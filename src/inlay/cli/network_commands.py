@@ -24,7 +24,7 @@ from inlay.cli.output import echo
 from inlay.cli.saved_plan_options import (
     PlanOutputOption,
     is_plan_file,
-    load_plan_file,
+    load_session,
     refuse_plan_options,
     require_plan_target,
     save_plan,
@@ -219,15 +219,13 @@ def _run_saved_plan(
     path: Path, engine: str | None, arrays: Mapping[str | None, Array], output: Path | None, *, clean: bool
 ) -> None:
     """Run a saved plan on these arrays, and print a summary of its outputs, or write them."""
-    from inlay.graph.session import Session
-
-    network_plan = load_plan_file(path, engine)
-    if output is not None:
-        require_names_for(output, network_plan.graph.outputs)
-        clear_abandoned(output, clean)
-    note_reference_engine(engine, "NumPy computes, far slower than oneDNN")
-    first = next((tensor.name for tensor in network_plan.inputs), "")
-    with Session(None, network_plan, engine=engine) as session:
+    with load_session(path, engine) as session:
+        (network_plan,) = session.plans
+        if output is not None:
+            require_names_for(output, network_plan.graph.outputs)
+            clear_abandoned(output, clean)
+        note_reference_engine(engine, "NumPy computes, far slower than oneDNN")
+        first = next((tensor.name for tensor in network_plan.inputs), "")
         results, (took, *notes) = _run(session.prepare(), {name or first: array for name, array in arrays.items()})
     _report(results, output)
     echo(f"{took}; predicted {network_plan.ms:.3f} ms by {network_plan.costs} costs")

@@ -4,6 +4,7 @@ A file is taken for a saved plan if it begins as one, or if its name ends in .in
 file is about plans and not about ONNX models.
 """
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from inlay.cli.output import echo
-from inlay.errors import InvalidArguments, printable
+from inlay.errors import InvalidArguments, StalePlanWarning, printable
 from inlay.files import require_unused
 
 if TYPE_CHECKING:
     from inlay.graph.plan import Plan
-    from inlay.graph.planned_program import PlannedProgram
+    from inlay.graph.session import Session
 
 SUFFIX = ".inlay"
 """Ending of the names of saved plans."""
@@ -82,16 +83,18 @@ def refuse_plan_options(path: Path, options: Mapping[str, object]) -> None:
         )
 
 
-def load_plan_file(path: Path, engine: str | None) -> "PlannedProgram":
-    """Return the plan in a file; a note on the error stream says if it is made again for this processor or version.
+def load_session(path: Path, engine: str | None) -> "Session":
+    """Return a session of the plan in a file; a note on the error stream says if the network is planned again.
 
     Raises:
         FileError: the file cannot be read, is no saved plan, or was changed.
-        Unimplemented, MissingExtra: it has to be made again and cannot be.
+        Unimplemented, MissingExtra, OutOfMemory: as `Session.load`.
     """
-    from inlay.graph.saved_plans.replanning import load_plan
+    from inlay.graph.session import Session
 
-    plan, note = load_plan(path, engine)
-    if note:
-        echo(f"note: {note}", err=True)
-    return plan
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StalePlanWarning)
+        session = Session.load(path, engine=engine)
+    if session.note:
+        echo(f"note: {session.note}", err=True)
+    return session

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from inlay.arguments import integer_or_none
-from inlay.errors import InvalidArguments, StalePlanWarning
+from inlay.errors import FileError, InvalidArguments, StalePlanWarning, printable
 from inlay.forks import ForkResetLock
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Array
@@ -139,7 +139,10 @@ class Session:
         plan, note = load_plan(Path(path), engine)
         if note:
             warnings.warn(note, StalePlanWarning, stacklevel=2)
-        session = cls(None, plan, engine=engine)
+        try:
+            session = cls(None, plan, engine=engine)
+        except InvalidArguments as error:
+            raise FileError(f"{printable(str(path))} holds no valid plan: {error}") from error
         session.note = note
         return session
 

@@ -4,8 +4,8 @@ The records of the file have the right types (`record_codec`); here they are che
 
     graph      each tensor is written once, before it is read; each operation is one that its primitive's class derives
                from the dims of its tensors
-    program    names, kinds, and which arguments a step reads and writes; buffers and bytes are checked when it is
-               compiled (`runtime.checking`), formats by the engine
+    program    names, kinds, and which arguments a step reads and writes; the bytes of buffers and the order of reads
+               and writes are checked when it is compiled (`runtime.checking`), formats by the engine
     guards     buffers that a run can check
 
 So sizes reach generated code and engines only if they follow from one another.
@@ -35,7 +35,7 @@ from inlay.graph.op_graph import (
 from inlay.graph.planned_program import PlannedProgram
 from inlay.graph.planner.formats import apply_transform
 from inlay.graph.program import Program, Step
-from inlay.graph.runtime.checking import OLD_DST, require_names, require_sound
+from inlay.graph.runtime.checking import OLD_DST, require_names
 from inlay.graph.runtime.guards import RunGuards, can_scan
 from inlay.graph.stored_constants import StoredConstants
 from inlay.primitives.engine import Operation
@@ -54,7 +54,7 @@ def require_valid_plan(plan: PlannedProgram, guards: RunGuards) -> None:
 
     Raises:
         FileError: planning could not have made them.
-        InvalidArguments, Unimplemented: as `require_operation`, and `runtime.checking`.
+        InvalidArguments, Unimplemented: as `require_operation` and `require_names`.
     """
     graph, program = plan.graph, plan.program
     for what, parts in (
@@ -238,7 +238,6 @@ def _require_program(program: Program, graph: OpGraph) -> None:
                 raise FileError(f"{what} {shown(tensor)} is in buffer {shown(name)}, which has another tensor")
     for step in program.steps:
         _require_step(step, program)
-    require_sound(program, graph)
 
 
 def _require_step(step: Step, program: Program) -> None:
