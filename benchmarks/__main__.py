@@ -194,7 +194,7 @@ def compound(count: Count = DEFAULT_ROUNDS) -> None:
 @app.command()
 def saved(
     networks: Annotated[str, _option("--networks", "LIST", "Of the light networks.")] = "resnet50,squeezenet",
-    processes: Processes = 9,
+    processes: Processes = PROCESSES,
 ) -> None:
     """Measure saved plans: size, start of fresh processes, shared memory; exit with 1 where an aim is missed."""
     from benchmarks.saved import is_met, measure_saved, saved_table

@@ -9,6 +9,7 @@ Shared memory is read from /proc/PID/smaps of two processes that have loaded one
 that a process has, `Pss` each page divided by the number of processes that have it.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 from rich.table import Table
@@ -28,31 +30,15 @@ from inlay.measure.statistics import Spread, spread
 NETWORKS = ("resnet50", "squeezenet")
 START_AIM = 0.300
 """Seconds within which ResNet-50 is to be loaded and to have run once."""
-PROCESSES = 9
+ROOT = Path(__file__).resolve().parent.parent
 
-_BEGIN = """
-import sys, time
+_STAY = """
+import sys
 import inlay, numpy as np
 folder = sys.argv[1]
+session = inlay.Session.load(f"{folder}/net.inlay")
 with np.load(f"{folder}/inputs.npz") as file:
-    inputs = {name: file[name] for name in file.files}
-began = time.perf_counter()
-"""
-_LOAD = f"""{_BEGIN}
-session = inlay.Session.load(f"{{folder}}/net.inlay")
-loaded = time.perf_counter()
-session.run(inputs)
-print(loaded - began, time.perf_counter() - loaded)
-"""
-_PLAN = f"""{_BEGIN}
-session = inlay.plan(inlay.load(f"{{folder}}/net.onnx")).compile()
-loaded = time.perf_counter()
-session.run(inputs)
-print(loaded - began, time.perf_counter() - loaded)
-"""
-_STAY = f"""{_BEGIN}
-session = inlay.Session.load(f"{{folder}}/net.inlay")
-session.run(inputs)
+    session.run({name: file[name] for name in file.files})
 print("ready", flush=True)
 sys.stdin.read()
 """
@@ -89,34 +75,33 @@ def measure_saved(name: str, processes: int) -> SavedFigures:
     with tempfile.TemporaryDirectory() as made:
         folder, model = Path(made), light(name)
         (folder / "net.onnx").write_bytes(model.SerializeToString())
-        np.savez(folder / "inputs.npz", **inputs_of(model))
+        np.savez(folder / "inputs.npz", **cast("dict[str, Any]", inputs_of(model)))
         plan = inlay.plan(inlay.load(folder / "net.onnx"))
         save, _ = time_call(lambda: plan.save(folder / "net.inlay"))
         environment = os.environ | {"PYTHONPYCACHEPREFIX": str(folder / "code"), "PYTHONDONTWRITEBYTECODE": ""}
-        _times(_LOAD, folder, environment, 1)
-        loads = _times(_LOAD, folder, environment, processes)
-        _times(_PLAN, folder, environment, 1)
-        plans = _times(_PLAN, folder, environment, max(1, processes // 3))
+        loads = _times("saved", folder, environment, processes)
+        plans = _times("planned", folder, environment, max(1, processes // 3))
         return SavedFigures(
             name,
             sum(array.nbytes for op in plan.graph.ops for array in op.constants.values()),
             (folder / "net.inlay").stat().st_size,
             save,
-            spread([one[0] for one in loads]),
-            spread([one[1] for one in loads]),
-            spread([sum(one) for one in loads]),
-            spread([sum(one) for one in plans]),
+            spread([one["load"] for one in loads]),
+            spread([one["run"] for one in loads]),
+            spread([sum(one.values()) for one in loads]),
+            spread([sum(one.values()) for one in plans]),
             *_measure_sharing(folder, environment),
         )
 
 
-def _times(program: str, folder: Path, environment: Mapping[str, str], count: int) -> list[tuple[float, ...]]:
-    """Return the seconds that a program prints, in so many processes one after the other."""
-    command, found = [sys.executable, "-c", program, str(folder)], []
-    for _ in range(count):
-        done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=True)
-        found.append(tuple(map(float, done.stdout.split())))
-    return found
+def _times(what: str, folder: Path, environment: Mapping[str, str], count: int) -> list[dict[str, float]]:
+    """Return the seconds that `startup_probe` measures in so many processes, after one that compiles the byte code."""
+    command = [sys.executable, "-m", "benchmarks.startup_probe", what, str(folder)]
+    found: list[dict[str, float]] = []
+    for _ in range(count + 1):
+        run = subprocess.run(command, cwd=ROOT, env=dict(environment), capture_output=True, text=True, check=True)
+        found.append(json.loads(run.stdout))
+    return found[1:]
 
 
 def _measure_sharing(folder: Path, environment: Mapping[str, str]) -> tuple[int, int]:

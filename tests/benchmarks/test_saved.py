@@ -9,7 +9,8 @@ from benchmarks import saved
 from benchmarks.saved import SavedFigures, is_met, measure_saved, saved_table
 from inlay.measure.statistics import Spread
 
-FIGURES = SavedFigures("resnet50", 100, 120, 1.0, *[Spread(0.1, 0.1, 0.1)] * 4, rss=120, pss=60)
+TIME = Spread(0.1, 0.1, 0.1)
+FIGURES = SavedFigures("resnet50", 100, 120, 1.0, TIME, TIME, TIME, TIME, rss=120, pss=60)
 
 
 @pytest.mark.heavy

@@ -261,7 +261,7 @@ def test_nodes_that_onnxruntime_computes_need_no_onnx(tmp_path: Path) -> None:
     inputs = inputs_for(plan)
     with plan.compile() as original:
         wanted = original.run(inputs)
-    np.savez(tmp_path / "inputs.npz", **inputs)
+    np.savez(tmp_path / "inputs.npz", **inputs)  # type: ignore[arg-type]
     program = f"""
 import sys, numpy as np, inlay
 inputs = dict(np.load({str(tmp_path / "inputs.npz")!r}))

@@ -7,7 +7,8 @@ import numpy as np
 
 import inlay
 from inlay.graph.plan import Plan
-from tests.support.network_runs import Model, model_of, node
+from tests.support.network_runs import model_of, node
+from tests.support.networks import Model
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

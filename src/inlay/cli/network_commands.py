@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from inlay.graph.fallback.assignment import Fallback
     from inlay.graph.network import Network
     from inlay.graph.plan import Plan, Tier
+    from inlay.graph.planned_program import PlannedProgram
     from inlay.graph.runtime.program_session import ProgramSession
+    from inlay.graph.session import Session
 
 EngineOption = Annotated[
     str | None,
@@ -125,16 +127,8 @@ def plan(
     """
     from inlay.graph.report import explain_plan, figures
 
-    if picture is not None:
-        from inlay.render.network.picture import require_suffix
-
-        require_suffix(picture)
-        require_unused(picture, model)
+    _require_plan_files(model, picture)
     require_plan_target(output, isa, model, *([] if picture is None else [picture]))
-    if is_plan_file(model):
-        raise InvalidArguments(
-            f"{printable(str(model))} is a saved plan already: `inlay run` runs it; give an ONNX model to plan again"
-        )
     require_engine_here(engine, "--isa" if isa is not None else "--threads" if threads is not None else None)
     tier, mode = choose_tier(costs, isa, threads, seconds, engine), parse_convolutions(convolutions)
     network = _load_network(model, parse_dim_options(dims or ()), batch)
@@ -144,12 +138,35 @@ def plan(
     network_plan = _plan_network(network, tier, isa, threads, seconds, options)
     echo(json.dumps(figures(network_plan), indent=2) if as_json else explain_plan(network_plan))
     if picture is not None:
-        from inlay.render.network import PlanPicture
-
-        PlanPicture(network_plan).save(picture)
-        echo(f"{'' if as_json else chr(10)}wrote {printable(str(picture))}", err=as_json)
+        _draw_plan(network_plan, picture, as_json=as_json)
     if output is not None:
         save_plan(network_plan, output)
+
+
+def _require_plan_files(model: Path, picture: Path | None) -> None:
+    """Check, before work begins, that a model can be planned, and that the plan can be drawn into `picture`.
+
+    Raises:
+        InvalidArguments: the model is a saved plan, or the picture has another ending than .svg and .html.
+        FileError: the picture is the model.
+    """
+    if picture is not None:
+        from inlay.render.network.picture import require_suffix
+
+        require_suffix(picture)
+        require_unused(picture, model)
+    if is_plan_file(model):
+        raise InvalidArguments(
+            f"{printable(str(model))} is a saved plan already: `inlay run` runs it; give an ONNX model to plan again"
+        )
+
+
+def _draw_plan(network_plan: "Plan", picture: Path, *, as_json: bool) -> None:
+    """Draw a plan, and say so; on the error stream if the output is JSON."""
+    from inlay.render.network import PlanPicture
+
+    PlanPicture(network_plan).save(picture)
+    echo(f"{'' if as_json else chr(10)}wrote {printable(str(picture))}", err=as_json)
 
 
 @app.command(short_help="Run a network on arrays in files.")
@@ -194,10 +211,10 @@ def run(
         refuse_plan_options(model, {**planning, "--fallback": fallback})
         _run_saved_plan(model, engine, read_inputs(named), output, clean=clean)
         return
-    tier, mode = choose_tier(costs, None, None, seconds, engine), parse_convolutions(convolutions)
-    arrays = read_inputs(named)
     from inlay.graph.onnx.reading import load_for
 
+    tier, mode = choose_tier(costs, None, None, seconds, engine), parse_convolutions(convolutions)
+    arrays = read_inputs(named)
     with explain_dim_options("--batch N"):
         network = load_for(model, {name: array.shape for name, array in arrays.items()}, batch=batch)
     if output is not None:
@@ -207,11 +224,7 @@ def run(
     options: dict[str, Any] = {"convolutions": mode, "engine": engine, "fallback": parse_fallback(fallback)}
     network_plan = _plan_network(network, tier, None, None, seconds, options)
     with network_plan.compile() as session:
-        results, (took, *notes) = _run(
-            session.prepare(), {name or network.inputs[0]: array for name, array in arrays.items()}
-        )
-    _report(results, output)
-    echo(f"{took}; predicted {network_plan.ms:.3f} ms by {network_plan.costs} costs")
+        notes = _run_session(session, network_plan, arrays, output)
     _print_notes(network_plan, notes)
 
 
@@ -225,12 +238,19 @@ def _run_saved_plan(
             require_names_for(output, network_plan.graph.outputs)
             clear_abandoned(output, clean)
         note_reference_engine(engine, "NumPy computes, far slower than oneDNN")
-        first = next((tensor.name for tensor in network_plan.inputs), "")
-        results, (took, *notes) = _run(session.prepare(), {name or first: array for name, array in arrays.items()})
+        for note in _run_session(session, network_plan, arrays, output):
+            echo(note)
+
+
+def _run_session(
+    session: "Session", network_plan: "PlannedProgram", arrays: Mapping[str | None, Array], output: Path | None
+) -> list[str]:
+    """Run a session, print a summary of its outputs and the time or write them, and return notes on the run."""
+    first = next((tensor.name for tensor in network_plan.inputs), "")
+    results, (took, *notes) = _run(session.prepare(), {name or first: array for name, array in arrays.items()})
     _report(results, output)
     echo(f"{took}; predicted {network_plan.ms:.3f} ms by {network_plan.costs} costs")
-    for note in notes:
-        echo(note)
+    return notes
 
 
 def _print_notes(network_plan: "Plan", notes: Iterable[str]) -> None:

@@ -95,7 +95,7 @@ def _sum_stream(parts: Iterable[Bytes]) -> list[int]:
         at = 0
         while at < data.size:
             part = data[at : at + room]
-            current = crc32(part, current)
+            current = crc32(part.data, current)
             at, room = at + part.size, room - part.size
             if not room:
                 sums.append(current)
@@ -184,10 +184,10 @@ def _parse_header(path: Path, text: bytes) -> tuple[list[TensorEntry], str]:
 def _parse_entry(path: Path, name: str, item: Any) -> TensorEntry:
     """Return the entry of a section."""
     shape = item.get("shape") if isinstance(item, dict) else None
-    is_valid = isinstance(shape, list) and len(shape) == 1 and type(shape[0]) is int
-    if not is_valid or not 0 <= shape[0] < 1 << 62 or shape[0] % ALIGNMENT:
+    size = shape[0] if isinstance(shape, list) and len(shape) == 1 else None
+    if type(size) is not int or not 0 <= size < 1 << 62 or size % ALIGNMENT:
         _refuse(path, f"its section {shown(name, most=40)} is no range of bytes")
-    return TensorEntry(name, "U8", (shape[0],), shape[0])
+    return TensorEntry(name, "U8", (size,), size)
 
 
 def _refuse(path: Path, problem: str) -> NoReturn:

@@ -101,21 +101,21 @@ def decode_dtype(value: Json, path: str) -> np.dtype[Any]:
 
 def refuse(path: str, value: Json, wanted: str) -> FileError:
     """Return the error for a wrong value; `path` says where it is in the file."""
-    kinds = {dict: "an object", list: "a list"}
-    text = f"{kinds[type(value)]} of {len(value)}" if type(value) in kinds else shown(value, most=60)
+    kind = "an object" if isinstance(value, dict) else "a list" if isinstance(value, list) else ""
+    text = f"{kind} of {len(value)}" if kind else shown(value, most=60)
     return FileError(f"{path} is {text} and not {wanted}")
 
 
 # Encoding
 
 
-def encode_record(record: Any, table: ValueNumbers, cls: type[Any] | None = None) -> dict[str, Json]:
+def encode_record(record: Any, table: ValueNumbers, cls: Any = None) -> dict[str, Json]:
     """Return a record as an object of JSON, with the fields of `cls`, its class or a base of it.
 
     Raises:
         InvalidArguments: a value cannot be saved.
     """
-    fields_of = type(record) if cls is None else cls
+    fields_of: Any = type(record) if cls is None else cls
     found = {}
     for one in _stored_fields(fields_of):
         value = getattr(record, one.name)
@@ -182,7 +182,7 @@ def _encode_value(value: Any, table: ValueNumbers) -> Json:
 # Decoding
 
 
-def decode_record(cls: type[Any], value: Json, table: NumberedValues, path: str, depth: int = 0) -> Any:
+def decode_record(cls: Any, value: Json, table: NumberedValues, path: str, depth: int = 0) -> Any:
     """Return the record of class `cls` for an object of JSON.
 
     Raises:
@@ -225,8 +225,8 @@ def _decode(value: Json, kind: Any, table: NumberedValues, path: str, depth: int
         return frozenset(_decode(item, arguments[0], table, path, depth) for item in _read_list(value, path))
     if origin is not None and issubclass(origin, Mapping):
         return _decode_mapping(value, arguments[1], table, path, depth)
-    if is_dataclass(kind):
-        return _decode_one_of(value, _record_classes(kind), table, path, depth)
+    if classes := _record_classes(kind):
+        return _decode_one_of(value, classes, table, path, depth)
     raise AssertionError(kind)  # a field of a record has a type that is not saved
 
 
@@ -387,13 +387,13 @@ _SUBCLASSES: Mapping[type[Any], tuple[type[Any], ...]] = MappingProxyType({Node:
 
 
 @cache
-def _stored_fields(cls: type[Any]) -> tuple[Field[Any], ...]:
+def _stored_fields(cls: Any) -> tuple[Field[Any], ...]:
     """Return the fields of a class that are saved."""
     return tuple(one for one in fields(cls) if one.name not in _LEFT_OUT and one.type is not ProcessObjects)
 
 
 @cache
-def _types_of(cls: type[Any]) -> dict[str, Any]:
+def _types_of(cls: Any) -> dict[str, Any]:
     """Return the types of the fields of a class."""
     return typing.get_type_hints(cls)
 

@@ -133,15 +133,15 @@ def _require_op(op: Op, graph: OpGraph) -> None:
     else:
         used = {**op.reads, **op.writes}
         descs = {argument: _plain_desc(graph.tensors[name]) for argument, name in used.items()}
-        operation = operation_of(op, descs | _constant_descs(op))
+        operation = operation_of(op, descs | (_constant_descs(op) if op.constants else {}))
         require_operation(operation)
         _require_sides(op.name, op.reads, op.writes, operation)
 
 
 def _constant_descs(op: Op) -> dict[str, MemoryDesc]:
     """Return the descriptors of constants in a file as `operation_of` makes them, without reading the constants."""
-    assert isinstance(op.constants, StoredConstants) or not op.constants
     row, descs = SIGNATURES.get((op.kind, "forward")), {}
+    assert isinstance(op.constants, StoredConstants)
     for name in op.constants:
         constant = op.constants.stored(name)
         is_free = row is not None and name in row.free and "weights" in name
@@ -180,7 +180,7 @@ def _require_transform(name: str, transform: ViewTransform, count: int) -> None:
                 raise FileError(f"view {shown(name)} has steps {shown(steps)}: they are positive")
         case BroadcastView(dims=dims):
             lengths = {len(dims)}
-        case ReshapeView():
+        case _:
             lengths = {count}
     if lengths != {count}:
         raise FileError(f"view {shown(name)} has a transform for another number of axes than {count}")
