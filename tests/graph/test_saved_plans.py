@@ -26,6 +26,7 @@ from inlay.graph.saved_plans.checked_file import is_saved_plan, map_sections, wr
 from inlay.graph.saved_plans.plan_file import PlanOrigin, read_plan
 from inlay.graph.stored_constants import StoredConstants
 from inlay.primitives.engine import get_engine
+from tests.support.mutated_models import seeds
 from tests.support.paths import ROOT
 from tests.support.processes import run_python
 from tests.support.refusals import raises_exactly
@@ -132,6 +133,23 @@ def test_a_loaded_plan_can_be_saved_and_pickled(plan: Plan, path: Path, tmp_path
     plan_file.write_plan(loaded, tmp_path / "again.inlay", plan.computed_by)
     assert (tmp_path / "again.inlay").read_bytes() == path.read_bytes()
     assert pickle.loads(pickle.dumps(loaded)) == loaded
+
+
+def test_plans_of_all_operators_can_be_saved(tmp_path: Path) -> None:
+    """The models of the fuzzer: one of each operator with random attributes, most inputs stored, and an encoder."""
+    count, path = 0, tmp_path / "net.inlay"
+    for content in seeds():
+        try:
+            plan = inlay.plan(inlay.load(content), costs="probed", engine="reference", fallback=False)
+            inputs = {one.name: np.ones(one.dims, one.dtype) for one in plan.inputs}
+            wanted = plan.compile().run(inputs)
+        except inlay.InlayError:
+            continue
+        plan.save(path)
+        with inlay.Session.load(path, engine="reference") as session:
+            assert same(session.run(inputs), wanted), plan
+        count += 1
+    assert count > 60
 
 
 # The file

@@ -217,9 +217,7 @@ def run(
     arrays = read_inputs(named)
     with explain_dim_options("--batch N"):
         network = load_for(model, {name: array.shape for name, array in arrays.items()}, batch=batch)
-    if output is not None:
-        require_names_for(output, network.outputs)
-        clear_abandoned(output, clean)
+    _require_output(output, network.outputs, clean=clean)
     note_reference_engine(engine, "NumPy computes, far slower than oneDNN")
     options: dict[str, Any] = {"convolutions": mode, "engine": engine, "fallback": parse_fallback(fallback)}
     network_plan = _plan_network(network, tier, None, None, seconds, options)
@@ -234,12 +232,17 @@ def _run_saved_plan(
     """Run a saved plan on these arrays, and print a summary of its outputs, or write them."""
     with load_session(path, engine) as session:
         (network_plan,) = session.plans
-        if output is not None:
-            require_names_for(output, network_plan.graph.outputs)
-            clear_abandoned(output, clean)
+        _require_output(output, network_plan.graph.outputs, clean=clean)
         note_reference_engine(engine, "NumPy computes, far slower than oneDNN")
         for note in _run_session(session, network_plan, arrays, output):
             echo(note)
+
+
+def _require_output(output: Path | None, names: Sequence[str], *, clean: bool) -> None:
+    """Check that a file can hold outputs of these names, and find or remove what killed writers of it left."""
+    if output is not None:
+        require_names_for(output, names)
+        clear_abandoned(output, clean)
 
 
 def _run_session(

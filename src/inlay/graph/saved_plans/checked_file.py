@@ -21,8 +21,9 @@ Source: https://huggingface.co/docs/safetensors, "Format"; FIPS 180-4; ISO 3309.
 import json
 import mmap
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
@@ -103,14 +104,16 @@ def _sum_stream(parts: Iterable[Bytes]) -> list[int]:
     return sums if room == _PIECE else [*sums, current]
 
 
-def _sum_pieces(data: memoryview) -> list[int]:
-    """Return the CRC of each piece of `_PIECE` bytes, computed on several threads."""
+def _begin_sums(data: memoryview) -> Callable[[], list[int]]:
+    """Begin to compute the CRC of each piece of `_PIECE` bytes on several threads; return a function that waits."""
     pieces = [data[at : at + _PIECE] for at in range(0, len(data), _PIECE)]
     threads = min(_MOST_THREADS, len(pieces), os.cpu_count() or 1)
     if threads < 2:
-        return list(map(crc32, pieces))
-    with ThreadPoolExecutor(threads) as executor:
-        return list(executor.map(crc32, pieces))
+        return lambda: list(map(crc32, pieces))
+    executor = ThreadPoolExecutor(threads)
+    sums = executor.map(crc32, pieces)
+    executor.shutdown(wait=False)
+    return lambda: list(sums)
 
 
 def _combine(blank: bytes, sums: Iterable[int]) -> str:
@@ -118,19 +121,34 @@ def _combine(blank: bytes, sums: Iterable[int]) -> str:
     return sha256(blank + b"".join(one.to_bytes(4, "little") for one in sums)).hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class MappedSections:
+    """The sections of a file whose bytes are being checked."""
+
+    sections: dict[str, Bytes]
+    """Read-only arrays that share the pages of the file with other processes, by name."""
+    require_intact: Callable[[], None]
+    """Waits for the check, and raises FileError if the checksum is wrong."""
+
+
 def map_sections(path: Path) -> dict[str, Bytes]:
-    """Return the sections of a file as read-only arrays that share the pages of the file with other processes.
+    """Return the sections of a file, as `begin_sections`, once all of its bytes are checked.
 
     Raises:
-        FileError: the file cannot be read, is no saved plan, is of another version, or was changed.
+        FileError: as `begin_sections`, or the file was changed.
     """
-    size = require_file(path)
-    try:
-        with path.open("rb") as file:
-            pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
-    except (OSError, ValueError) as error:
-        raise file_error("read", path, error if isinstance(error, OSError) else OSError(str(error))) from error
-    data = memoryview(pages)
+    mapped = begin_sections(path)
+    mapped.require_intact()
+    return mapped.sections
+
+
+def begin_sections(path: Path) -> MappedSections:
+    """Map the sections of a file, and begin to check its bytes on other threads.
+
+    Raises:
+        FileError: the file cannot be read, is no saved plan, is of another version, or its header was changed.
+    """
+    data = _map_file(path)
     if data[8 : 8 + len(_MAGIC)] != _MAGIC:
         raise FileError(
             f"{printable(str(path))} is no saved plan: give a file that Plan.save or `inlay plan -o` wrote; "
@@ -144,13 +162,29 @@ def map_sections(path: Path) -> dict[str, Bytes]:
         _refuse(path, "its header is not one that Inlay writes")
     if length + sum(entry.nbytes for entry in entries) != len(data):
         _refuse(path, "its length is not that of its sections")
-    if checksum != _combine(build_header(entries, _metadata(_NO_CHECKSUM)), _sum_pieces(data[length:])):
-        _refuse(path, "its checksum is wrong")
+    sums, blank = _begin_sums(data[length:]), build_header(entries, _metadata(_NO_CHECKSUM))
+
+    def require_intact() -> None:
+        if checksum != _combine(blank, sums()):
+            _refuse(path, "its checksum is wrong")
+
     array, sections, begin = np.frombuffer(data, np.uint8), {}, length
     for entry in entries:
         sections[entry.name] = array[begin : begin + entry.nbytes]
         begin += entry.nbytes
-    return sections
+    return MappedSections(sections, require_intact)
+
+
+def _map_file(path: Path) -> memoryview:
+    """Return the bytes of a file as a read-only map."""
+    size = require_file(path)
+    try:
+        with path.open("rb") as file:
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b"")
+    except OSError as error:
+        raise file_error("read", path, error) from error
+    except ValueError:  # the file became empty
+        return memoryview(b"")
 
 
 def _is_canonical(header: bytes, entries: list[TensorEntry], checksum: str) -> bool:

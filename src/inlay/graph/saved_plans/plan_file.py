@@ -25,7 +25,7 @@ from inlay.graph.planned_program import PlannedProgram
 from inlay.graph.runtime.compiling import PreparedStep
 from inlay.graph.runtime.guards import RunGuards
 from inlay.graph.runtime.program_session import ProgramSession
-from inlay.graph.saved_plans.checked_file import map_sections, write_sections
+from inlay.graph.saved_plans.checked_file import begin_sections, write_sections
 from inlay.graph.saved_plans.record_codec import decode_record, encode_record
 from inlay.graph.saved_plans.validation import require_valid_plan
 from inlay.graph.saved_plans.value_tables import TableReader, TableWriter, parse_json
@@ -163,11 +163,14 @@ def read_plan(path: Path) -> SavedPlan:
         FileError: the file cannot be read, is no saved plan, is of another version, was changed, or holds a plan that
             cannot be.
     """
-    sections = map_sections(path)
+    mapped = begin_sections(path)
     try:
-        return _decode_plan(sections)
+        saved = _decode_plan(dict(mapped.sections))
     except InlayError as error:
+        mapped.require_intact()  # of a damaged file, this is the error to raise
         raise FileError(f"{printable(str(path))} holds no valid plan: {error}") from error
+    mapped.require_intact()
+    return saved
 
 
 def _decode_plan(sections: dict[str, Any]) -> SavedPlan:
