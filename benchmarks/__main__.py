@@ -192,6 +192,20 @@ def compound(count: Count = DEFAULT_ROUNDS) -> None:
 
 
 @app.command()
+def saved(
+    networks: Annotated[str, _option("--networks", "LIST", "Of the light networks.")] = "resnet50,squeezenet",
+    processes: Processes = PROCESSES,
+) -> None:
+    """Measure saved plans: size, start of fresh processes, shared memory; exit with 1 where an aim is missed."""
+    from benchmarks.saved import is_met, measure_saved, saved_table
+
+    to, results = _headed([]), [measure_saved(name, processes) for name in networks.split(",")]
+    to.print(saved_table(results))
+    if not all(map(is_met, results)):
+        raise typer.Exit(1)
+
+
+@app.command()
 def swizzles(count: Count = DEFAULT_ROUNDS) -> None:
     """Measure reorders to and from swizzled memory beside copies; exit with 1 where an aim is missed."""
     from benchmarks.swizzles import is_met, measure_swizzles, swizzles_table

@@ -5,6 +5,8 @@
     python -m benchmarks.startup_probe compile    `compile_reorder`, pair by pair; INLAY_CACHE_DIR must be set
     python -m benchmarks.startup_probe call       a call that moves four elements
     python -m benchmarks.startup_probe small      calls of 64 kB, Inlay's and oneDNN's
+    python -m benchmarks.startup_probe saved FOLDER      `Session.load` and the first run of a saved plan
+    python -m benchmarks.startup_probe planned FOLDER    the same by `load`, `plan` and `compile`
 
 Only modules that Python itself has loaded may be imported at the top: others would be missing from the first answer.
 """
@@ -111,9 +113,32 @@ def time_small_calls() -> dict[str, float]:
     return seconds
 
 
+def time_session(folder: str, *, is_saved: bool) -> dict[str, float]:
+    """Time `Session.load` of net.inlay in a folder, or load, plan and compile of net.onnx; then the first run.
+
+    Inlay is imported and the inputs are read before the clock starts.
+    """
+    import numpy as np
+
+    import inlay
+
+    with np.load(f"{folder}/inputs.npz") as file:
+        inputs = {name: file[name] for name in file.files}
+    began = time.perf_counter()
+    if is_saved:
+        session = inlay.Session.load(f"{folder}/net.inlay")
+    else:
+        session = inlay.plan(inlay.load(f"{folder}/net.onnx")).compile()
+    loaded = time.perf_counter()
+    session.run(inputs)
+    return {"load": loaded - began, "run": time.perf_counter() - loaded}
+
+
 if __name__ == "__main__":
     probes = {"compile": time_compilation, "call": time_calls, "small": time_small_calls}
     probes |= {"import": lambda: time_import("inlay"), "needs": lambda: time_import("numpy", "ml_dtypes")}
+    probes |= {"saved": lambda: time_session(sys.argv[2], is_saved=True)}
+    probes |= {"planned": lambda: time_session(sys.argv[2], is_saved=False)}
     answer = probes[sys.argv[1]]()
     import json
 

@@ -36,6 +36,7 @@ from inlay.errors import (
     OutOfMemory,
     PatternError,
     PerformanceWarning,
+    StalePlanWarning,
     Unimplemented,
 )
 from inlay.layout import RUNTIME, Axis, Digit, Layout, Refusal, Swizzle
@@ -127,6 +128,7 @@ __all__ = [
     "Reorder",
     "Scales",
     "Session",
+    "StalePlanWarning",
     "Swizzle",
     "TorchModule",
     "TorchReport",

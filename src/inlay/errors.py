@@ -91,6 +91,10 @@ class PerformanceWarning(InlayWarning):
     """An operation is much slower than necessary; the warning names the reason and the remedy."""
 
 
+class StalePlanWarning(InlayWarning):
+    """A saved plan is for another processor, engine or version of Inlay, and its network is planned again."""
+
+
 # Values in messages
 
 

@@ -35,6 +35,7 @@ LAYERS = (
     "measure",
     "machine",
     "layout",
+    "safetensors_header",
     "notation",
     "onednn_abi",
     "descriptor",

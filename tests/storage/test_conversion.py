@@ -16,8 +16,9 @@ from safetensors.numpy import load_file, save_file
 from inlay.descriptor import MemoryDesc
 from inlay.files import atomic_write
 from inlay.memory import Memory, pack
+from inlay.safetensors_header import TensorEntry
 from inlay.storage import conversion, convert, open_memories, parse_rule, plan_conversion, save_memories
-from inlay.storage.safetensors_file import TensorEntry, write_safetensors
+from inlay.storage.safetensors_file import write_safetensors
 from tests.support.bit_patterns import same_bits
 from tests.support.tensor_files import Array, numbered, run
 

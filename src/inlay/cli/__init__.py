@@ -13,6 +13,8 @@
     inlay bench nchw nChw16c 8x64x56x56
     inlay plan resnet50.onnx --picture resnet50.html
     inlay run resnet50.onnx --input photo.npy
+    inlay plan resnet50.onnx -o resnet50.inlay
+    inlay run resnet50.inlay --input photo.npy
     inlay bench model.onnx --batch 8
 
 The exit code is 0 after success, 2 after an error, with one message on the error stream, and 130 after Ctrl-C. It is 1,
@@ -29,6 +31,7 @@ Each module uses those before it:
     emit_command        `inlay emit`
     network_options     options of the commands on networks, checked and parsed
     profile_options     the options of `inlay run` for a table of steps and a trace
+    saved_plan_options  saved plans of `inlay plan -o` and `inlay run`
     network_commands    `inlay plan`, `inlay run`
     bench_command       `inlay bench`
 

@@ -23,6 +23,7 @@ from inlay.cli.network_options import (
     FallbackOption,
     IsaOption,
     ModelArgument,
+    RunArgument,
     SecondsOption,
     ThreadsOption,
     choose_tier,
@@ -35,6 +36,14 @@ from inlay.cli.network_options import (
 )
 from inlay.cli.output import echo
 from inlay.cli.profile_options import AllRowsOption, ProfileOption, ProfileRequest, TraceOption, request_profile
+from inlay.cli.saved_plan_options import (
+    PlanOutputOption,
+    is_plan_file,
+    load_session,
+    refuse_plan_options,
+    require_plan_target,
+    save_plan,
+)
 from inlay.errors import InvalidArguments, printable
 from inlay.files import atomic_write, file_error, require_unused
 from inlay.measure.interleaved import time_call
@@ -42,6 +51,7 @@ from inlay.measure.interleaved import time_call
 if TYPE_CHECKING:
     from inlay.graph.network import Network
     from inlay.graph.plan import Plan, Tier
+    from inlay.graph.planned_program import PlannedProgram
     from inlay.graph.runtime.program_session import ProgramSession
 
 
@@ -65,6 +75,7 @@ def plan(
     picture: Annotated[
         Path | None, typer.Option("--picture", metavar="FILE", help="Draw the plan too, as .svg or .html.")
     ] = None,
+    output: PlanOutputOption = None,
 ) -> None:
     """Choose a format for each tensor and a kernel for each operation of a network; print reasons and predicted times.
 
@@ -79,14 +90,13 @@ def plan(
       inlay plan unet.onnx --dim height=256 --picture unet.html
 
       inlay plan resnet50.onnx --isa avx2 --threads 8 --all
+
+      inlay plan resnet50.onnx -o resnet50.inlay
     """
     from inlay.graph.report import figures
 
-    if picture is not None:
-        from inlay.render.network.picture import require_suffix
-
-        require_suffix(picture)
-        require_unused(picture, model)
+    _require_plan_files(model, picture)
+    require_plan_target(output, isa, model, *([] if picture is None else [picture]))
     require_engine_here(engine, isa)
     tier, mode = choose_tier(costs, isa, seconds, engine), parse_convolutions(convolutions)
     network = _load_network(model, parse_dim_options(dims or ()), batch)
@@ -96,15 +106,40 @@ def plan(
     network_plan = _plan_network(network, tier, isa, threads, seconds, options)
     echo(json.dumps(figures(network_plan), indent=2) if as_json else network_plan.explain(every_step=every_step))
     if picture is not None:
-        from inlay.render.network import PlanPicture
+        _draw_plan(network_plan, picture, as_json=as_json)
+    if output is not None:
+        save_plan(network_plan, output)
 
-        PlanPicture(network_plan).save(picture)
-        echo(f"{'' if as_json else chr(10)}wrote {printable(str(picture))}", err=as_json)
+
+def _require_plan_files(model: Path, picture: Path | None) -> None:
+    """Check, before work begins, that a model can be planned, and that the plan can be drawn into `picture`.
+
+    Raises:
+        InvalidArguments: the model is a saved plan, or the picture has another ending than .svg and .html.
+        FileError: the picture is the model.
+    """
+    if picture is not None:
+        from inlay.render.network.picture import require_suffix
+
+        require_suffix(picture)
+        require_unused(picture, model)
+    if is_plan_file(model):
+        raise InvalidArguments(
+            f"{printable(str(model))} is a saved plan already: `inlay run` runs it; give an ONNX model to plan again"
+        )
+
+
+def _draw_plan(network_plan: "Plan", picture: Path, *, as_json: bool) -> None:
+    """Draw a plan, and say so; on the error stream if the output is JSON."""
+    from inlay.render.network import PlanPicture
+
+    PlanPicture(network_plan).save(picture)
+    echo(f"{'' if as_json else chr(10)}wrote {printable(str(picture))}", err=as_json)
 
 
 @app.command(short_help="Run a network on arrays in files.")
 def run(
-    model: ModelArgument,
+    model: RunArgument,
     inputs: Annotated[
         list[str] | None,
         typer.Option("--input", "-i", metavar="[NAME=]FILE", help="A .npy file for an input; may be repeated."),
@@ -138,22 +173,27 @@ def run(
       inlay run bert.onnx -i ids=ids.npy -i mask=mask.npy -o states.npz
 
       inlay run resnet50.onnx --input photo.npy --profile --trace steps.json
-    """
-    from inlay.graph.onnx.reading import load_for
 
+      inlay run resnet50.inlay --input photo.npy
+    """
     named = parse_input_files(inputs or ())
     if not named:
         raise InvalidArguments("no input is given: give the arrays of the network, as --input [NAME=]FILE.npy")
     require_target(output, [model, *named.values()])
     request = request_profile(profile, all_rows, trace, [model, *named.values()], output, clean)
     require_engine_here(engine)
+    if is_plan_file(model):
+        planning = {"--batch": batch, "--costs": costs, "--seconds": seconds, "--convolutions": convolutions}
+        refuse_plan_options(model, {**planning, "--threads": threads, "--fallback": fallback})
+        _run_saved_plan(model, engine, read_inputs(named), output, request, clean=clean)
+        return
+    from inlay.graph.onnx.reading import load_for
+
     tier, mode = choose_tier(costs, None, seconds, engine), parse_convolutions(convolutions)
     arrays = read_inputs(named)
     with explain_dim_options("--batch N"):
         network = load_for(model, {name: array.shape for name, array in arrays.items()}, batch=batch)
-    if output is not None:
-        require_names_for(output, network.outputs)
-        clear_abandoned(output, clean)
+    _require_output(output, network.outputs, clean=clean)
     note_reference_engine(engine, "NumPy computes, far slower than oneDNN")
     options: dict[str, Any] = {"convolutions": mode, "engine": engine, "fallback": parse_fallback(fallback)}
     network_plan = _plan_network(network, tier, None, threads, seconds, options)
@@ -162,8 +202,34 @@ def run(
         _run_and_report(network_plan, session.prepare(), values, output, request)
 
 
+def _run_saved_plan(
+    path: Path,
+    engine: str | None,
+    arrays: Mapping[str | None, Array],
+    output: Path | None,
+    request: ProfileRequest,
+    *,
+    clean: bool,
+) -> None:
+    """Run a saved plan on these arrays, and print a summary of its outputs, or write them."""
+    with load_session(path, engine) as session:
+        (network_plan,) = session.plans
+        _require_output(output, network_plan.graph.outputs, clean=clean)
+        note_reference_engine(engine, "NumPy computes, far slower than oneDNN")
+        first = next((tensor.name for tensor in network_plan.inputs), "")
+        values = {name or first: array for name, array in arrays.items()}
+        _run_and_report(network_plan, session.prepare(), values, output, request)
+
+
+def _require_output(output: Path | None, names: Sequence[str], *, clean: bool) -> None:
+    """Check that a file can hold outputs of these names, and find or remove what killed writers of it left."""
+    if output is not None:
+        require_names_for(output, names)
+        clear_abandoned(output, clean)
+
+
 def _run_and_report(
-    network_plan: "Plan",
+    network_plan: "PlannedProgram",
     session: "ProgramSession",
     arrays: Mapping[str, Array],
     output: Path | None,
@@ -178,7 +244,7 @@ def _run_and_report(
     request.report(profile)
 
 
-def _print_notes(network_plan: "Plan", notes: Iterable[str]) -> None:
+def _print_notes(network_plan: "PlannedProgram", notes: Iterable[str]) -> None:
     """Print notes on the machine and on what ran outside the engine."""
     if network_plan.load:
         echo(network_plan.load, err=True)

@@ -31,6 +31,7 @@ EngineOption = Annotated[
 ]
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, opsets 1 to 28.")]
+RunArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a plan that `plan -o` saved.")]
 BatchOption = Annotated[int | None, typer.Option("--batch", metavar="N", help="Axis 0 where it is left open.")]
 DimsOption = Annotated[
     list[str] | None, typer.Option("--dim", metavar="NAME=N", help="A dim that is left open; may be repeated.")

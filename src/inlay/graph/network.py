@@ -148,6 +148,8 @@ class Subgraph(Node):
     """Name in `nodes` of each tensor of `inputs`, for a subgraph of the model; empty if the names are the same."""
     why: str = ""
     """For a subgraph of the model: the reasons why only the fallback engine computes it."""
+    model: bytes = b""
+    """The nodes and their constants as a serialized model of ONNX; empty if it is to be built from `nodes`."""
 
     @property
     def inner_names(self) -> tuple[str, ...]:

@@ -197,7 +197,9 @@ def operation_of(op: Op, descs: Mapping[str, MemoryDesc], post_ops: Sequence[Pos
             f"{op.name}, a {op.kind}, has no {', '.join(unknown)}: it has {', '.join(sorted(known))}"
         )
     constants = {
-        name: constant_desc(array, name in row.free and "weights" in name) for name, array in op.constants.items()
+        name: constant_desc(op.constants[name], name in row.free and "weights" in name)
+        for name in op.constants
+        if name not in descs
     }
     attributes = PrimitiveAttributes(post_ops=tuple(post_ops)) if post_ops else PLAIN
     return Operation(op.kind, "forward_inference", {**constants, **descs}, dict(op.parameters), attributes)

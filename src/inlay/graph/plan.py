@@ -13,6 +13,8 @@ See `planner` for the search, and `planned_program` for the evidence of the choi
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from inlay.errors import InvalidArguments
@@ -30,6 +32,7 @@ from inlay.graph.replanning import refine_program
 from inlay.graph.report import explain_plan
 from inlay.graph.runtime.arguments import check_inputs, dims_of, draw_input, require_dims, require_runs
 from inlay.graph.runtime.program_session import ProgramSession
+from inlay.graph.saved_plans.plan_file import write_plan
 from inlay.graph.session import MOST_SHAPES, Session
 from inlay.primitives.engine import EngineLike
 
@@ -126,6 +129,17 @@ class Plan(PlannedProgram):
                 "plan the network again with inlay.plan"
             )
         return self.planner
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Save the plan with its weights in the formats of its kernels, for `Session.load`, which does not plan.
+
+        The file is a safetensors file; docs/saved-plans.md describes it. It is written completely or not at all.
+
+        Raises:
+            FileError: the file cannot be written.
+            InvalidArguments, Unimplemented, MissingExtra, OutOfMemory: as `compile`.
+        """
+        write_plan(self, Path(path), self.computed_by)
 
     def _repr_svg_(self) -> str:
         """Return the picture that a notebook shows."""

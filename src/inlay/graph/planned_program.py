@@ -14,6 +14,7 @@ from inlay.graph.costs import CostSources
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import OpGraph
 from inlay.graph.program import FallbackShare, NumpyShare, Program, Step, fallback_share, numpy_share
+from inlay.graph.runtime.guards import RunGuards
 from inlay.measure.processors import Processors
 
 
@@ -79,6 +80,8 @@ class PlannedProgram:
     """Free share of each processor while the plan was made; None if it was not measured."""
     most_threads: int | None = None
     """Number of threads that the plan was requested for, which a session does not exceed; None without a limit."""
+    guards: RunGuards | None = field(default=None, repr=False, compare=False)
+    """Buffers that runs check for NaN and infinities, in a plan from a file; None if compilation computes them."""
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:

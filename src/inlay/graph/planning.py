@@ -109,8 +109,12 @@ class PlanOptions:
 class Planner:
     """Plans the programs of one network with the same options, and with the costs of its first plan."""
 
-    def __init__(self, network: Network | OpenNetwork | OpGraph, options: PlanOptions) -> None:
+    def __init__(
+        self, network: Network | OpenNetwork | OpGraph, options: PlanOptions, *, is_rewritten: bool = False
+    ) -> None:
         """Check the options; nothing is planned.
+
+        If `is_rewritten`, the network is a graph of operations that an earlier plan rewrote, and is planned as it is.
 
         Raises:
             InvalidArguments: `network` is none, or an option is not valid (see `PlanOptions.require_valid`).
@@ -118,7 +122,7 @@ class Planner:
         if not isinstance(network, (Network, OpenNetwork, OpGraph)):
             raise InvalidArguments(f"a {type(network).__name__} is no network: plan what inlay.load reads from a file")
         options.require_valid()
-        self.network, self.options = network, options
+        self.network, self.options, self._is_rewritten = network, options, is_rewritten
         self._costs: Costs | None = None
         self._lock = ForkResetLock()
 
@@ -173,7 +177,7 @@ class Planner:
             describe = describe_open(network.inputs)
             raise InvalidArguments(f"{describe}; or let inlay.compile plan each shape at its first call")
         graph = network if isinstance(network, OpGraph) else lower_network(network)
-        return _rewrite(graph, self.options.fallback)
+        return graph if self._is_rewritten else _rewrite(graph, self.options.fallback)
 
     def _threads(self, processors: Processors | None) -> int | None:
         """Return the number of threads that the plan is limited to: that of the first plan, if there is one."""

@@ -10,12 +10,15 @@ keeps those of the shapes that were used last, and all share the constants that 
 go on while another shape is planned.
 """
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from inlay.arguments import integer_or_none
-from inlay.errors import InvalidArguments
+from inlay.errors import FileError, InvalidArguments, StalePlanWarning, printable
 from inlay.forks import ForkResetLock
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Array
@@ -27,6 +30,7 @@ from inlay.graph.runtime.arguments import InputValue, check_inputs, dims_of, req
 from inlay.graph.runtime.call_values import name_inputs, return_like
 from inlay.graph.runtime.compiling import Weights
 from inlay.graph.runtime.program_session import ProgramSession
+from inlay.graph.saved_plans.replanning import load_plan
 from inlay.layout import Dims
 from inlay.primitives.engine import Engine, EngineLike, get_engine
 
@@ -105,12 +109,44 @@ class Session:
         self._lock, self._plan_lock = ForkResetLock(), ForkResetLock()
         self._shapes: dict[tuple[Dims, ...], KeptShape] = {}
         self._is_closed = False
+        self.note = ""
+        """One line on why a saved plan was made again; empty if it was not."""
         self._latest: ProgramSession | None = None
         if first is not None:
             self._inputs: tuple[Tensor | OpenTensor, ...] = first.inputs
             self._keep(tuple(tensor.dims for tensor in first.inputs), self._compile(first))
         if planner is not None:
             self._inputs = planner.inputs
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], *, engine: EngineLike = None) -> "Session":
+        """Return a session of a plan that `Plan.save` or `inlay plan -o` saved, for the dims of that plan.
+
+        Nothing is measured, and the package onnx is not needed. The weights are read from a memory map of the file in
+        the formats that the plan has, so processes that load one file share them; replace the file as a whole, and
+        never write into it. If the processor, its instruction set, the engine or the version of Inlay is another one,
+        the network is planned again from the saved graph, with probed costs, and `note` says so.
+
+        Args:
+            path: the file.
+            engine: the engine of the session, or the default one.
+
+        Raises:
+            FileError: the file cannot be read, is no saved plan, is of another version, or was changed.
+            Unimplemented, MissingExtra, OutOfMemory: as `Session`.
+
+        Warns:
+            StalePlanWarning: the network is planned again.
+        """
+        plan, note = load_plan(Path(path), engine)
+        if note:
+            warnings.warn(note, StalePlanWarning, stacklevel=2)
+        try:
+            session = cls(None, plan, engine=engine)
+        except InvalidArguments as error:
+            raise FileError(f"{printable(str(path))} holds no valid plan: {error}") from error
+        session.note = note
+        return session
 
     @property
     def engine(self) -> Engine:
@@ -250,7 +286,8 @@ class Session:
         with self._lock:
             shapes = [", ".join(map(str, key)) for key in self._shapes]
         more = f" and {len(shapes) - _MOST_NAMED} more" if len(shapes) > _MOST_NAMED else ""
-        return f"<Session: {inputs}; planned for {'; '.join(shapes[:_MOST_NAMED]) or 'no dims yet'}{more}>"
+        note = f"; {self.note}" if self.note else ""
+        return f"<Session: {inputs}; planned for {'; '.join(shapes[:_MOST_NAMED]) or 'no dims yet'}{more}{note}>"
 
     def _match(self, inputs: Mapping[str, Any]) -> tuple[ProgramSession, dict[str, InputValue]]:
         """Check these inputs, and return them with the program for their dims."""
@@ -291,6 +328,7 @@ class Session:
             weights=self._weights,
             threads=threads,
             most_threads=plan.most_threads,
+            guards=plan.guards,
         )
         return KeptShape(plan, program)
 

@@ -250,6 +250,13 @@ class Engine(Protocol):
         """Return False if the engine never supports such operations; if True, `create` may still fail."""
         return True
 
+    def accepts_any_contents(self, desc: MemoryDesc) -> bool:
+        """Return whether kernels can read memory of an opaque format whatever its bytes are, as those of a file.
+
+        They can if the bytes are elements alone. Some formats also hold offsets, which kernels would follow.
+        """
+        return False
+
     @property
     def num_threads(self) -> int:
         """The number of threads of implementations that are created from now on; 0 if it cannot be limited.

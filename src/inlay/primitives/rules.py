@@ -408,17 +408,17 @@ def is_sequence(value: object) -> bool:
 
 
 _LARGEST_INTEGER = 2**63 - 1
-_NO_NUMBERS = (str, bytes, bytearray, bool, np.bool_, np.ma.MaskedArray)
+_NO_NUMBERS = (str, bytes, bytearray, bool, np.bool_)
 _GREATEST_F32 = float(np.finfo(np.float32).max)
 
 
 def _is_no_scalar(value: object) -> bool:
-    """Return whether a value is an array with axes, or a complex number of NumPy.
+    """Return whether a value is an array with axes or a mask, or a complex number of NumPy.
 
-    `float` would convert an array of one element, and drop the imaginary part of a complex number.
+    `float` would convert an array of one element, and drop a mask and the imaginary part of a complex number.
     """
     is_complex = isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind == "c"
-    return is_complex or getattr(value, "shape", ()) != ()
+    return is_complex or getattr(value, "shape", ()) != () or hasattr(value, "mask")
 
 
 def require_number(primitive_name: str, name: str, value: Any, least: float | None = None) -> float:

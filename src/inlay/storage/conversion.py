@@ -38,10 +38,11 @@ from inlay.memory import Memory, reorder
 from inlay.memory.buffers import Bytes, allocate
 from inlay.notation import Notation, parse_notation
 from inlay.notation.format_tag import FormatTag
+from inlay.safetensors_header import TensorEntry
 from inlay.storage.loss import ConversionLoss, LossCounter, require_little_loss
 from inlay.storage.npy import npy_header, write_npy
 from inlay.storage.packed import is_row_major, make_entry, metadata_of, open_store, require_suffix
-from inlay.storage.safetensors_file import TensorEntry, require_names, write_safetensors
+from inlay.storage.safetensors_file import require_names, write_safetensors
 from inlay.storage.store import Store, StoredTensor, StoreReader, row_major
 
 # Rules

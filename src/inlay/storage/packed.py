@@ -32,15 +32,9 @@ from inlay.layout import Axis, Digit, Dims, Layout
 from inlay.memory import Memory
 from inlay.memory.buffers import Bytes
 from inlay.notation.format_tag import FormatTag
+from inlay.safetensors_header import ALIGNMENT, TensorEntry
 from inlay.storage.npy import read_npy
-from inlay.storage.safetensors_file import (
-    ALIGNMENT,
-    TensorEntry,
-    read_header,
-    require_names,
-    require_texts,
-    write_safetensors,
-)
+from inlay.storage.safetensors_file import read_header, require_names, require_texts, write_safetensors
 from inlay.storage.store import Store, StoredTensor, row_major
 
 METADATA_KEY = "inlay"

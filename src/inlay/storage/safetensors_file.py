@@ -15,44 +15,16 @@ Source: https://huggingface.co/docs/safetensors, "Format".
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from inlay.errors import FileError, InvalidArguments
 from inlay.files import Progress, atomic_write, file_error, require_file, write_pieces
-from inlay.layout import Dims
 from inlay.memory.buffers import Bytes
-
-ALIGNMENT = 64
-"""Alignment of the data in a file, in bytes."""
-
-TYPE_BITS = {"BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "C64": 64}
-TYPE_BITS |= {"F32": 32, "I32": 32, "U32": 32, "F64": 64, "I64": 64, "U64": 64}
-"""Bits per element, by the name of the type in safetensors; types that are not listed have 8."""
-
-
-_METADATA = "__metadata__"
-"""Key of the metadata in the header."""
+from inlay.safetensors_header import METADATA, TensorEntry, build_header, in_file_order
 
 _MAX_HEADER_BYTES = 100_000_000
 """Maximum size of a header that the safetensors library reads, in bytes (`MAX_HEADER_SIZE` in its source)."""
-
-
-@dataclass(frozen=True, slots=True)
-class TensorEntry:
-    """The header entry of one tensor."""
-
-    name: str
-    """Name of the tensor."""
-    stored_type: str
-    """Name of the data type in safetensors, such as `BF16`."""
-    shape: Dims
-    """Shape, in elements."""
-    nbytes: int
-    """Size, in bytes."""
-    begin: int = 0
-    """Offset of the first byte from the start of the file, in bytes; ignored by the writer."""
 
 
 def read_header(path: Path) -> tuple[tuple[TensorEntry, ...], dict[str, str]]:
@@ -76,7 +48,7 @@ def read_header(path: Path) -> tuple[tuple[TensorEntry, ...], dict[str, str]]:
         raise FileError(
             f"cannot read {path}: it is truncated or not a safetensors file; copy it again from its source"
         ) from error
-    metadata = header.pop(_METADATA, None) or {}
+    metadata = header.pop(METADATA, None) or {}
     entries = [_parse_entry(name, item, 8 + length) for name, item in header.items()]
     entries.sort(key=lambda entry: (entry.begin, entry.name))
     if any(e.nbytes < 0 or e.begin + e.nbytes > size for e in entries):
@@ -89,15 +61,6 @@ def _parse_entry(name: str, item: Mapping[str, Any], data_begin: int) -> TensorE
     return TensorEntry(name, item["dtype"], tuple(item["shape"]), end - begin, data_begin + begin)
 
 
-def in_file_order(entries: Iterable[TensorEntry]) -> list[TensorEntry]:
-    """Sort entries in the order in which they are written, so that each begins at a multiple of its element size.
-
-    Tensors whose size is a multiple of 64 bytes come first. The others follow by decreasing element size. Ties are
-    sorted by name, so that the same tensors always result in the same file.
-    """
-    return sorted(entries, key=lambda e: (e.nbytes % ALIGNMENT != 0, -TYPE_BITS.get(e.stored_type, 8), e.name))
-
-
 def require_names(names: Iterable[object]) -> None:
     """Check that a file with tensors of these names can be read again.
 
@@ -106,8 +69,8 @@ def require_names(names: Iterable[object]) -> None:
     """
     for name in names:
         _require_text("the name of a tensor", name)
-        if name == _METADATA:
-            raise InvalidArguments(f"a tensor cannot be named {_METADATA}: the format stores metadata there; rename it")
+        if name == METADATA:
+            raise InvalidArguments(f"a tensor cannot be named {METADATA}: the format stores metadata there; rename it")
 
 
 def require_texts(metadata: Mapping[Any, object]) -> None:
@@ -149,7 +112,7 @@ def write_safetensors(
     ordered = in_file_order(entries)
     require_names(entry.name for entry in ordered)
     require_texts(metadata)
-    header = _build_header(ordered, metadata)
+    header = build_header(ordered, metadata)
     if len(header) > _MAX_HEADER_BYTES:
         raise InvalidArguments(
             f"names and texts of {target} take {len(header)} bytes, and the safetensors library reads "
@@ -159,16 +122,3 @@ def write_safetensors(
         file.write(header)
         for entry in ordered:
             write_pieces(file, data(entry), progress)
-
-
-def _build_header(ordered: Iterable[TensorEntry], metadata: Mapping[str, str]) -> bytes:
-    """Return the length and the header as bytes, padded with spaces to a multiple of `ALIGNMENT`."""
-    header: dict[str, object] = {_METADATA: dict(metadata)} if metadata else {}
-    begin = 0
-    for entry in ordered:
-        offsets = [begin, begin + entry.nbytes]
-        header[entry.name] = {"dtype": entry.stored_type, "shape": list(entry.shape), "data_offsets": offsets}
-        begin += entry.nbytes
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-(8 + len(text)) % ALIGNMENT)
-    return len(text).to_bytes(8, "little") + text

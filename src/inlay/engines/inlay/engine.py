@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, get_args
 
-from inlay.descriptor import kinds
+from inlay.descriptor import MemoryDesc, kinds
 from inlay.engines.inlay.winograd_code import create_weights_transform, is_winograd_weights
 from inlay.engines.inlay.winograd_convolution import create_winograd_convolution
 from inlay.errors import Unimplemented
@@ -125,6 +125,10 @@ class InlayEngine(Engine):
             return is_known or is_winograd_weights(operation.descs["dst"])
         request = operation.kind, operation.prop_kind, operation.parameters.get("algorithm")
         return self._team is not None and request == ("convolution", "forward_inference", "winograd")
+
+    def accepts_any_contents(self, desc: MemoryDesc) -> bool:
+        """Return True for transformed weights of Winograd convolutions, which are floats."""
+        return is_winograd_weights(desc)
 
     def create(self, operation: Operation) -> Implementation:
         """Compile a reorder, or prepare a convolution.

@@ -1,11 +1,11 @@
 """Models of ONNX for the nodes of a subgraph, in the opset in which ONNX Runtime supports them best."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from inlay.graph.network import Node, Tensor
+from inlay.graph.numpy_operators.call import onnx_code
 from inlay.graph.numpy_operators.evaluation import ONNX_DOMAINS
 from inlay.graph.onnx.initializers import Proto, nodes_of
 from inlay.graph.onnx_package import defs, helper, numpy_helper, onnx
@@ -68,14 +68,9 @@ def operators_of(nodes: Sequence[Node]) -> Iterator[str]:
                 yield from (proto.op_type for proto in inner if proto.domain in ONNX_DOMAINS)
 
 
-def element_type(dtype: np.dtype[Any]) -> int:
-    """Return ONNX's TensorProto.DataType of a type of NumPy or ml_dtypes."""
-    return int(helper.np_dtype_to_tensor_dtype(dtype))
-
-
 def type_of(tensor: Tensor) -> Proto:
     """Return type and dims of a tensor as ONNX stores them, without dims if these depend on the data of a run."""
-    return helper.make_tensor_type_proto(element_type(tensor.dtype), None if tensor.is_dynamic else tensor.dims)
+    return helper.make_tensor_type_proto(onnx_code(tensor.dtype), None if tensor.is_dynamic else tensor.dims)
 
 
 def _value_info(name: str, kind: Proto | None) -> Proto:

@@ -24,8 +24,9 @@ import numpy as np
 from inlay.errors import InvalidArguments, MissingExtra, OutOfMemory, Unimplemented
 from inlay.forks import ForkResetLock, at_fork
 from inlay.graph.fallback.library import INSTALL, describe_error, find_onnxruntime, onnxruntime_errors
-from inlay.graph.fallback.models import build_model, element_type, operators_of, type_of
+from inlay.graph.fallback.serialized_models import scan_operators
 from inlay.graph.network import StructuralEquality, Subgraph, Tensor
+from inlay.graph.numpy_operators.call import onnx_code
 from inlay.graph.numpy_operators.evaluation import compute_node
 from inlay.graph.op_graph import Array
 
@@ -73,6 +74,21 @@ def describe_interface(
     return SubgraphInterface(subgraph, opset, tuple(reads), tuple(tensors[name] for name in writes), stored)
 
 
+def serialize_subgraph(interface: SubgraphInterface) -> bytes:
+    """Return a subgraph as a serialized model of ONNX, with the constants that are not passed in each run.
+
+    Raises:
+        MissingExtra: the package onnx is not installed.
+    """
+    from inlay.graph.fallback.models import build_model, type_of  # subgraphs of saved plans are serialized already
+
+    stored = _choose_stored(interface.constants)
+    passed = (Tensor(name, a.shape, a.dtype) for name, a in interface.constants.items() if name not in stored)
+    groups = (*interface.reads, *passed), interface.writes
+    reads, writes = ({tensor.name: type_of(tensor) for tensor in group} for group in groups)
+    return build_model(interface.subgraph.nodes, interface.opset, reads, writes, stored)
+
+
 class FallbackSession:
     """A subgraph that ONNX Runtime has compiled."""
 
@@ -97,9 +113,9 @@ class FallbackSession:
             for name, array in interface.constants.items()
             if name not in stored
         }
-        inputs = [*interface.reads, *(Tensor(name, a.shape, a.dtype) for name, a in self._passed.items())]
-        reads, writes = ({tensor.name: type_of(tensor) for tensor in group} for group in (inputs, interface.writes))
-        self._model = build_model(interface.subgraph.nodes, interface.opset, reads, writes, stored)
+        self._model = interface.subgraph.model or serialize_subgraph(interface)
+        self.has_loop = not _LOOPS.isdisjoint(scan_operators(self._model))
+        """True if a node is a loop, which may have no end."""
         self._session: Any = self._create()
         _sessions.add(self)
 
@@ -189,7 +205,7 @@ class SubgraphCall:
         self._inputs_copied = [name for name in copied if name not in self._written]
         self._outputs_copied = [name for name in copied if name in self._written]
         self._has_dynamic = any(name not in self._staged for name in self._written)
-        self._is_loop = not _LOOPS.isdisjoint(operators_of(owner.interface.subgraph.nodes))
+        self._is_loop = owner.has_loop
         self._bind()
 
     def __call__(self) -> None:
@@ -257,7 +273,7 @@ class SubgraphCall:
                 continue
             array = self._staged[name]
             bind = self._binding.bind_output if name in self._written else self._binding.bind_input
-            bind(name, "cpu", 0, element_type(array.dtype), list(array.shape), array.ctypes.data)
+            bind(name, "cpu", 0, onnx_code(array.dtype), list(array.shape), array.ctypes.data)
 
     def _fetch_dynamic(self) -> None:
         """Put the results that ONNX Runtime has allocated into `dynamic`, and let it allocate new ones in the next run.

@@ -14,7 +14,6 @@ from inlay.graph.network import Node
 from inlay.graph.numpy_operators.call import is_float
 from inlay.graph.numpy_operators.evaluation import ONNX_DOMAINS
 from inlay.graph.numpy_operators.random_numbers import RANDOM_OPERATORS
-from inlay.graph.onnx_package import defs
 
 LOSES_NAN = frozenset(
     {
@@ -80,6 +79,8 @@ def find_exclusion(node: Node, opset: int, dtypes: Iterable[np.dtype[Any]]) -> s
 
     `dtypes` are the types of all tensors that the node reads and writes.
     """
+    from inlay.graph.onnx_package import defs  # plans of graphs that are assigned already need no onnx
+
     operator, types = node.operator, tuple(dtypes)
     if node.domain not in ONNX_DOMAINS or not defs.has(operator, opset, ""):
         return f"opset {opset} has no {operator}"

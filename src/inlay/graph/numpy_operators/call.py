@@ -6,7 +6,9 @@
 (1, [0], None)
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import ml_dtypes
@@ -14,7 +16,6 @@ import numpy as np
 
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.graph.network import Node
-from inlay.graph.onnx_package import helper
 from inlay.graph.op_graph import Array
 
 
@@ -106,9 +107,42 @@ class OperatorCall:
 # Element types, those of ml_dtypes included
 
 
+_TYPE_NAMES = (
+    *("float32", "uint8", "int8", "uint16", "int16", "int32", "int64", "object", "bool", "float16", "float64"),
+    *("uint32", "uint64", "complex64", "complex128", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2"),
+    *("float8_e5m2fnuz", "uint4", "int4", "float4_e2m1fn", "float8_e8m0fnu", "uint2", "int2", "float6_e2m3fn"),
+    "float6_e3m2fn",
+)
+"""Names of the types of ONNX's TensorProto.DataType from 1 on; texts are objects."""
+_TYPES: Mapping[int, np.dtype[Any]] = MappingProxyType(
+    {
+        code: np.dtype(getattr(ml_dtypes, name, None) or name)
+        for code, name in enumerate(_TYPE_NAMES, 1)
+        if hasattr(ml_dtypes, name) or name in np.sctypeDict
+    }
+)
+_CODES: Mapping[np.dtype[Any], int] = MappingProxyType({dtype: code for code, dtype in _TYPES.items()})
+
+
 def onnx_dtype(code: int) -> np.dtype[Any]:
-    """Return the NumPy type for ONNX's TensorProto.DataType `code`."""
-    return np.dtype(helper.tensor_dtype_to_np_dtype(code))
+    """Return the NumPy type for ONNX's TensorProto.DataType `code`.
+
+    Raises:
+        KeyError: there is no such type.
+    """
+    return _TYPES[code]
+
+
+def onnx_code(dtype: np.dtype[Any]) -> int:
+    """Return ONNX's TensorProto.DataType of a type of NumPy or ml_dtypes.
+
+    >>> onnx_code(np.dtype(np.float32)), onnx_code(np.dtype(ml_dtypes.bfloat16))
+    (1, 16)
+
+    Raises:
+        KeyError: ONNX has no such type.
+    """
+    return _CODES[dtype]
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:

@@ -83,7 +83,7 @@ def multinomial(call: OperatorCall) -> Array:
     return np.array(drawn, onnx_dtype(int(call.attribute("dtype", _INT32)))).reshape(len(sums), count)
 
 
-def _generator(call: OperatorCall) -> np.random.Generator:
+def _generator(call: OperatorCall) -> "np.random.Generator":  # importing it takes a while
     """Return a generator of random numbers, which begins with the node's seed if it has one."""
     seed = call.attribute("seed")
     return np.random.default_rng(None if seed is None else int(np.float32(seed).view(np.uint32)))

@@ -153,7 +153,7 @@ class WriteTracker:
     def find_conflict(self, name: str) -> str | None:
         """Return the reason why buffer `name` does not hold its tensor now; None where it does."""
         allocation = self._allocations[self._locations[name].allocation]
-        for number in np.unique(allocation.owners[allocation.segments.of[name]]).tolist():
+        for number in sorted(set(allocation.owners[allocation.segments.of[name]].tolist())):
             if number == _UNWRITTEN:
                 return "nothing was written to all of its bytes"
             owner = self._buffers[self._names[number]]

@@ -9,7 +9,7 @@ buffer.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeAlias
 
@@ -26,6 +26,7 @@ from inlay.graph.op_graph import Array, OpGraph, constant_desc
 from inlay.graph.passes.range_guards import propagates
 from inlay.graph.program import Buffer, Program, Step, reference_impl
 from inlay.graph.runtime.checking import OLD_DST
+from inlay.graph.stored_constants import StoredConstants
 from inlay.layout import Layout
 from inlay.memory import Memory, pack
 from inlay.primitives import Reorder
@@ -148,6 +149,10 @@ class PreparedStep:
     """True if the engine can execute the call in one batch with others."""
     is_declined: bool = False
     """True if the engine does not support the step, so that the reference engine computes it."""
+    constants: Mapping[str, Memory] = field(default_factory=dict)
+    """Memory of each constant argument that an engine reads, in the format of its kernel."""
+    engine: Engine | None = None
+    """The engine that computes the step; None for a reference."""
 
     @property
     def impl(self) -> str:
@@ -199,15 +204,26 @@ def _prepare_operation(
                 "format"
             )
     constants = {
-        argument: weights.get_packed(array, expectation.descs[argument], selected)
-        for argument, array in step.constants.items()
+        argument: _pack_argument(step, argument, expectation.descs[argument], selected, weights)
+        for argument in step.constants
         if argument in needed
     }
     is_joined = implementation.is_batched and not (expectation.is_empty or expectation.is_all_zero)
-    is_declined = selected is not engine and selected is get_engine("reference")
+    is_declined = selected is not engine and selected.name == "reference"
     scratch = expectation.descs[_SCRATCHPAD].size if _SCRATCHPAD in expectation.writes else 0
     bound = partial(_bind_operation, step, implementation, expectation, constants)
-    return PreparedStep(step, bound, implementation, scratch, selected.is_asynchronous, is_joined, is_declined)
+    flags = selected.is_asynchronous, is_joined, is_declined
+    return PreparedStep(step, bound, implementation, scratch, *flags, constants=constants, engine=selected)
+
+
+def _pack_argument(step: Step, argument: str, desc: MemoryDesc, engine: Engine, weights: Weights) -> Memory:
+    """Return a constant argument in the format `desc`: from the file that it is stored in, else packed now."""
+    stored = step.constants
+    if isinstance(stored, StoredConstants) and (desc.kind != "opaque" or engine.accepts_any_contents(desc)):
+        memory = stored.find_packed(argument, desc)
+        if memory is not None:
+            return memory
+    return weights.get_packed(step.constants[argument], desc, engine)
 
 
 def _bind_operation(
@@ -318,6 +334,11 @@ def _bind_node(
                 raise InvalidArguments(
                     f"step {step.name}: {name} has dims {found[name].shape} now, the network says "
                     f"{result.shape}: dims that depend on values cannot be compiled"
+                )
+            if found[name].dtype != result.dtype:
+                raise InvalidArguments(
+                    f"step {step.name}: {name} is {found[name].dtype}, the network says {result.dtype}: correct the "
+                    "model"
                 )
             if found[name] is not result:
                 np.copyto(result, found[name], casting="no")

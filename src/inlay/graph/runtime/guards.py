@@ -60,12 +60,12 @@ UNGUARDABLE = RunGuards()
 
 def build_guards(program: Program, graph: OpGraph) -> RunGuards:
     """Return the guards that ensure that `program`, which computes `graph`, loses no NaN and no infinity."""
-    inputs = {tensor: name for tensor, name in program.inputs.items() if _can_scan(program, graph, name)}
+    inputs = {tensor: name for tensor, name in program.inputs.items() if can_scan(program, graph, name)}
     written: dict[str, tuple[str, str]] = {}
     for step in program.steps:
         for name in step.writes.values():
             tensor = program.buffers[name].tensor
-            if tensor not in program.inputs and _can_scan(program, graph, name):
+            if tensor not in program.inputs and can_scan(program, graph, name):
                 written.setdefault(tensor, (step.name, name))
     sizes = {tensor: 4 * prod(graph.tensors[tensor].dims) for tensor in (*inputs, *written)}
     # An operation of a named algorithm, such as Winograd's, is not exact; direct ones are.
@@ -83,8 +83,8 @@ def build_guards(program: Program, graph: OpGraph) -> RunGuards:
     return RunGuards(tuple(first.values()), after, masked)
 
 
-def _can_scan(program: Program, graph: OpGraph, name: str) -> bool:
-    """Return whether all bytes of a buffer are float32 elements, or padding, which is 0."""
+def can_scan(program: Program, graph: OpGraph, name: str) -> bool:
+    """Return whether a run can check a buffer: all of its bytes are float32 elements, or padding, which is 0."""
     desc, tensor = program.buffers[name].desc, graph.tensors[program.buffers[name].tensor]
     if tensor.dtype != np.dtype(np.float32) or not prod(tensor.dims):
         return False

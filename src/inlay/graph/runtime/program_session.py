@@ -85,6 +85,7 @@ class ProgramSession:
         threads: int | None = None,
         most_threads: int | None = None,
         is_exact: bool = False,
+        guards: RunGuards | None = None,
     ) -> None:
         """Compile `program`, whose tensors and references are those of `graph`.
 
@@ -96,6 +97,7 @@ class ProgramSession:
             threads: number of threads of the first runs; as many as the engine may use if None.
             most_threads: number of threads that no run exceeds; None for no limit but Inlay's.
             is_exact: whether the reference engine computes every step that may lose NaN or infinities.
+            guards: buffers that runs check, if they are known; computed from the graph if None.
 
         Raises:
             InvalidArguments: the program is not valid (see `checking`), or an engine requires other formats.
@@ -115,7 +117,7 @@ class ProgramSession:
         start = min(threads or most, quota_threads(most))
         self._team = AdaptiveTeam(most, free_threads, expected=predicted or None, start=start)
         self._compile_lock = ForkResetLock()
-        self._guards: RunGuards | None = None
+        self._guards = guards
         self._pools: dict[int, InstancePool] = {}
         self._compiled = self._pool_for(self._team.threads, program).compiled
         self._inputs = tuple(graph.tensors[name] for name in program.inputs)
@@ -127,6 +129,11 @@ class ProgramSession:
     def program(self) -> Program:
         """The program that runs execute."""
         return self._compiled.program
+
+    @property
+    def compiled(self) -> CompiledProgram:
+        """The compiled program for the number of threads with which the session began."""
+        return self._compiled
 
     @property
     def graph(self) -> OpGraph:
