@@ -9,6 +9,9 @@ Data flows through these values; each is built from the one before:
     Program     steps in concrete formats, and the buffers that they read and write          program
     Session     programs for each shape of the inputs, bound to memory, with packed weights  session, runtime
 
+`open_network` has models with open dims, `planning` all steps from a `Network` to a `PlannedProgram`, and `background`
+the pauses of planning beside runs.
+
 Terms:
 
     primitive     an operation that an engine computes (oneDNN, `dnnl::primitive`)

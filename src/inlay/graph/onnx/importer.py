@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from inlay.errors import FileError, Unimplemented
+from inlay.graph.background import yield_to_runs
 from inlay.graph.fallback.library import INSTALL, find_onnxruntime
 from inlay.graph.fallback.models import type_of
 from inlay.graph.fallback.support import find_exclusion
@@ -155,6 +156,7 @@ class GraphImporter:
 
     def _import_node(self, node: Node, proto: Proto) -> None:
         """Infer the results of a node, then fold it if possible, else append it to the network."""
+        yield_to_runs()
         captured = captured_names(proto)
         known = self.tensors.keys() | self.open_types.keys()
         unknown = next((name for name in (*node.inputs, *captured) if name and name not in known), None)

@@ -25,11 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inlay.graph.algorithms import Convolutions
+from inlay.graph.background import yield_to_runs
 from inlay.graph.costs.estimates import Costs
 from inlay.graph.op_graph import OpGraph
 from inlay.graph.planner.candidates import CandidateGenerator
-from inlay.graph.planner.cost_cache import CostCache
-from inlay.graph.planner.domains import Domain, domains
+from inlay.graph.planner.cost_cache import NO_ALGORITHMS, CostCache
+from inlay.graph.planner.domains import Domain, Tags, domains
 from inlay.graph.planner.elimination import Factor
 from inlay.graph.planner.formats import Format, Formats
 from inlay.graph.planner.groups import Candidate, Group, group_operations
@@ -92,15 +93,30 @@ class Problem:
         return producer >= 0 and self.groups[producer].kind != "view"
 
 
-def make_problem(graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto") -> Problem:
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The formats and algorithms of a plan, by name, for the same operations with other dims."""
+
+    tags: Tags
+    """The tags of each tensor's formats."""
+    algorithms: Mapping[str, str]
+    """The algorithm of each convolution."""
+
+
+def make_problem(
+    graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto", choices: Choices | None = None
+) -> Problem:
     """Build the problem of assigning formats to `graph` at these costs; `convolutions` names the allowed algorithms.
+
+    `choices` restricts the formats and algorithms to those of another plan.
 
     Raises:
         Unimplemented: an operation has no candidate (see `CandidateGenerator.of`).
     """
-    cost_cache = CostCache(costs, Formats(), convolutions)
+    tags, algorithms = (None, NO_ALGORITHMS) if choices is None else (choices.tags, choices.algorithms)
+    cost_cache = CostCache(costs, Formats(), convolutions, algorithms)
     groups = group_operations(graph)
-    found = domains(graph, cost_cache, costs.isa)
+    found = domains(graph, cost_cache, costs.isa, tags)
     reorders = [pair for pair in _list_reorders(groups, found) if not cost_cache.formats.repeats(pair[1])]
     pairs = ((cost_cache.formats[src], cost_cache.formats[dst]) for src, dst in reorders)
     costs.prepare(_collect_operations(graph, groups, found, cost_cache), pairs)
@@ -296,6 +312,7 @@ class CostTables:
 
     def _group_tables(self, number: int) -> GroupTables:
         """Build the tables of a group."""
+        yield_to_runs()
         group = self.problem.groups[number]
         found: dict[int, NDArray[np.float64]] = {}
         for slot, name in enumerate((*group.reads, *group.writes)):
