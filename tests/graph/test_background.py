@@ -89,7 +89,11 @@ def test_the_state_is_that_of_one_thread_and_nests(time: Time) -> None:
 
 
 def test_an_error_ends_a_run() -> None:
-    with pytest.raises(ZeroDivisionError), RUNS:
-        assert RUNS.is_any
-        raise ZeroDivisionError
+    def run() -> None:
+        with RUNS:
+            assert RUNS.is_any
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run()
     assert not RUNS.is_any

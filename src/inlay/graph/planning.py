@@ -257,7 +257,7 @@ def adapt_program(
     """
     if not has_same_operations(graph, known.graph):
         return None
-    problem = make_problem(graph, costs, convolutions, collect_choices(known.program))
+    problem = make_problem(graph, costs, convolutions, collect_choices(known.program, known.graph))
     try:
         chosen = PlanSearch(problem).best()
     except InvalidArguments:  # no choice of formats is allowed

@@ -306,7 +306,7 @@ def _open_input(value: Proto) -> OpenTensor:
 
 
 def _bind_input(tensor: OpenTensor, bindings: Mapping[str, int], batch: int | None, used: set[str]) -> OpenTensor:
-    """Return an input with numbers in place of open dims; the names of `bindings` that were used are added to `used`."""
+    """Return an input with numbers in place of open dims, and add the names that were used to `used`."""
     extents = tuple(_bind_axis(tensor, axis, bindings, batch, used) for axis in range(len(tensor.dims)))
     return OpenTensor(tensor.name, extents, tensor.dtype)
 

@@ -12,7 +12,7 @@ from inlay.graph.background import yield_to_runs
 from inlay.graph.network import has_equal_bits
 from inlay.graph.op_graph import Array, Op, OpGraph
 from inlay.graph.planner.problem import Choices
-from inlay.graph.program import Program
+from inlay.graph.program import Buffer, Program
 
 
 def has_same_operations(graph: OpGraph, other: OpGraph) -> bool:
@@ -29,19 +29,32 @@ def _is_same(op: Op, other: Op) -> bool:
     return mine == (other.name, other.kind, other.reads, other.writes, other.constants.keys())
 
 
-def collect_choices(program: Program) -> Choices:
-    """Return the formats of the tensors of a program, by tag, and the algorithms of its convolutions."""
+def collect_choices(program: Program, graph: OpGraph) -> Choices:
+    """Return the formats of the tensors of a graph in its program, by tag, and the algorithms of its convolutions.
+
+    A tensor between operations that one step computes counts with the formats of the result of the step.
+    """
     tags: dict[str, set[str]] = {}
     for buffer in program.buffers.values():
-        tag = None if buffer.desc is None else buffer.desc.tag
-        if tag is not None:
-            tags.setdefault(buffer.tensor, set()).add(tag)
+        _add_tag(tags, buffer.tensor, buffer)
+    writes = {op.name: tuple(op.writes.values()) for op in graph.ops}
+    for step in program.steps:
+        for name in step.writes.values() if len(step.ops) > 1 else ():
+            for tensor in (tensor for op in step.ops for tensor in writes[op]):
+                _add_tag(tags, tensor, program.buffers[name])
     algorithms = {
         step.ops[0]: str(step.operation.parameters["algorithm"])
         for step in program.steps
         if step.operation is not None and step.ops and step.kind == "convolution"
     }
     return Choices({name: frozenset(found) for name, found in tags.items()}, algorithms)
+
+
+def _add_tag(tags: dict[str, set[str]], tensor: str, buffer: Buffer) -> None:
+    """Add the tag of a buffer, if it has one, to those of a tensor."""
+    tag = None if buffer.desc is None else buffer.desc.tag
+    if tag is not None:
+        tags.setdefault(tensor, set()).add(tag)
 
 
 def lacks_kernels(program: Program, known: Program) -> bool:
