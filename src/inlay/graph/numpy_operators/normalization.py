@@ -140,13 +140,13 @@ def group_normalization(call: OperatorCall) -> Array:
     if call.attribute("stash_type", 1) != 1:
         raise call.unsupported("statistics of another type than float32")
     working = accumulation_dtype(src.dtype)
-    rows = src.astype(working).reshape(src.shape[0], groups, -1)
+    rows = src.astype(working).reshape(src.shape[0], groups, prod(src.shape[1:]) // groups)
     centered = rows - mean_over(rows, 2)
     epsilon = working.type(call.attribute("epsilon", _EPSILON))
     normal = centered / np.sqrt(mean_over(np.square(centered), 2) + epsilon)
     scales = src.shape[1] if call.opset >= SCALES_BY_CHANNEL else groups
     scale, shift = (call.input(index).astype(working).reshape(1, scales, 1) for index in (1, 2))
-    result = normal.reshape(src.shape[0], scales, -1) * scale + shift
+    result = normal.reshape(src.shape[0], scales, prod(src.shape[1:]) // scales) * scale + shift
     return np.asarray(result.reshape(src.shape).astype(src.dtype))
 
 
