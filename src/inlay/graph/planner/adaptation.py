@@ -47,7 +47,8 @@ def collect_choices(program: Program, graph: OpGraph) -> Choices:
         for step in program.steps
         if step.operation is not None and step.ops and step.kind == "convolution"
     }
-    return Choices({name: frozenset(found) for name, found in tags.items()}, algorithms)
+    steps = frozenset(step.ops for step in program.steps)
+    return Choices({name: frozenset(found) for name, found in tags.items()}, algorithms, steps)
 
 
 def _add_tag(tags: dict[str, set[str]], tensor: str, buffer: Buffer) -> None:

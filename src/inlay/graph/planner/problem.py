@@ -101,6 +101,8 @@ class Choices:
     """The tags of each tensor's formats."""
     algorithms: Mapping[str, str]
     """The algorithm of each convolution."""
+    steps: frozenset[tuple[str, ...]]
+    """The names of the operations that each step computes."""
 
 
 def make_problem(
@@ -119,8 +121,9 @@ def make_problem(
     found = domains(graph, cost_cache, costs.isa, tags)
     reorders = [pair for pair in _list_reorders(groups, found) if not cost_cache.formats.repeats(pair[1])]
     pairs = ((cost_cache.formats[src], cost_cache.formats[dst]) for src, dst in reorders)
-    costs.prepare(_collect_operations(graph, groups, found, cost_cache), pairs)
-    candidates = CandidateGenerator(graph, found, cost_cache)
+    steps = None if choices is None else choices.steps
+    costs.prepare(_collect_operations(graph, groups, found, cost_cache, steps), pairs)
+    candidates = CandidateGenerator(graph, found, cost_cache, steps)
     producers = dict.fromkeys(graph.inputs, -1)
     readers: dict[str, list[int]] = {name: [] for name in graph.inputs}
     for i, group in enumerate(groups):
@@ -141,11 +144,15 @@ def make_problem(
 
 
 def _collect_operations(
-    graph: OpGraph, groups: tuple[Group, ...], found: Mapping[str, Domain], cost_cache: CostCache
+    graph: OpGraph,
+    groups: tuple[Group, ...],
+    found: Mapping[str, Domain],
+    cost_cache: CostCache,
+    steps: frozenset[tuple[str, ...]] | None,
 ) -> Iterator[Operation]:
     """Yield all operations whose costs candidates will request; they are collected when the first is requested."""
     with cost_cache.collect_operations() as operations:
-        candidates = CandidateGenerator(graph, found, cost_cache)
+        candidates = CandidateGenerator(graph, found, cost_cache, steps)
         for group in groups:
             candidates.of(group)
     yield from operations
