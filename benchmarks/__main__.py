@@ -339,7 +339,7 @@ def shapes(
         for word in words:
             if word not in known:
                 raise typer.BadParameter(f"{word!r} is not known: give some of {', '.join(known)}")
-    tables, is_met = its.run(*chosen, calls)
+    tables, is_met = its.run(chosen[0], chosen[1], calls)
     _headed([]).print(*tables)
     if not is_met:
         raise typer.Exit(1)

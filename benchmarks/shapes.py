@@ -209,7 +209,7 @@ def run(names: Sequence[str], parts: Sequence[str], calls: int) -> tuple[list[Ta
     return tables, is_met
 
 
-_Rows = tuple[tuple[str, ...], list[tuple[str, ...]], bool]
+_Rows = tuple[Sequence[str], Sequence[Sequence[str]], bool]
 
 
 def _slowdowns(names: Sequence[str], _: int) -> _Rows:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import numpy_helper, parser
 
 import inlay
 from examples.random_networks import open_bert, open_light
@@ -16,8 +16,8 @@ F32 = np.dtype(np.float32)
 
 def open_network(text: str, **weights: np.ndarray) -> OpenNetwork:
     """A network of opset 17 in ONNX's text syntax."""
-    model = helper.onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
-    model.graph.initializer.extend(helper.onnx.numpy_helper.from_array(array, name) for name, array in weights.items())
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in weights.items())
     network = inlay.load(model.SerializeToString())
     assert isinstance(network, OpenNetwork)
     return network

@@ -11,7 +11,7 @@ from dataclasses import replace
 from inlay.graph.background import yield_to_runs
 from inlay.graph.network import has_equal_bits
 from inlay.graph.op_graph import Array, Op, OpGraph
-from inlay.graph.planner.problem import Choices
+from inlay.graph.planner.problem import PlanChoices
 from inlay.graph.program import Buffer, Program
 
 
@@ -29,7 +29,7 @@ def _is_same(op: Op, other: Op) -> bool:
     return mine == (other.name, other.kind, other.reads, other.writes, other.constants.keys())
 
 
-def collect_choices(program: Program, graph: OpGraph) -> Choices:
+def collect_choices(program: Program, graph: OpGraph) -> PlanChoices:
     """Return the formats of the tensors of a graph in its program, by tag, and the algorithms of its convolutions.
 
     A tensor between operations that one step computes counts with the formats of the result of the step.
@@ -48,7 +48,7 @@ def collect_choices(program: Program, graph: OpGraph) -> Choices:
         if step.operation is not None and step.ops and step.kind == "convolution"
     }
     steps = frozenset(step.ops for step in program.steps)
-    return Choices({name: frozenset(found) for name, found in tags.items()}, algorithms, steps)
+    return PlanChoices({name: frozenset(found) for name, found in tags.items()}, algorithms, steps)
 
 
 def _add_tag(tags: dict[str, set[str]], tensor: str, buffer: Buffer) -> None:

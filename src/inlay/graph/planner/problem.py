@@ -94,7 +94,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
+class PlanChoices:
     """The formats and algorithms of a plan, by name, for the same operations with other dims."""
 
     tags: Tags
@@ -106,7 +106,7 @@ class Choices:
 
 
 def make_problem(
-    graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto", choices: Choices | None = None
+    graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto", choices: PlanChoices | None = None
 ) -> Problem:
     """Build the problem of assigning formats to `graph` at these costs; `convolutions` names the allowed algorithms.
 
