@@ -1,7 +1,7 @@
 """Plans with the formats of a plan for other dims: results, formats, shared constants, and when there is none."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -11,9 +11,11 @@ import inlay
 from examples.random_networks import open_bert
 from inlay.graph.costs import analytic
 from inlay.graph.open_network import OpenNetwork
+from inlay.graph.plan import Plan
 from inlay.graph.planned_program import ADAPTED, PlannedProgram
 from inlay.graph.planner.adaptation import collect_choices, has_same_operations, lacks_kernels
 from inlay.graph.planning import Planner, PlanOptions, adapt_program
+from inlay.graph.report import explain_plan
 from tests.support.graph_programs import graph_of, plain_plan, relu
 from tests.support.network_runs import run_model
 
@@ -51,6 +53,11 @@ def tags(plan: PlannedProgram) -> Mapping[str, frozenset[str]]:
     return collect_choices(plan.program, plan.graph).tags
 
 
+def as_plan(planned: PlannedProgram) -> Plan:
+    """The same as a plan, which a report is of."""
+    return Plan(**{field.name: getattr(planned, field.name) for field in fields(planned)})
+
+
 def planner_of(model: bytes) -> Planner:
     network = inlay.load(model)
     assert isinstance(network, OpenNetwork)
@@ -69,6 +76,8 @@ def test_an_adapted_plan_has_the_formats_of_the_known_one(dims: tuple[int, ...])
     assert adapted.inputs[0].dims == dims
     assert all(found <= tags(known)[name] for name, found in tags(adapted).items())
     assert not adapted.totals
+    report = explain_plan(as_plan(adapted))
+    assert f"the formats of a plan for other dims ({ADAPTED}, width" in report
 
 
 @pytest.mark.parametrize("dims", DIMS)

@@ -11,6 +11,7 @@ from typing import Any
 from inlay.errors import printable
 from inlay.graph.network import Subgraph
 from inlay.graph.plan import Cliff, Plan
+from inlay.graph.planned_program import ADAPTED
 from inlay.graph.program import Step
 from inlay.graph.runtime.arena import plan_memory
 
@@ -126,6 +127,8 @@ def _heading(plan: Plan) -> str:
 
 def _describe_proof(plan: Plan) -> str:
     """Return a clause on the lower bound of any plan."""
+    if plan.method == ADAPTED:
+        return "the formats of a plan for other dims"
     if plan.ms <= plan.bound * (1 + 1e-9):
         return "optimal among all plans of the same kernels"
     if plan.method == "elimination":

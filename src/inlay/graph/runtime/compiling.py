@@ -88,27 +88,20 @@ class Weights:
 
     def _formats(self, array: Array) -> _PackedFormats:
         """Return the packed memories of all arrays that are equal to `array`, by descriptor."""
-        key = _key(array)
-        entries = self._packed.setdefault(key, [])
+        entries = self._packed.setdefault(_key(array), [])
         for other, formats in entries:
             if other is array or has_equal_bits(other, array):
                 return formats
-        self._release_arrays()
-        entries = self._packed.setdefault(key, [])
         entries.append((array, WeakValueDictionary()))
         return entries[-1][1]
 
-    def _release_arrays(self) -> None:
-        """Release the arrays whose packed memories nothing uses any more."""
-        for key, entries in list(self._packed.items()):
-            entries[:] = [entry for entry in entries if entry[1]]
-            if not entries:
-                del self._packed[key]
-
     def release_unused(self) -> None:
-        """Release what only this object refers to: arrays whose packed memories are gone."""
+        """Release the arrays whose packed memories nothing uses any more."""
         with self._lock:
-            self._release_arrays()
+            for key, entries in list(self._packed.items()):
+                entries[:] = [entry for entry in entries if entry[1]]
+                if not entries:
+                    del self._packed[key]
 
     @property
     def nbytes(self) -> int:

@@ -10,7 +10,7 @@ that goes on at once.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -431,5 +431,6 @@ class InstancePool:
         Later runs are possible; each has an instance of its own.
         """
         self._is_closed = True
-        while self.free:
-            self.free.pop().release_memory()
+        with suppress(IndexError):  # several threads may close it, so the list may be empty at any time
+            while True:
+                self.free.pop().release_memory()
