@@ -94,7 +94,7 @@ def load(source: Source, *, dims: Mapping[str, int] | None = None, batch: int | 
 
     `source` is a path, or the bytes of a file. `dims` binds open dims by name, or by input and axis, as in `"x[2]"`.
     `batch` binds axis 0 of every input that leaves it open. If a dim is open and neither is given, an `OpenNetwork` is
-    returned, which `OpenNetwork.bind` or `inlay.compile` takes further.
+    returned, which `OpenNetwork.bind` or `inlay.compile` takes further; `OpenNetwork.bind_some` binds some dims only.
 
     `network.again({"x": dims})` builds the same model for inputs of other dims, if the model leaves these dims open.
 
