@@ -6,6 +6,7 @@ measured, and stored before anything is timed.
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -37,8 +38,7 @@ MOST_GROWTH = 0.05
 SEQUENCE = 128
 """Extent of the sequence, where a network has one."""
 _NEW_BATCHES = (2, 3, 4, 5, 6)
-_ALONE = 3.0  # seconds
-_WARM = 1.0  # seconds
+_REST = 1.0  # seconds
 _SHAPES, _CALLS, _FIRST = 20, 1000, 100
 _Result = TypeVar("_Result")
 
@@ -72,7 +72,7 @@ class Slowdown:
     """Runs of a known shape alone, and beside the planning of new ones, in milliseconds."""
 
     alone: Spread
-    """Runs before and after planning."""
+    """Runs before, between and after planning."""
     beside: Spread
     """Runs during planning."""
     planning: tuple[float, ...]
@@ -85,35 +85,35 @@ class Slowdown:
 
 
 def measure_slowdown(name: str) -> Slowdown:
-    """Run batch 1 in a loop, and plan batches of `_NEW_BATCHES` on another thread meanwhile."""
+    """Run batch 1 in a loop; on another thread, plan batches of `_NEW_BATCHES`, each after a second of rest."""
     network = _open(name)
     inputs = inputs_for(network, 1)
+    planned: list[tuple[float, float]] = []
     with inlay.compile(network) as session:
         session.prepare(dims_for(network, 1))
-        _runs(session, inputs, _WARM)
-        before = _runs(session, inputs, _ALONE)
-        planned: list[tuple[float, float]] = []
 
         def plan() -> None:
             for batch in _NEW_BATCHES:
+                time.sleep(_REST)
                 began = clock()
                 session.prepare(dims_for(network, batch), measure=False)
                 planned.append((began, clock()))
+            time.sleep(_REST)
 
+        for _ in _runs_while(session, inputs, partial(_is_before, clock() + _REST)):
+            pass  # the first runs start threads
         thread = threading.Thread(target=plan)
         thread.start()
         runs = list(_runs_while(session, inputs, thread.is_alive))
         thread.join()
-        after = _runs(session, inputs, _ALONE)
-    beside = [end - begin for begin, end in runs if any(begin >= start and end <= stop for start, stop in planned)]
+    beside = [end - begin for begin, end in runs if any(start <= begin and end <= stop for start, stop in planned)]
+    alone = [end - begin for begin, end in runs if all(end < start or stop < begin for start, stop in planned)]
     times = tuple(1e3 * (stop - start) for start, stop in planned)
-    return Slowdown(spread([*before, *after]).times(1e3), spread(beside).times(1e3), times)
+    return Slowdown(spread(alone).times(1e3), spread(beside).times(1e3), times)
 
 
-def _runs(session: inlay.Session, inputs: Mapping[str, Any], seconds: float) -> list[float]:
-    """Return the seconds of runs within so many seconds."""
-    end = clock() + seconds
-    return [stop - start for start, stop in _runs_while(session, inputs, lambda: clock() < end)]
+def _is_before(end: float) -> bool:
+    return clock() < end
 
 
 def _runs_while(
@@ -177,16 +177,16 @@ class Memory:
 
 
 def measure_memory(name: str, most_shapes: int, calls: int = _CALLS) -> Memory:
-    """Run `calls` calls over `_SHAPES` batches in turn, in random order within each turn."""
+    """Run `calls` calls over `_SHAPES` batches in turn, in one random order: each turn ends in the same state."""
     network = _open(name)
-    rng = np.random.default_rng(0)
     inputs = {batch: inputs_for(network, batch) for batch in range(1, _SHAPES + 1)}
-    batches = [int(n) for _ in range(-(-calls // _SHAPES)) for n in 1 + rng.permutation(_SHAPES)]
+    turn = [int(n) for n in 1 + np.random.default_rng(0).permutation(_SHAPES)]
+    batches = turn * -(-calls // _SHAPES)
     with inlay.compile(network, most_shapes=most_shapes) as session:
         for batch in batches[:_FIRST]:
             session.run(inputs[batch])
         first = resident_bytes()
-        for batch in batches[_FIRST:calls]:
+        for batch in batches[_FIRST:]:
             session.run(inputs[batch])
         return Memory(most_shapes, first, resident_bytes(), session.weights.nbytes)
 

@@ -21,7 +21,7 @@ from types import TracebackType
 
 from inlay.forks import at_fork
 
-SHARE = 0.2
+SHARE = 0.15
 """Share of the time that background work computes while runs are going on."""
 SLICE = 0.0005
 """Seconds that background work computes at least between two pauses."""
