@@ -370,5 +370,25 @@ def busy(what: Annotated[str, typer.Argument(metavar="quota|loops")], seconds: S
     time_under_quota() if what == "quota" else time_beside_loops(seconds)
 
 
+@app.command()
+def shapes(
+    only: Annotated[str, _option("--only", "LIST", "Of resnet50, squeezenet, bert.")] = "resnet50,squeezenet,bert",
+    parts: Annotated[str, _option("--parts", "LIST", "Of slowdown, planning, memory.")] = "slowdown,planning,memory",
+    calls: Annotated[int, _option("--calls", "N", "Runs of the part memory.", min=101)] = 1000,
+) -> None:
+    """Measure sessions of several shapes: known ones beside planning, new ones, memory; 1 if an aim is missed."""
+    from benchmarks import shapes as its
+
+    chosen = [[word.strip() for word in text.split(",")] for text in (only, parts)]
+    for words, known in zip(chosen, (its.NETWORKS, its.PARTS), strict=True):
+        for word in words:
+            if word not in known:
+                raise typer.BadParameter(f"{word!r} is not known: give some of {', '.join(known)}")
+    tables, is_met = its.run(chosen[0], chosen[1], calls)
+    _headed([]).print(*tables)
+    if not is_met:
+        raise typer.Exit(1)
+
+
 if __name__ == "__main__":
     app()

@@ -348,6 +348,26 @@ def mobilenet_v3(size: int = 224) -> Model:
 # Inputs
 
 
+def open_light(name: str) -> Model:
+    """A light model by our name whose batch is open."""
+    return _with_open_dims(light(name, batch=0), "batch")  # a 0 in the shape of a Reshape copies the extent
+
+
+def open_bert(layers: int = 4, hidden: int = 768, heads: int = 12) -> Model:
+    """An encoder as BERT's whose batch and sequence are open."""
+    return _with_open_dims(bert(0, 0, layers, hidden, heads), "batch", "sequence")
+
+
+def _with_open_dims(model: Model, *names: str) -> Model:
+    """The model with names for the first dims of its inputs, and without dims of its outputs."""
+    for value in model.graph.input:
+        for dim, name in zip(value.type.tensor_type.shape.dim, names, strict=False):
+            dim.dim_param = name
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return model
+
+
 def inputs_of(model: Model, seed: int = 1) -> dict[str, npt.NDArray[Any]]:
     """A seeded normal array for each input of f32 with static dims."""
     rng = np.random.default_rng(seed)

@@ -236,6 +236,17 @@ def test_run_writes_one_output_as_npy_for_any_batch(capsys: Capture) -> None:
         Path("y.npy").unlink()
 
 
+def test_run_and_plan_accept_an_empty_batch(capsys: Capture) -> None:
+    write_classifier()
+    np.save("none.npy", IMAGE[:0])
+    for options in ([], ["--batch", "0"]):
+        out = succeed(capsys, "run", "net.onnx", "-i", "none.npy", "--costs", "analytic", *options)
+        assert out.splitlines()[0].endswith(" float32: no elements")
+    assert succeed(capsys, "run", "net.onnx", "-i", "none.npy", "--costs", "analytic", "-o", "none-out.npy")
+    assert np.load("none-out.npy").shape == (0, *expected().shape[1:])
+    assert succeed(capsys, "plan", "net.onnx", "--batch", "0", "--costs", "analytic")
+
+
 def test_a_file_whose_name_has_an_equals_sign_is_a_file(capsys: Capture) -> None:
     write_classifier()
     np.save("x=1.npy", IMAGE)

@@ -8,11 +8,13 @@ import onnx
 import pytest
 from rich.cells import cell_len
 
+import inlay
 from inlay.errors import InlayError
+from tests.support.network_runs import run_by_onnxruntime
 from tests.support.planner_graphs import require_useful_reorders
-from tests.zoo.architectures import ZOO
+from tests.zoo.architectures import ZOO, draw_inputs
 from tests.zoo.exporting import export
-from tests.zoo.running import CASES, ZooCase, run_case
+from tests.zoo.running import CASES, ZooCase, case_sizes, run_case
 
 Record: TypeAlias = Callable[[str, object], None]
 LARGEST_ERROR = 1e-3
@@ -65,6 +67,17 @@ def test_detectors_agree_in_all_boxes_and_scores(case: ZooCase) -> None:
 @pytest.mark.parametrize("case", SOME, ids=str)
 def test_some_architectures_run_and_agree(case: ZooCase, record_property: Record) -> None:
     require_agreement(case, record_property)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", ["bert", "swin", "resnet18"])
+def test_an_empty_batch_has_the_dims_that_onnx_runtime_gives(name: str) -> None:
+    data = export(name, "script", True)
+    sizes = case_sizes(ZooCase(name, "script", True))
+    inputs = {tensor: array[:0] for tensor, array in draw_inputs(ZOO[name], sizes).items()}
+    found = inlay.compile(inlay.load(data), costs="probed").run(inputs)
+    expected = run_by_onnxruntime(onnx.load_from_string(data), inputs)
+    assert {name: array.shape for name, array in found.items()} == {n: array.shape for n, array in expected.items()}
 
 
 @pytest.mark.heavy

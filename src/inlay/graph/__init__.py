@@ -12,6 +12,9 @@ Data flows through these values; each is built from the one before:
     Profile     measured times of a program's steps beside predicted ones                    profiling
     Refinement  the plan by new times of the steps that were not as predicted                replanning, refinement
 
+`open_network` has models with open dims, `planning` all steps from a `Network` to a `PlannedProgram`, and `background`
+the pauses of planning beside runs.
+
 Terms:
 
     primitive     an operation that an engine computes (oneDNN, `dnnl::primitive`)

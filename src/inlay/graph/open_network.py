@@ -2,7 +2,9 @@
 
     network = inlay.load("model.onnx")            an OpenNetwork if the model leaves a dim open
     network.open_dims                             ("batch", "seq")
+    network.tensors["y"].dims                     ("batch", 1000), by ONNX's shape inference
     network.bind({"batch": 8, "seq": 128})        the Network with these dims
+    network.bind_some({"seq": 128})               an OpenNetwork whose batch is still open
     inlay.compile(network)                        a session that plans each shape at its first call
 
 The same name stands for the same number wherever it occurs.
@@ -10,18 +12,20 @@ The same name stands for the same number wherever it occurs.
 Source: ONNX, "Open Neural Network Exchange Intermediate Representation Specification", static tensor shapes.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from inlay.errors import printable
+from inlay.errors import InvalidArguments, printable
 from inlay.graph.network import Network
 from inlay.layout import Dims
 
 OpenDims: TypeAlias = tuple[int | str, ...]
 """Extents of axes: a number, or the name of an open dim."""
+UNKNOWN = "?"
+"""Extent of an axis that depends on open dims, but is none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +45,29 @@ class OpenTensor:
         return not all(isinstance(n, int) for n in self.dims)
 
     @property
+    def fixed_dims(self) -> Dims:
+        """The dims that are numbers: all dims if none is open."""
+        return tuple(n for n in self.dims if isinstance(n, int))
+
+    @property
     def extents(self) -> str:
         """The dims as text, as in `(batch, 3)`."""
         return f"({', '.join(map(str, self.dims))}{',' * (len(self.dims) == 1)})"
+
+
+class OpenModel(Protocol):
+    """A parsed model whose inputs have open dims: the origin of an `OpenNetwork`."""
+
+    def build(self, inputs: Sequence[OpenTensor], dims: Mapping[str, Dims]) -> Network:
+        """Return the network for these dims of all inputs, by name; see `OpenNetwork.again`."""
+
+    def bind(
+        self, inputs: Sequence[OpenTensor], dims: Mapping[str, int] | None, batch: int | None
+    ) -> tuple[OpenTensor, ...]:
+        """Return the inputs with these numbers in place of open dims; see `OpenNetwork.bind_some`."""
+
+    def infer(self, inputs: Sequence[OpenTensor]) -> Mapping[str, OpenTensor]:
+        """Return the tensors whose number of axes is known, by name; see `OpenNetwork.tensors`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -58,15 +82,31 @@ class OpenNetwork:
     """The tensors that the caller passes to a run."""
     outputs: tuple[str, ...]
     """Names of the tensors that a run returns."""
-    again: Callable[[Mapping[str, Dims]], Network]
-    """Function from dims of all inputs, by name, to the network with these dims."""
-    binder: Callable[[Mapping[str, int] | None, int | None], Network]
-    """Function from numbers of open dims, by name, and a batch to the network; see `bind`."""
+    model: OpenModel
+    """The parsed model."""
 
     @property
     def open_dims(self) -> tuple[str, ...]:
         """Names of the open dims, each once, in the order of the inputs and their axes."""
         return tuple(dict.fromkeys(n for tensor in self.inputs for n in tensor.dims if isinstance(n, str)))
+
+    @property
+    def tensors(self) -> Mapping[str, OpenTensor]:
+        """Dims and types of the tensors of the model, by name, as far as ONNX infers them with these open dims.
+
+        An extent is a number, the name of an open dim, or `?` where it is another function of open dims. A tensor whose
+        number of axes is unknown is left out.
+        """
+        return self.model.infer(self.inputs)
+
+    def again(self, dims: Mapping[str, Dims]) -> Network:
+        """Return the network for inputs of these dims, by name.
+
+        Raises:
+            InvalidArguments: an input is missing, unknown, or cannot have these dims; or as `load`.
+            Unimplemented: as `load`.
+        """
+        return self.model.build(self.inputs, dims)
 
     def bind(self, dims: Mapping[str, int] | None = None, *, batch: int | None = None) -> Network:
         """Return the network with these numbers in place of all open dims.
@@ -77,12 +117,27 @@ class OpenNetwork:
         Raises:
             InvalidArguments, Unimplemented: as `load`; a dim is still open.
         """
-        return self.binder(dims, batch)
+        bound = self.bind_some(dims, batch=batch)
+        if bound.open_dims:
+            raise InvalidArguments(describe_open(bound.inputs))
+        return bound.again({tensor.name: tensor.fixed_dims for tensor in bound.inputs})
+
+    def bind_some(self, dims: Mapping[str, int] | None = None, *, batch: int | None = None) -> "OpenNetwork":
+        """Return the model with these numbers in place of some open dims; the others stay open.
+
+        A session of the result accepts only inputs with these numbers.
+
+        Raises:
+            InvalidArguments: a name is of no open dim, or a number is below 0.
+        """
+        return replace(self, inputs=self.model.bind(self.inputs, dims, batch))
 
     def __repr__(self) -> str:
-        """Return the name, the inputs, the outputs, and the open dims."""
+        """Return the name, the inputs and the outputs with their dims, and the opset."""
+        tensors = self.tensors
         inputs = ", ".join(f"{tensor.name} {tensor.extents}" for tensor in self.inputs)
-        return f"<OpenNetwork {self.name}: {inputs} -> {', '.join(self.outputs)}; opset {self.opset}>"
+        outputs = ", ".join(f"{name} {tensors[name].extents}" if name in tensors else name for name in self.outputs)
+        return f"<OpenNetwork {self.name}: {inputs} -> {outputs}; opset {self.opset}>"
 
 
 def describe_open(inputs: tuple[OpenTensor, ...]) -> str:

@@ -222,7 +222,8 @@ def compile(
 
     Args:
         network: the network; `OpenNetwork`, which `load` returns, has shapes that are open.
-        costs, threads, seconds, progress, convolutions, engine, fallback: as of `plan`.
+        costs, threads, seconds, progress, convolutions, engine, fallback: as of `plan`. Kernels are measured for the
+            first shape and by `Session.prepare`; a run with another new shape takes the formats of a known one.
         most_shapes: number of shapes of which the session keeps the plan; it forgets the least recently used.
 
     Raises:

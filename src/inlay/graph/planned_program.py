@@ -17,6 +17,9 @@ from inlay.graph.program import FallbackShare, NumpyShare, Program, Step, fallba
 from inlay.graph.runtime.guards import RunGuards
 from inlay.measure.processors import Processors
 
+ADAPTED = "adapted"
+"""Method of a plan that has the formats of a plan for other dims."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cliff:
@@ -55,7 +58,8 @@ class PlannedProgram:
     """Method by which formats were chosen.
 
     `elimination` is exact. `milp` is a solver of integer programs. `greedy` is propagation, where neither of the others
-    found a better plan in 10 s.
+    found a better plan in 10 s. `adapted` takes the formats of a plan for other dims (see `Planner.adapt`), and `bound`
+    is that of plans with these formats.
     """
     width: int
     """Width of the elimination order, 2 or 3 for most networks; 0 where no search ended in time."""

@@ -2,12 +2,13 @@
 
     planner = Planner(network, PlanOptions())
     planner.plan({"x": (8, 3, 224, 224)})          a `PlannedProgram` for inputs of these dims
+    planner.adapt(known, {"x": (4, 3, 224, 224)})  one with the formats of a plan that is known, in far less time
 
 `plan_program` plans one graph of operations. See `inlay.graph.planner` for the search.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -24,7 +25,8 @@ from inlay.graph.op_graph import OpGraph
 from inlay.graph.open_network import OpenNetwork, OpenTensor, describe_open
 from inlay.graph.passes.concatenations import nest_concatenations
 from inlay.graph.passes.elementwise_motion import hoist_elementwise
-from inlay.graph.planned_program import Cliff, PlannedProgram
+from inlay.graph.planned_program import ADAPTED, Cliff, PlannedProgram
+from inlay.graph.planner.adaptation import collect_choices, has_same_operations, lacks_kernels, share_constants
 from inlay.graph.planner.emission import emit_program
 from inlay.graph.planner.formats import Format
 from inlay.graph.planner.plan_search import ELIMINATION, FormatAssignment, PlanSearch, compare_plans
@@ -124,6 +126,7 @@ class Planner:
         options.require_valid()
         self.network, self.options, self._is_rewritten = network, options, is_rewritten
         self._costs: Costs | None = None
+        self._first: OpGraph | None = None
         self._lock = ForkResetLock()
 
     @property
@@ -165,17 +168,47 @@ class Planner:
             with ThreadLimit(None if costs is None else costs.threads):
                 yield costs
 
+    def adapt(self, known: PlannedProgram, dims: Mapping[str, Dims]) -> PlannedProgram:
+        """Return a plan for inputs of these dims with the formats and algorithms of a plan for other dims.
+
+        It takes a small part of the time of `plan`: few kernels are compared, none is measured, and constants are
+        packed in the formats of `known`. Where the operations differ from those of `known`, as in a network whose
+        nodes depend on dims, or an engine does not support the formats, it is a full plan by stored and estimated
+        costs.
+
+        Raises:
+            InvalidArguments: the network cannot have these dims.
+            MissingExtra, Unimplemented: as `plan`.
+        """
+        with self._lock:
+            graph = self._graph_for(dims)
+            with ThreadLimit(known.threads):
+                costs = self._costs = self._costs or _select_costs(self.options, graph)
+                with costs.without_measuring() if isinstance(costs, MeasuredCosts) else nullcontext():
+                    adapted = adapt_program(graph, costs, known, self.options.convolutions)
+                    found = adapted or plan_program(graph, costs, self.options.convolutions)
+            return replace(found, most_threads=known.most_threads)
+
     def _graph_for(self, dims: Mapping[str, Dims] | None) -> OpGraph:
+        """Return the rewritten graph of operations for these dims, with the constants of the first one."""
+        graph = self._lower_for(dims)
+        if self._first is None:
+            self._first = graph
+        return share_constants(graph, self._first)
+
+    def _lower_for(self, dims: Mapping[str, Dims] | None) -> OpGraph:
         """Return the rewritten graph of operations for these dims."""
         network = self.network
-        if dims is not None and any(tensor.dims != dims[tensor.name] for tensor in self.inputs):
+        if isinstance(network, OpenNetwork):
+            if dims is None and network.open_dims:
+                describe = describe_open(network.inputs)
+                raise InvalidArguments(f"{describe}; or let inlay.compile plan each shape at its first call")
+            network = network.bind() if dims is None else network.again(dims)
+        elif dims is not None and any(tensor.dims != dims[tensor.name] for tensor in self.inputs):
             if isinstance(network, OpGraph) or network.again is None:
                 require_dims(self.inputs, dims)
             else:
                 network = network.again(dims)
-        if isinstance(network, OpenNetwork):
-            describe = describe_open(network.inputs)
-            raise InvalidArguments(f"{describe}; or let inlay.compile plan each shape at its first call")
         graph = network if isinstance(network, OpGraph) else lower_network(network)
         return graph if self._is_rewritten else _rewrite(graph, self.options.fallback)
 
@@ -246,6 +279,32 @@ def plan_program(graph: OpGraph, costs: Costs, convolutions: Convolutions = "aut
         _find_cliffs(problem, {"plan": assignment, **others}),
         sources,
     )
+
+
+def adapt_program(
+    graph: OpGraph, costs: Costs, known: PlannedProgram, convolutions: Convolutions = "auto"
+) -> PlannedProgram | None:
+    """Plan a graph with the formats and algorithms of a plan for other dims, and the costs of that plan's tier.
+
+    None is returned if `known` has other operations, or an operation has no kernel in its formats.
+
+    Raises:
+        Unimplemented, InvalidArguments: as `plan_program`.
+    """
+    if not has_same_operations(graph, known.graph):
+        return None
+    problem = make_problem(graph, costs, convolutions, collect_choices(known.program, known.graph))
+    try:
+        chosen = PlanSearch(problem).best()
+    except InvalidArguments:  # no choice of formats is allowed
+        return None
+    program = emit_program(problem, chosen.assignment)
+    if lacks_kernels(program, known.program):
+        return None
+    sources = costs.sources if isinstance(costs, MeasuredCosts) else None
+    tier = _effective_tier(costs, sources, program)
+    of_search = chosen.assignment.ms, chosen.bound, ADAPTED, chosen.width
+    return PlannedProgram(graph, program, *of_search, tier, costs.isa, costs.threads, costs.engine, {}, (), sources)
 
 
 def _save_sources(costs: Costs) -> CostSources | None:

@@ -18,7 +18,7 @@ from inlay.descriptor.queries import bytes_text
 from inlay.graph.axis_roles import familiar_tag, find_axis_roles
 from inlay.graph.network import Subgraph
 from inlay.graph.op_graph import Op
-from inlay.graph.planned_program import Cliff, PlannedProgram
+from inlay.graph.planned_program import ADAPTED, Cliff, PlannedProgram
 from inlay.graph.program import Step
 from inlay.graph.runtime.arena import plan_memory
 from inlay.graph.step_groups import StepGroup, find_equal_steps, group_steps, step_keys
@@ -245,6 +245,8 @@ def _summary(report: _Report) -> str:
 
 def _describe_proof(plan: PlannedProgram) -> str:
     """Return a clause on the lower bound of any plan."""
+    if plan.method == ADAPTED:
+        return "the formats of a plan for other dims"
     if plan.ms <= plan.bound * (1 + 1e-9):
         return "optimal among all plans of the same kernels"
     if plan.method == "elimination":

@@ -6,13 +6,19 @@
     session(array)                                the same by position: arrays in, arrays of their kind out
 
 **Shapes.** For each shape of the inputs, a session has a plan and a `ProgramSession`, which is compiled from it. It
-keeps those of the shapes that were used last, and all share the constants that have equal formats. Runs of known shapes
-go on while another shape is planned.
+keeps those of the shapes that were used last, and all share the constants that have equal formats.
+
+**Planning.** The first shape, and a shape of `prepare`, gets a plan of its own, for which kernels may be measured. Any
+other new shape gets the formats of the plan for the nearest known dims (`Planner.adapt`), so a request waits for no
+measurement. Runs of known shapes go on meanwhile: planning yields to them (`inlay.graph.background`).
 """
 
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -20,10 +26,11 @@ from typing import Any, NoReturn, Protocol
 from inlay.arguments import integer_or_none
 from inlay.errors import FileError, InvalidArguments, StalePlanWarning, printable
 from inlay.forks import ForkResetLock
+from inlay.graph.background import in_background
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Array
 from inlay.graph.open_network import OpenTensor, describe_open
-from inlay.graph.planned_program import PlannedProgram
+from inlay.graph.planned_program import ADAPTED, PlannedProgram
 from inlay.graph.profiling import Profile
 from inlay.graph.program import FallbackShare, NumpyShare
 from inlay.graph.runtime.arguments import InputValue, check_inputs, dims_of, require_dims
@@ -52,6 +59,13 @@ class ShapePlanner(Protocol):
         Raises:
             InvalidArguments: the network cannot have these dims.
             Unimplemented, MissingExtra: it cannot be planned.
+        """
+
+    def adapt(self, known: PlannedProgram, dims: Mapping[str, Dims]) -> PlannedProgram:
+        """Return a plan for inputs of these dims that has the formats of a known plan, without measuring anything.
+
+        Raises:
+            InvalidArguments, Unimplemented, MissingExtra: as `plan`.
         """
 
 
@@ -203,10 +217,16 @@ class Session:
         named = name_inputs(inputs, self._inputs)
         return return_like(named, self.run(named))
 
-    def prepare(self, dims: Mapping[str, Dims] | None = None) -> ProgramSession:
+    def prepare(self, dims: Mapping[str, Dims] | None = None, *, measure: bool = True) -> ProgramSession:
         """Plan and compile the network for inputs of these dims, by name, unless that is done; return the program.
 
-        Without `dims`, it is for the dims that the network fixes, or else for those that were used last.
+        Args:
+            dims: the dims of each input. None means those of the run or call before, or else those that the network
+                fixes.
+            measure: True plans these dims for themselves, with measured kernels if the costs are `measured`, and
+                replaces a plan that has the formats of another one: call it before requests come, or when there are
+                few. False does what a run with new dims does: it takes the formats of the plan for the nearest known
+                dims, and measures nothing.
 
         Raises:
             InvalidArguments: an input is missing or unknown, or the network cannot have these dims; `dims` is None, and
@@ -222,7 +242,7 @@ class Session:
             if open_inputs:
                 raise InvalidArguments(describe_open(open_inputs))
         given = {tensor.name: tensor.dims for tensor in self._inputs} if dims is None else dims
-        return self._program_for(_require_dims(given, self._inputs))
+        return self._program_for(_require_dims(given, self._inputs), is_ahead=measure)
 
     def trace(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """Run the network, and return every tensor that is in memory at some time, inputs included, by name.
@@ -299,24 +319,39 @@ class Session:
         values = check_inputs(inputs, self._inputs)
         return self._program_for({name: dims_of(value) for name, value in values.items()}), values
 
-    def _program_for(self, dims: Mapping[str, Dims]) -> ProgramSession:
-        """Return the compiled program for these dims of all inputs; plan and compile it if it is not kept."""
+    def _program_for(self, dims: Mapping[str, Dims], *, is_ahead: bool = False) -> ProgramSession:
+        """Return the compiled program for these dims of all inputs; plan and compile it if it is not kept.
+
+        If `is_ahead`, an adapted plan does not count as kept.
+        """
         key = tuple(dims[tensor.name] for tensor in self._inputs)
-        found = self._find(key)
+        found = self._find(key, is_ahead)
         if found is None:
             with self._plan_lock:
-                found = self._find(key)
+                found = self._find(key, is_ahead)
                 if found is None:
                     self._require_open()
-                    found = self._keep(key, self._compile(self._plan(dims)))
+                    with in_background():
+                        kept = self._compile(self._plan(key, dims, is_ahead))
+                    found = self._keep(key, kept)
         return found
 
-    def _plan(self, dims: Mapping[str, Dims]) -> PlannedProgram:
-        """Plan the network for these dims."""
+    def _plan(self, key: tuple[Dims, ...], dims: Mapping[str, Dims], is_ahead: bool) -> PlannedProgram:
+        """Plan the network for these dims: like the nearest known ones, unless `is_ahead` or there are none."""
         if self._planner is None:
             require_dims(self._inputs, dims)
             raise AssertionError(dims)  # the plan of its own dims is never forgotten
-        return self._planner.plan(dims)
+        known = None if is_ahead else self._find_nearest(key)
+        return self._planner.plan(dims) if known is None else self._planner.adapt(known, dims)
+
+    def _find_nearest(self, key: tuple[Dims, ...]) -> PlannedProgram | None:
+        """Return the kept plan whose dims differ least from these, by the logarithms of their ratios; None without any.
+
+        Plans for extents of 0 do not count: where nothing is computed, all formats are equally good.
+        """
+        with self._lock:
+            plans = {other: kept.plan for other, kept in self._shapes.items() if not any(0 in dims for dims in other)}
+        return plans[min(plans, key=partial(_distance, key))] if plans else None
 
     def _compile(self, plan: PlannedProgram) -> KeptShape:
         """Compile a plan on as many threads as the shape that was used last runs on."""
@@ -332,30 +367,42 @@ class Session:
         )
         return KeptShape(plan, program)
 
-    def _find(self, key: tuple[Dims, ...]) -> ProgramSession | None:
-        """Return the kept program for these dims, and mark it as the most recently used; None if there is none."""
+    def _find(self, key: tuple[Dims, ...], is_ahead: bool = False) -> ProgramSession | None:
+        """Return the kept program for these dims, and mark it as the most recently used; None if there is none.
+
+        If `is_ahead`, an adapted plan does not count.
+        """
         with self._lock:
-            kept = self._shapes.pop(key, None)
-            if kept is None:
+            kept = self._shapes.get(key)
+            if kept is None or (is_ahead and kept.plan.method == ADAPTED):
                 return None
-            self._shapes[key] = kept  # the last one is the most recently used
+            self._shapes[key] = self._shapes.pop(key)  # the last one is the most recently used
             self._latest = kept.program
             return kept.program
 
     def _keep(self, key: tuple[Dims, ...], kept: KeptShape) -> ProgramSession:
-        """Keep a compiled program, unless this session was closed in the meantime."""
+        """Keep a compiled program, unless this session was closed in the meantime, and release what is forgotten."""
         with self._lock:
+            forgotten = [one for one in (self._shapes.pop(key, None),) if one is not None]
             while len(self._shapes) >= self._most_shapes:
-                del self._shapes[next(iter(self._shapes))]  # the least recently used
+                forgotten.append(self._shapes.pop(next(iter(self._shapes))))  # the least recently used
             if not self._is_closed:
                 self._shapes[key] = kept
                 self._latest = kept.program
+        while forgotten:
+            forgotten.pop().program.release_memory()
+        self._weights.release_unused()
         return kept.program
 
     def _require_open(self) -> None:
         """Check that the session is not closed."""
         if self._is_closed:
             raise InvalidArguments("the session is closed: compile another one")
+
+
+def _distance(one: tuple[Dims, ...], other: tuple[Dims, ...]) -> float:
+    """Return the sum of the magnitudes of the logarithms of all ratios of extents."""
+    return math.fsum(abs(math.log((n + 1) / (m + 1))) for n, m in zip(chain(*one), chain(*other), strict=False))
 
 
 def _require_dims(dims: object, inputs: tuple[Tensor | OpenTensor, ...]) -> dict[str, Dims]:

@@ -69,7 +69,7 @@ class Memory(LogicalArray):
            [4., 5., 6.]], dtype=float32)
     """
 
-    __slots__ = ("_buffer", "_desc", "_index_buffers", "_padding", "address", "begin", "end")
+    __slots__ = ("__weakref__", "_buffer", "_desc", "_index_buffers", "_padding", "address", "begin", "end")
 
     _padding: PaddingContents | PaddingRecord
     """Contents of the padding; a record once views share it."""

@@ -12,7 +12,7 @@ from onnx import helper
 
 from inlay.graph.network import Network
 from inlay.graph.onnx.parsing import parse_model
-from inlay.graph.onnx.reading import bind_inputs, import_network, load_bound
+from inlay.graph.onnx.reading import bind_inputs, import_network, load_bound, open_inputs
 from inlay.graph.passes import PATTERNS, simplify_network
 from tests.support.network_cases import networks
 from tests.support.network_runs import rounding_errors, run_in_float64, run_model, run_network
@@ -55,7 +55,7 @@ def test_a_network_is_read_as_it_runs(model: Model) -> None:
 @given(networks())
 def test_a_pattern_changes_no_output(pattern: Callable[[Network], Network], model: Model) -> None:
     read = parse_model(model.SerializeToString())
-    assert_runs_as(pattern(import_network(read, bind_inputs(read.model.graph, None, None))), model)
+    assert_runs_as(pattern(import_network(read, bind_inputs(open_inputs(read.model.graph), None, None))), model)
 
 
 @settings(max_examples=40)

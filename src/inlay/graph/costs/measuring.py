@@ -175,6 +175,9 @@ class MeasuredCosts(MachineCosts):
         self._errors: dict[str, list[float]] = {}
         self._least_ms: dict[Hashable, float] = {}
         self._yardstick_seconds: float | None = None
+        self._is_estimating = False
+        self._unmeasured: set[str] = set()
+        self._unmeasured_reorders: set[tuple[MemoryDesc, MemoryDesc]] = set()
         self._saved = clock()
         self._finalizer = weakref.finalize(self, records.save)
 
@@ -256,8 +259,31 @@ class MeasuredCosts(MachineCosts):
         self._records.save()
         self._saved = self._clock()
 
+    @contextmanager
+    def without_measuring(self) -> Iterator[None]:
+        """Measure nothing within the block: what has no stored time is estimated, until a later request measures it.
+
+        One thread at a time may use these costs.
+        """
+        outer, self._is_estimating = self._is_estimating, True
+        try:
+            yield
+        finally:
+            self._is_estimating = outer
+
+    def _forget_unmeasured(self) -> None:
+        """Forget the estimates that were made only because nothing was to be measured."""
+        for name in self._unmeasured:
+            self._known.pop(name, None)
+        for pair in self._unmeasured_reorders:
+            self._reorders.pop(pair, None)
+        self._unmeasured.clear()
+        self._unmeasured_reorders.clear()
+
     def prepare(self, operations: Iterable[Operation], reorders: Iterable[tuple[MemoryDesc, MemoryDesc]] = ()) -> None:
         """Measure those that have no stored time, until the time limit; estimate the rest."""
+        if not self._is_estimating:
+            self._forget_unmeasured()
         seconds_left = self._seconds_left
         self._keys.clear()
         requests = list(self._select_unmeasured(operations))
@@ -296,6 +322,8 @@ class MeasuredCosts(MachineCosts):
         pair = src, dst
         if pair not in self._reorders:
             self._reorders[pair] = self._reorder_ms(src, dst)
+            if self._is_estimating and self.reorder_source(src, dst) != "measured":
+                self._unmeasured_reorders.add(pair)
         return self._reorders[pair]
 
     def _is_known(self, src: MemoryDesc, dst: MemoryDesc) -> bool:
@@ -408,6 +436,8 @@ class MeasuredCosts(MachineCosts):
         for request in group:
             if request.key not in self._known:
                 self._known[request.key] = self._scale_estimate(request)
+                if self._is_estimating:
+                    self._unmeasured.add(request.key)
 
     def _measure_and_record(self, group: Sequence[_MeasurementRequest]) -> int:
         """Measure a group of kernels if that is possible now, and store the undisturbed times; return their number."""
@@ -420,7 +450,9 @@ class MeasuredCosts(MachineCosts):
         return count
 
     def _may_measure(self) -> bool:
-        """Return whether time is left and no other program computes."""
+        """Return whether measuring is allowed, time is left, and no other program computes."""
+        if self._is_estimating:
+            return False
         if self._seconds_left > 0 and self.processors is None:
             self._measure_load()
         return self._seconds_left > 0 and not self._is_busy

@@ -167,7 +167,11 @@ class _Choice:
         assert op.node is not None
         if isinstance(op.node, Subgraph):
             return ""
-        dtypes = [self.graph.tensors[name].dtype for name in (*op.reads.values(), *op.writes.values())]
+        tensors = [self.graph.tensors[name] for name in (*op.reads.values(), *op.writes.values())]
+        is_empty = any(0 in tensor.dims and not tensor.is_dynamic for tensor in tensors)
+        if is_empty and _is_computable(op.node, self.graph):
+            return "a tensor has no elements"  # which ends the process in some of its kernels
+        dtypes = [tensor.dtype for tensor in tensors]
         return find_exclusion(op.node, self.graph.opset, [*dtypes, *(a.dtype for a in op.constants.values())])
 
     def _find_failure(self, ops: Sequence[Op]) -> str:
@@ -207,6 +211,15 @@ class _Choice:
         """Return whether a tensor is an output, or an operation that is not in `members` reads it."""
         readers = (self.graph.ops[i].name for i in self.readers[tensor])
         return tensor in self.graph.outputs or any(name not in members for name in readers)
+
+
+def _is_computable(node: Node, graph: OpGraph) -> bool:
+    """Return whether NumPy can compute a node."""
+    try:
+        require_computable(node, graph.opset)
+    except Unimplemented:
+        return False
+    return True
 
 
 def _names_of(ops: Sequence[Op]) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from inlay.errors import InvalidArguments
+from inlay.graph.background import yield_to_runs
 from inlay.graph.lowering.context import LoweringContext, Operand, UnsupportedNode, require
 from inlay.graph.lowering.data_movement import DATA_MOVEMENT
 from inlay.graph.lowering.einsum import EINSUM
@@ -87,6 +88,7 @@ class _GraphBuilder:
 
     def add(self, node: Node) -> None:
         """Lower a node and append its operations."""
+        yield_to_runs()
         context = LoweringContext(node, self.network, self.new_tensors, self.writers, self.used_tensors)
         try:
             require(node.domain in ("", "ai.onnx") and node.operator in TABLE, _no_rule(node))

@@ -41,12 +41,19 @@ def batch_normalization(call: OperatorCall) -> tuple[Array, ...]:
     if is_trained:
         axes = tuple(axis for axis in range(src.ndim) if axis != 1)
         momentum = working.type(call.attribute("momentum", 0.9))
-        running = zip(parameters[2:], (values.mean(axes), values.var(axes)), (3, 4), strict=True)
+        mean = mean_over(values, axes)
+        mean, variance = mean.reshape(-1), mean_over(np.square(values - mean), axes).reshape(-1)
+        running = zip(parameters[2:], (mean, variance), (3, 4), strict=True)
         results = tuple((a * momentum + b * (1 - momentum)).astype(call.input(k).dtype) for a, b, k in running)
-        mean, variance = values.mean(axes), values.var(axes)
     scale, shift, mean, variance = (one.reshape(dims) for one in (*parameters[:2], mean, variance))
     epsilon = working.type(call.attribute("epsilon", _EPSILON))
     return (((values - mean) / np.sqrt(variance + epsilon) * scale + shift).astype(src.dtype), *results)
+
+
+def mean_over(values: Array, axes: int | tuple[int, ...]) -> Array:
+    """Return the mean over axes, which stay with extent 1; of no elements it is 0, as in ONNX Runtime."""
+    mean = np.mean if values.size else np.sum
+    return np.asarray(mean(values, axis=axes, keepdims=True))
 
 
 def softmax(call: OperatorCall) -> Array:
@@ -112,10 +119,10 @@ def layer_normalization(call: OperatorCall) -> tuple[Array, ...]:
     first = call.axis(call.attribute("axis", -1), src.ndim)
     axes, working = tuple(range(first, src.ndim)), accumulation_dtype(src.dtype)
     values = src.astype(working)
-    mean = values.mean(axes, keepdims=True)
+    mean = mean_over(values, axes)
     centered = values - mean
     epsilon = working.type(call.attribute("epsilon", _EPSILON))
-    inverse = 1 / np.sqrt(np.square(centered).mean(axes, keepdims=True) + epsilon)
+    inverse = 1 / np.sqrt(mean_over(np.square(centered), axes) + epsilon)
     result = centered * inverse * scale.astype(working)
     if shift is not None:
         result = result + shift.astype(working)
@@ -133,13 +140,13 @@ def group_normalization(call: OperatorCall) -> Array:
     if call.attribute("stash_type", 1) != 1:
         raise call.unsupported("statistics of another type than float32")
     working = accumulation_dtype(src.dtype)
-    rows = src.astype(working).reshape(src.shape[0], groups, -1)
-    centered = rows - rows.mean(2, keepdims=True)
+    rows = src.astype(working).reshape(src.shape[0], groups, prod(src.shape[1:]) // groups)
+    centered = rows - mean_over(rows, 2)
     epsilon = working.type(call.attribute("epsilon", _EPSILON))
-    normal = centered / np.sqrt(np.square(centered).mean(2, keepdims=True) + epsilon)
+    normal = centered / np.sqrt(mean_over(np.square(centered), 2) + epsilon)
     scales = src.shape[1] if call.opset >= SCALES_BY_CHANNEL else groups
     scale, shift = (call.input(index).astype(working).reshape(1, scales, 1) for index in (1, 2))
-    result = normal.reshape(src.shape[0], scales, -1) * scale + shift
+    result = normal.reshape(src.shape[0], scales, prod(src.shape[1:]) // scales) * scale + shift
     return np.asarray(result.reshape(src.shape).astype(src.dtype))
 
 
@@ -153,7 +160,7 @@ def rms_normalization(call: OperatorCall) -> Array:
     working = np.promote_types(accumulation_dtype(src.dtype), stated)
     first = call.axis(call.attribute("axis", -1), src.ndim)
     values = src.astype(working)
-    squares = np.square(values).mean(tuple(range(first, src.ndim)), keepdims=True)
+    squares = mean_over(np.square(values), tuple(range(first, src.ndim)))
     normal = values / np.sqrt(squares + working.type(call.attribute("epsilon", _EPSILON)))
     return np.asarray((normal * scale.astype(working)).astype(scale.dtype))
 
@@ -165,9 +172,9 @@ def instance_normalization(call: OperatorCall) -> Array:
         raise call.invalid(f"its scale and shift do not fit the channels of dims {src.shape}")
     working, axes = accumulation_dtype(src.dtype), tuple(range(2, src.ndim))
     values = src.astype(working)
-    centered = values - values.mean(axes, keepdims=True)
+    centered = values - mean_over(values, axes)
     epsilon = working.type(call.attribute("epsilon", _EPSILON))
-    normal = centered / np.sqrt(np.square(centered).mean(axes, keepdims=True) + epsilon)
+    normal = centered / np.sqrt(mean_over(np.square(centered), axes) + epsilon)
     scale, shift = (call.input(index).astype(working).reshape(-1, *(1,) * len(axes)) for index in (1, 2))
     return np.asarray((normal * scale + shift).astype(src.dtype))
 
@@ -178,8 +185,8 @@ def mean_variance(call: OperatorCall) -> Array:
     axes = tuple(dict.fromkeys(call.axis(axis, src.ndim) for axis in call.attribute("axes", (0, 2, 3))))
     working = accumulation_dtype(src.dtype)
     values = src.astype(working)
-    centered = values - values.mean(axes, keepdims=True)
-    deviation = np.sqrt(np.square(centered).mean(axes, keepdims=True))
+    centered = values - mean_over(values, axes)
+    deviation = np.sqrt(mean_over(np.square(centered), axes))
     return np.asarray((centered / (deviation + working.type(1e-9))).astype(src.dtype))
 
 
@@ -289,7 +296,7 @@ _REDUCTIONS = {
     "ReduceLogSum": _NumpyReduction(lambda data, axes: np.log(_sum(data, axes)), is_in_f64=True),
     "ReduceLogSumExp": _NumpyReduction(_log_sum_exp, is_in_f64=True),
     "ReduceMax": _NumpyReduction(_extreme(np.maximum, True)),
-    "ReduceMean": _NumpyReduction(lambda data, axes: np.mean(data, axis=axes, keepdims=True), is_in_f64=True),
+    "ReduceMean": _NumpyReduction(mean_over, is_in_f64=True),
     "ReduceMin": _NumpyReduction(_extreme(np.minimum, False)),
     "ReduceProd": _NumpyReduction(lambda data, axes: np.prod(data, axis=axes, keepdims=True, dtype=data.dtype)),
     "ReduceSum": _NumpyReduction(_sum, axes_are_input_since=13),

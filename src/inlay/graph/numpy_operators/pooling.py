@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from inlay.graph.network import Node
 from inlay.graph.numpy_operators.call import OperatorCall, accumulation_dtype, is_float
+from inlay.graph.numpy_operators.normalization import mean_over
 from inlay.graph.op_graph import Array
 from inlay.layout import Dims
 
@@ -260,7 +261,7 @@ def conv_transpose(call: OperatorCall) -> Array:
     axes = _transposed_axes(call, src.shape[2:], weights.shape[2:])
     batch, outputs = src.shape[0], weights.shape[1]
     working = accumulation_dtype(src.dtype)
-    images = src.astype(working).reshape(batch, groups, src.shape[1] // groups, -1)
+    images = src.astype(working).reshape(batch, groups, src.shape[1] // groups, prod(src.shape[2:]))
     kernel = weights.astype(working).reshape(groups, src.shape[1] // groups, *weights.shape[1:])
     result = np.zeros((batch, groups, outputs, *(axis.extent for axis in axes)), working)
     every = (slice(None),) * 3
@@ -301,7 +302,7 @@ def _transposed_axes(call: OperatorCall, image: Dims, kernel: Dims) -> tuple[Win
 POOLING: Mapping[str, Callable[[OperatorCall], Array | tuple[Array, ...]]] = {
     "AveragePool": average_pool,
     "ConvTranspose": conv_transpose,
-    "GlobalAveragePool": global_pooling(lambda src, axes, p: np.asarray(src.mean(axes, keepdims=True))),
+    "GlobalAveragePool": global_pooling(lambda src, axes, p: mean_over(src, axes)),
     "GlobalLpPool": global_pooling(
         lambda src, axes, p: np.asarray(np.power(np.power(np.abs(src), p).sum(axes, keepdims=True), 1 / p))
     ),

@@ -44,7 +44,7 @@ class _Direction:
     def gates(self, x: Array, h: Array) -> list[Array]:
         """Return the gates of a step before their activations, with biases added."""
         total = x @ self.weights.T + h @ self.recurrent_weights.T + self.bias.sum(0)
-        return np.split(total, len(total[0]) // self.recurrent_weights.shape[1], axis=1)
+        return np.split(total, total.shape[1] // self.recurrent_weights.shape[1], axis=1)
 
     def clip(self, values: Array) -> Array:
         """Return values clipped to [-clip, clip] by the attribute `clip`, which applies to inputs of activations."""

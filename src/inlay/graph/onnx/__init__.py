@@ -9,6 +9,7 @@ Data flow, from file to network:
     node_inference    dims and types of one node's results, by ONNX's shape inference and those rules
     constant_folding  results of nodes whose inputs are all constant, within bounds of bytes and operations
     importer          `GraphImporter`: nodes in order, with shape inference, constant folding and If
+    symbolic_inference  dims of all tensors of a model with open dims, by their names
     regions           nodes that only the fallback engine computes: their types, and the regions that they form
     reading           `load`: binds open dims, runs the importer, then the passes of `graph.passes`
 

@@ -6,6 +6,7 @@ branch only, so names of a branch get the name of the If as a prefix.
 Source: ONNX, "Operators".
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -13,10 +14,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from inlay.errors import FileError, Unimplemented
+from inlay.graph.background import yield_to_runs
 from inlay.graph.fallback.library import INSTALL, find_onnxruntime
 from inlay.graph.fallback.models import type_of
 from inlay.graph.fallback.support import find_exclusion
-from inlay.graph.network import Node, Subgraph, Tensor, unused_name
+from inlay.graph.network import Node, Subgraph, Tensor, read_only, unused_name
 from inlay.graph.numpy_operators.evaluation import ONNX_DOMAINS, require_computable
 from inlay.graph.onnx.constant_folding import (
     MOST_FOLDED,
@@ -43,6 +45,7 @@ from inlay.graph.onnx.regions import (
 )
 from inlay.graph.onnx_package import helper, onnx
 from inlay.graph.op_graph import Array
+from inlay.layout import Dims
 
 Scope: TypeAlias = Mapping[str, str]
 """Names in a graph of the model to names in the network, for names that differ."""
@@ -85,6 +88,7 @@ class GraphImporter:
         self.open_types: dict[str, Proto] = {}
         """Type of each open value: its dims are unknown, or it is no tensor of numbers."""
         self.nodes: list[Node] = []
+        self._literals = set(model.values)
         self.scope: Scope = {}
         self._names: set[str] = set()
         self._folded = 0
@@ -155,6 +159,7 @@ class GraphImporter:
 
     def _import_node(self, node: Node, proto: Proto) -> None:
         """Infer the results of a node, then fold it if possible, else append it to the network."""
+        yield_to_runs()
         captured = captured_names(proto)
         known = self.tensors.keys() | self.open_types.keys()
         unknown = next((name for name in (*node.inputs, *captured) if name and name not in known), None)
@@ -165,9 +170,12 @@ class GraphImporter:
             self._import_open(node, captured, reason)
             return
         node, proto = as_cast(node, proto, self.tensors)
+        node, proto = self._resolve_reshape(node, proto)
         reads = [self.tensors[name] for name in node.inputs if name]
         value = constant_value(node) if not reads else fold_shape(node, reads[0])
         if value is not None:
+            if not reads:
+                self._literals.add(node.outputs[0])
             self._add_constant(node.outputs[0], value)
             return
         outputs = infer_outputs(node, proto, self.opset, reads, self.values)
@@ -186,6 +194,24 @@ class GraphImporter:
         require_supported(node, self.opset, reads)
         self.nodes.append(node)
         self.tensors.update({tensor.name: tensor for tensor in outputs if tensor is not None})
+
+    def _resolve_reshape(self, node: Node, proto: Proto) -> tuple[Node, Proto]:
+        """Return a Reshape of an empty tensor with the extent that -1 stands for; any other node as it is.
+
+        ONNX's inference refuses -1 beside a copied extent of 0. Only dims in the file are resolved: in computed ones, 0
+        may be a number that means no copy.
+        """
+        if node.operator != "Reshape" or node.inputs[1] not in self._literals:
+            return node, proto
+        dims = resolve_copied_extents(self.tensors[node.inputs[0]].dims, self.values[node.inputs[1]], node)
+        if dims is None:
+            return node, proto
+        name = unused_name(f"{node.outputs[0]}:dims", self.tensors, self._names)
+        self._add_constant(name, read_only(np.array(dims, np.int64)))
+        resolved = onnx.NodeProto()
+        resolved.CopyFrom(proto)
+        resolved.input[1] = name
+        return replace(node, inputs=(node.inputs[0], name)), resolved
 
     def _import_open(self, node: Node, captured: Sequence[str], reason: str) -> None:
         """Append a node that only ONNX Runtime computes, which infers the types of its results.
@@ -260,6 +286,30 @@ class GraphImporter:
             )
         scope.update(zip(proto.output, results, strict=True))
         self.scope = scope
+
+
+def resolve_copied_extents(src: Dims, named: Array, node: Node) -> Dims | None:
+    """Return the dims of a Reshape with a number in place of -1, if it copies an extent of 0; None otherwise.
+
+    The extents that are copied count on neither side.
+
+    >>> reshape = Node("r", "Reshape", ("x", "dims"), ("y",))
+    >>> resolve_copied_extents((0, 5, 4), np.array([0, -1]), reshape)
+    (0, 20)
+    """
+    dims = [int(n) for n in named.reshape(-1)]
+    copied = [axis for axis, n in enumerate(dims) if n == 0]
+    if node.attributes.get("allowzero") or dims.count(-1) != 1 or min(dims) < -1:
+        return None
+    if not copied or copied[-1] >= len(src) or all(src[axis] for axis in copied):
+        return None
+    rest = math.prod(n for axis, n in enumerate(src) if axis not in copied)
+    known = math.prod(n for n in dims if n > 0)
+    unknown = dims.index(-1)
+    if rest % known or (rest == 0 and src[unknown : unknown + 1] != (0,)):  # a 0 there would copy another extent
+        return None
+    dims[unknown] = rest // known
+    return tuple(dims)
 
 
 def as_cast(node: Node, proto: Proto, tensors: Mapping[str, Tensor]) -> tuple[Node, Proto]:

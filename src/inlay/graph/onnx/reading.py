@@ -13,16 +13,17 @@ by that name, or by input and axis, as in `x[2]`. The batch is axis 0 of every i
 `dims` and `batch`, nothing is bound, and the result is an `OpenNetwork`:
 
 >>> load(model.SerializeToString())
-<OpenNetwork tiny: x (n, 3) -> y; opset 17>
+<OpenNetwork tiny: x (n, 3) -> y (n, 3); opset 17>
 
 Source: ONNX, "Open Neural Network Exchange Intermediate Representation Specification".
 """
 
 import os
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeAlias, overload
 
 from inlay.arguments import integer_or_none
@@ -32,6 +33,7 @@ from inlay.graph.onnx.importer import GraphImporter
 from inlay.graph.onnx.initializers import Proto, element_type
 from inlay.graph.onnx.parsing import ParsedModel, parse_model
 from inlay.graph.onnx.regions import merge_regions
+from inlay.graph.onnx.symbolic_inference import infer_open_tensors
 from inlay.graph.op_graph import Array
 from inlay.graph.open_network import OpenNetwork, OpenTensor, describe_open
 from inlay.graph.passes import simplify_network
@@ -43,10 +45,12 @@ Source: TypeAlias = str | os.PathLike[str] | bytes
 
 @dataclass(frozen=True, slots=True)
 class ModelReloader:
-    """Function that builds the network of a parsed model again, for inputs of other dims."""
+    """Builds the networks of one parsed model, for inputs of any dims that it can have."""
 
     model: ParsedModel
     """The parsed model."""
+    inferred: dict[tuple[OpenTensor, ...], Mapping[str, OpenTensor]] = field(default_factory=dict, repr=False)
+    """Results of `infer` by the inputs."""
 
     def __call__(self, dims: Mapping[str, Dims]) -> Network:
         """Return the network for these dims, by name of the input.
@@ -55,11 +59,28 @@ class ModelReloader:
             InvalidArguments: the model fixes one of these dims at another number; or a reason of `load`.
             Unimplemented: a reason of `load`.
         """
-        return _build_network(self.model, rebind_inputs(self.model.model.graph, dims))
+        return self.build(open_inputs(self.model.model.graph), dims)
 
-    def bind(self, dims: Mapping[str, int] | None, batch: int | None) -> Network:
-        """Return the network with these numbers for its open dims, as `load`."""
-        return _build_network(self.model, bind_inputs(self.model.model.graph, dims, batch))
+    def build(self, inputs: Sequence[OpenTensor], dims: Mapping[str, Dims]) -> Network:
+        """Return the network for these dims, by name of the input, which are those of `inputs` where these are fixed.
+
+        Raises:
+            InvalidArguments, Unimplemented: as `__call__`.
+        """
+        return _build_network(self.model, rebind_inputs(inputs, dims))
+
+    def bind(
+        self, inputs: Sequence[OpenTensor], dims: Mapping[str, int] | None, batch: int | None
+    ) -> tuple[OpenTensor, ...]:
+        """Return inputs with these numbers in place of open dims; see `bind_some`."""
+        return bind_some(inputs, dims, batch)
+
+    def infer(self, inputs: Sequence[OpenTensor]) -> Mapping[str, OpenTensor]:
+        """Return the tensors whose number of axes is known, by name; see `infer_open_tensors`."""
+        key = tuple(inputs)
+        if key not in self.inferred:
+            self.inferred[key] = MappingProxyType(infer_open_tensors(self.model, key))
+        return self.inferred[key]
 
 
 @overload
@@ -75,7 +96,7 @@ def load(source: Source, *, dims: Mapping[str, int] | None = None, batch: int | 
 
     `source` is a path, or the bytes of a file. `dims` binds open dims by name, or by input and axis, as in `"x[2]"`.
     `batch` binds axis 0 of every input that leaves it open. If a dim is open and neither is given, an `OpenNetwork` is
-    returned, which `OpenNetwork.bind` or `inlay.compile` takes further.
+    returned, which `OpenNetwork.bind` or `inlay.compile` takes further; `OpenNetwork.bind_some` binds some dims only.
 
     `network.again({"x": dims})` builds the same model for inputs of other dims, if the model leaves these dims open.
 
@@ -95,7 +116,7 @@ def load(source: Source, *, dims: Mapping[str, int] | None = None, batch: int | 
     model = _parse_source(source)
     if dims is None and batch is None:
         return _build_unbound(model)
-    return _build_network(model, bind_inputs(model.model.graph, dims, batch))
+    return _build_network(model, bind_inputs(open_inputs(model.model.graph), dims, batch))
 
 
 def load_exported(source: bytes, weights: Mapping[str, Array]) -> Network | OpenNetwork:
@@ -115,7 +136,7 @@ def load_bound(source: Source, *, dims: Mapping[str, int] | None = None, batch: 
         FileError, MissingExtra, Unimplemented: as `load`.
     """
     model = _parse_source(source)
-    return _build_network(model, bind_inputs(model.model.graph, dims, batch))
+    return _build_network(model, bind_inputs(open_inputs(model.model.graph), dims, batch))
 
 
 def load_for(source: Source, extents: Mapping[str | None, Dims], *, batch: int | None = None) -> Network:
@@ -143,7 +164,7 @@ def load_for(source: Source, extents: Mapping[str | None, Dims], *, batch: int |
             raise InvalidArguments(
                 f"input {name!r} is missing: the model's inputs are {', '.join(map(printable, names))}"
             )
-    return _build_network(model, rebind_inputs(model.model.graph, dims, batch))
+    return _build_network(model, rebind_inputs(open_inputs(model.model.graph), dims, batch))
 
 
 def _parse_source(source: Source) -> ParsedModel:
@@ -171,12 +192,11 @@ def _remedy_for(source: object) -> str:
 def _build_unbound(model: ParsedModel) -> Network | OpenNetwork:
     """Return the network of a model; an `OpenNetwork` if it leaves a dim open."""
     graph = model.model.graph
-    inputs = [_open_input(value) for value in graph.input]
+    inputs = open_inputs(graph)
     if not any(tensor.is_open for tensor in inputs):
-        return _build_network(model, bind_inputs(graph, None, None))
+        return _build_network(model, bind_inputs(inputs, None, None))
     names = tuple(str(value.name) for value in graph.output)
-    again = ModelReloader(model)
-    return OpenNetwork(graph.name, model.opset, tuple(inputs), names, again, again.bind)
+    return OpenNetwork(graph.name, model.opset, tuple(inputs), names, ModelReloader(model))
 
 
 def _build_network(model: ParsedModel, inputs: list[Tensor]) -> Network:
@@ -201,71 +221,90 @@ def import_network(model: ParsedModel, inputs: list[Tensor]) -> Network:
 # Open dims
 
 
-def bind_inputs(graph: Proto, dims: Mapping[str, int] | None, batch: int | None) -> list[Tensor]:
-    """Return the inputs of a graph with every dim a number.
+def open_inputs(graph: Proto) -> list[OpenTensor]:
+    """Return the inputs of a graph, with a number or a name for each of their dims.
 
     Raises:
-        InvalidArguments: dims are left open, a name is of no dim, or a number is below 0; or `batch` is below 1.
         Unimplemented: an input is no tensor of numbers, or its rank is unknown.
+    """
+    return [_open_input(value) for value in graph.input]
+
+
+def bind_inputs(inputs: Sequence[OpenTensor], dims: Mapping[str, int] | None, batch: int | None) -> list[Tensor]:
+    """Return inputs with every dim a number.
+
+    Raises:
+        InvalidArguments: dims are left open; or as `bind_some`.
+    """
+    bound = bind_some(inputs, dims, batch)
+    if any(tensor.is_open for tensor in bound):
+        raise InvalidArguments(describe_open(bound))
+    return [Tensor(tensor.name, tensor.fixed_dims, tensor.dtype) for tensor in bound]
+
+
+def bind_some(
+    inputs: Sequence[OpenTensor], dims: Mapping[str, int] | None, batch: int | None
+) -> tuple[OpenTensor, ...]:
+    """Return inputs with these numbers in place of the open dims that are named; `batch` is that of axis 0.
+
+    Raises:
+        InvalidArguments: a name is of no open dim, a number is below 0, or an input has another batch.
     """
     if dims is not None and not isinstance(dims, Mapping):
         raise InvalidArguments(f"dims are a {type(dims).__name__}: give a mapping of names to numbers")
     bindings = {name: _extent(f"dims[{name!r}]", value) for name, value in (dims or {}).items()}
-    first = None if batch is None else _extent("batch", batch, 1)
+    first = None if batch is None else _extent("batch", batch)
     used: set[str] = set()
-    opened = [_open_input(value) for value in graph.input]
-    inputs = [_bind_input(tensor, bindings, first, used) for tensor in opened]
-    open_inputs = tuple(tensor for tensor in inputs if isinstance(tensor, OpenTensor))
-    if open_inputs:
-        raise InvalidArguments(describe_open(open_inputs))
+    bound = tuple(_bind_input(tensor, bindings, first, used) for tensor in inputs)
     unused = [name for name in bindings if name not in used]
     if unused:
         raise InvalidArguments(
-            f"dims names {unused[0]!r}, and the model leaves open {_list_open(opened)}: name one of them"
+            f"dims names {unused[0]!r}, and the model leaves open {_list_open(inputs)}: name one of them"
         )
-    return [tensor for tensor in inputs if isinstance(tensor, Tensor)]
+    return bound
 
 
-def rebind_inputs(graph: Proto, dims: Mapping[str, Dims], batch: int | None = None) -> list[Tensor]:
-    """Return the inputs of a graph with these dims, by name; axis 0 must be `batch`, if that is given.
+def rebind_inputs(inputs: Sequence[OpenTensor], dims: Mapping[str, Dims], batch: int | None = None) -> list[Tensor]:
+    """Return inputs with these dims, by name; axis 0 must be `batch`, if that is given.
 
     Raises:
         InvalidArguments: an input is missing or unknown, or its dims contradict the model or `batch`.
     """
-    first = None if batch is None else _extent("batch", batch, 1)
-    names = [value.name for value in graph.input]
+    first = None if batch is None else _extent("batch", batch)
+    bind_some(inputs, None, first)
+    names = [tensor.name for tensor in inputs]
     if set(names) != set(dims):
         passed = ", ".join(sorted(dims)) or "no input"
         raise InvalidArguments(
             f"dims are given for {passed}, and the inputs are {', '.join(map(printable, names))}: give each its dims"
         )
-    for value in graph.input:
-        fixed = tuple(_fixed_extent(dim) for dim in value.type.tensor_type.shape.dim)
-        new = dims[value.name]
-        if len(fixed) != len(new) or any(n is not None and n != m for n, m in zip(fixed, new, strict=True)):
-            shown = ", ".join("open" if n is None else str(n) for n in fixed)
-            raise InvalidArguments(
-                f"input {value.name!r} cannot have dims {tuple(new)}, in the model they are ({shown}): "
-                "export the model with the axes left open that vary"
-            )
-    named = ((f"{name}[{axis}]", n) for name, extents in dims.items() for axis, n in enumerate(extents))
-    bindings = {name: _extent(f"dims[{name!r}]", n) for name, n in named}
-    bound = (_bind_input(_open_input(value), bindings, first, set()) for value in graph.input)
-    inputs = [tensor for tensor in bound if isinstance(tensor, Tensor)]  # all of them: every axis has a number
-    for tensor in inputs:
+    found = [Tensor(tensor.name, _require_fit(tensor, tuple(dims[tensor.name])), tensor.dtype) for tensor in inputs]
+    for tensor in found:
         if first is not None and tensor.dims and tensor.dims[0] != first:
             raise InvalidArguments(
                 f"batch={batch}: input {tensor.name!r} is given dims {tensor.dims}; give arrays with {batch} on "
                 "axis 0, or leave the batch out"
             )
-    return inputs
+    return found
 
 
-def _extent(what: str, value: int, least: int = 0) -> int:
-    """Return an extent as an int; raise InvalidArguments unless it is a whole number from `least` on."""
+def _require_fit(tensor: OpenTensor, dims: Dims) -> Dims:
+    """Return the dims of an input if its open dims can be these numbers; raise InvalidArguments otherwise."""
+    pairs = zip(tensor.dims, dims, strict=False)
+    if len(tensor.dims) != len(dims) or any(n != m for n, m in pairs if isinstance(n, int)):
+        shown = ", ".join(str(n) if isinstance(n, int) else "open" for n in tensor.dims)
+        raise InvalidArguments(
+            f"input {tensor.name!r} cannot have dims {dims}, in the model they are ({shown}): "
+            "export the model with the axes left open that vary"
+        )
+    return tuple(_extent(f"dims[{f'{tensor.name}[{axis}]'!r}]", n) for axis, n in enumerate(dims))
+
+
+def _extent(what: str, value: int) -> int:
+    """Return an extent as an int; raise InvalidArguments unless it is a whole number from 0 on."""
     number = integer_or_none(value)
-    if number is None or number < least:
-        raise InvalidArguments(f"{what} is {value!r}: the extent of a dim is a whole number from {least} on")
+    if number is None or number < 0:
+        raise InvalidArguments(f"{what} is {value!r}: the extent of a dim is a whole number from 0 on")
     return number
 
 
@@ -293,17 +332,9 @@ def _open_input(value: Proto) -> OpenTensor:
     )
 
 
-def _bind_input(
-    tensor: OpenTensor, bindings: Mapping[str, int], batch: int | None, used: set[str]
-) -> Tensor | OpenTensor:
-    """Return an input with its dims bound, or with those that are still open.
-
-    The names of `bindings` that were used are added to `used`.
-    """
+def _bind_input(tensor: OpenTensor, bindings: Mapping[str, int], batch: int | None, used: set[str]) -> OpenTensor:
+    """Return an input with numbers in place of open dims, and add the names that were used to `used`."""
     extents = tuple(_bind_axis(tensor, axis, bindings, batch, used) for axis in range(len(tensor.dims)))
-    fixed = tuple(n for n in extents if isinstance(n, int))
-    if len(fixed) == len(extents):
-        return Tensor(tensor.name, fixed, tensor.dtype)
     return OpenTensor(tensor.name, extents, tensor.dtype)
 
 
@@ -331,7 +362,7 @@ def _fixed_extent(dim: Proto) -> int | None:
     return int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value > 0 else None
 
 
-def _list_open(inputs: list[OpenTensor]) -> str:
+def _list_open(inputs: Iterable[OpenTensor]) -> str:
     """Return the names of the open dims as a list in text."""
     names = dict.fromkeys(repr(n) for tensor in inputs for n in tensor.dims if isinstance(n, str))
     return ", ".join(names) or "no dim"

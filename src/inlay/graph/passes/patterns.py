@@ -19,8 +19,11 @@ ConvTranspose, Gelu, Gemm, Mish, Swish.
 
 import itertools
 import math
+import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -446,11 +449,37 @@ _FOLD_INTO = {
 """Functions that fold an affine map into a node, by the node's operator."""
 
 
+_lock = threading.Lock()
+_cached_products: dict[tuple[int, int, bytes], tuple["weakref.ref[Any]", "weakref.ref[Any]"]] = {}
+"""Weights and their product, by identity of the weights, axis and factors."""
+
+
 def _scale_axis(weights: Array, factor: Doubles, axis: int) -> Array:
-    """Return weights with each element of one axis scaled."""
+    """Return weights with each element of one axis scaled.
+
+    The result is the same array as before while that exists: a model is simplified for each batch, with equal weights.
+    """
+    key = id(weights), axis, factor.tobytes()
+    with _lock:
+        source, product = (reference() for reference in _cached_products.get(key, (_nothing, _nothing)))
+    if source is weights and product is not None:
+        return np.asarray(product)
     shape = [1] * weights.ndim
     shape[axis] = -1
-    return np.asarray(weights * factor.astype(weights.dtype).reshape(shape))
+    scaled = np.asarray(weights * factor.astype(weights.dtype).reshape(shape))
+    with _lock:
+        _cached_products[key] = weakref.ref(weights), weakref.ref(scaled, partial(_forget_product, key))
+    return scaled
+
+
+def _forget_product(key: tuple[int, int, bytes], product: "weakref.ref[Any]") -> None:
+    """Remove the entry of a product that exists no more, unless another one has its place."""
+    if _cached_products.get(key, (None, None))[1] is product:
+        _cached_products.pop(key, None)
+
+
+def _nothing() -> None:
+    """Return None, as a dead reference does."""
 
 
 def _add_weights(rewriter: NetworkRewriter, node: Node, *arrays: Array) -> list[str]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from inlay.graph.algorithms import ALGORITHMS
+from inlay.graph.background import yield_to_runs
 from inlay.graph.op_graph import Op, OpGraph, writers_of
 from inlay.graph.passes.value_ranges import (
     ANY,
@@ -144,6 +145,7 @@ class _GuardPlacement:
         If the operation does not support the range of an input, or a strict operation may have an infinite result,
         return that input.
         """
+        yield_to_runs()
         op, tensors = self.graph.ops[i], self.graph.tensors
         for name in op.reads.values():
             is_readable = _is_readable(op, ranges[name], op.name in self.strict)

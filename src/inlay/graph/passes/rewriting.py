@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from inlay.graph.background import yield_to_runs
 from inlay.graph.network import Network, Node, Tensor, read_only, unused_name
 from inlay.graph.op_graph import Array
 
@@ -115,6 +116,7 @@ def rewrite_nodes(network: Network, rule: RewriteRule) -> Network:
     """Return the network after the rule was applied to each node, in order."""
     rewriter = NetworkRewriter(network)
     for name in tuple(rewriter.nodes):
+        yield_to_runs()
         node = rewriter.nodes[name]
         with np.errstate(all="ignore"):  # a weight may overflow, as the network would have done
             new = rule(rewriter, node)

@@ -11,6 +11,7 @@ Modules, in the order in which data flows through them:
     problem        the format-assignment problem, and the same as cost tables over the states of tensors
     plan_search    the cheapest plan, its bound, its cost without a reorder, and plans to compare it with
     emission       the program of a plan: buffers, reorders, steps
+    adaptation     the formats of a plan for the same operations with other dims
 
 All costs are requested while a problem is built; the search needs no engine.
 
@@ -29,4 +30,5 @@ Terms:
     propagation   the greedy choice: each operation takes the formats that the engine prefers, or those that arrive
                   (oneDNN specification, "Memory format propagation")
     plain         of a format: dense and row-major
+    adapted       of a plan: it has the formats of a plan for other dims
 """

@@ -42,6 +42,8 @@ two such kernels were seen to differ by 15 % by chance.
 """
 
 
+Calls: TypeAlias = frozenset[tuple[int, int]]
+"""For each call of a group, the indices of its first and its last operation."""
 Operands: TypeAlias = tuple[Format, ...]
 """For each operation of the epilogue, the format of its second operand; `NO_FORMAT` without one."""
 
@@ -49,9 +51,11 @@ Operands: TypeAlias = tuple[Format, ...]
 class FusionSearch:
     """The search for the cheapest calls that compute one group, in each combination of formats."""
 
-    def __init__(self, group: Group, combinations: FormatCombinations, costs: CostCache) -> None:
-        """Prepare the search for a group."""
-        self.group, self.combinations, self.costs = group, combinations, costs
+    def __init__(
+        self, group: Group, combinations: FormatCombinations, costs: CostCache, calls: Calls | None = None
+    ) -> None:
+        """Prepare the search for a group; if `calls` are given, no others are tried."""
+        self.group, self.combinations, self.costs, self.calls = group, combinations, costs, calls
         self.written = next(iter(group.head.writes))
 
     def candidates(self) -> Iterator[Candidate]:
@@ -97,6 +101,8 @@ class FusionSearch:
             for last in range(first, len(ops)):
                 if last > first and not may_fuse(ops[first].kind, ops[last].kind):
                     break
+                if self.calls is not None and (first, last) not in self.calls:
+                    continue
                 call = self._fused_call(first, last, first_formats, operands)
                 rest = None if call is None else self._best_calls(last + 1, first_formats, operands, known)
                 if call is not None and rest is not None:
@@ -150,8 +156,18 @@ class FusionSearch:
 class CandidateGenerator:
     """The candidates of groups; groups that differ in names alone share them."""
 
-    def __init__(self, graph: OpGraph, domains: Mapping[str, Domain], costs: CostCache) -> None:
-        """Prepare candidates for the operations of `graph`, whose tensors have the formats of `domains`."""
+    def __init__(
+        self,
+        graph: OpGraph,
+        domains: Mapping[str, Domain],
+        costs: CostCache,
+        steps: frozenset[tuple[str, ...]] | None = None,
+    ) -> None:
+        """Prepare candidates for the operations of `graph`, whose tensors have the formats of `domains`.
+
+        `steps` are the names of the operations that each step of another plan computes: only these are tried.
+        """
+        self.steps = steps
         self.graph, self.domains, self.costs, self.formats = graph, domains, costs, costs.formats
         self.combinations = FormatCombinations(graph, domains, costs)
         self._known: dict[object, tuple[Candidate, ...]] = {}
@@ -168,7 +184,7 @@ class CandidateGenerator:
             return (self._reference(group),)
         key = self._key(group)
         if key not in self._known:
-            found = _cheapest(self._generate(group))
+            found = _cheapest(self._generate(group)) or _cheapest(self._generate(group, is_restricted=False))
             self._known[key] = found or (self._unsupported(group),)
         return self._known[key]
 
@@ -178,20 +194,30 @@ class CandidateGenerator:
         shapes = tuple(self.costs.shape_key(op) for op in group.ops)
         links = tuple(tuple(slots.get(name, -1) for name in op.reads.values()) for op in group.ops)
         formats = tuple(self.domains[name] for name in slots)
-        return shapes, links, formats, tuple(sorted(slots[name] for name in group.last_uses)), group.head.transforms
+        overwritten = tuple(sorted(slots[name] for name in group.last_uses))
+        return shapes, links, formats, overwritten, group.head.transforms, self._calls(group)
+
+    def _calls(self, group: Group) -> Calls | None:
+        """Return the calls that are tried for a group; None for all."""
+        if self.steps is None or not group.epilogue:
+            return None
+        indices = range(len(group.names))
+        pairs = ((first, last) for first in indices for last in indices[first:])
+        return frozenset(pair for pair in pairs if sum(group.names[pair[0] : pair[1] + 1], ()) in self.steps)
 
     def _is_allowed(self, group: Group, one: Candidate) -> bool:
         """Return whether every format is in the domain of its tensor."""
         sides = (*zip(group.reads, one.reads, strict=True), *zip(group.writes, one.writes, strict=True))
         return all(fmt in self.domains[name] for name, fmt in sides)
 
-    def _generate(self, group: Group) -> Iterator[Candidate]:
-        """Yield candidates by the rule of the group's kind."""
+    def _generate(self, group: Group, *, is_restricted: bool = True) -> Iterator[Candidate]:
+        """Yield candidates by the rule of the group's kind; if not `is_restricted`, with calls of any operations."""
         if group.kind == "view":
             return self._view_candidates(group)
         if group.kind == "concat":
             return self._concat_candidates(group)
-        candidates = FusionSearch(group, self.combinations, self.costs).candidates()
+        calls = self._calls(group) if is_restricted else None
+        candidates = FusionSearch(group, self.combinations, self.costs, calls).candidates()
         return (one for one in candidates if self._is_allowed(group, one))
 
     def _view_candidates(self, group: Group) -> Iterator[Candidate]:

@@ -7,11 +7,13 @@ look-up here. Where several algorithms can compute an operation, the cheapest on
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from types import MappingProxyType
 
 from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.graph.algorithms import Convolutions, algorithm_variants
+from inlay.graph.background import yield_to_runs
 from inlay.graph.costs import reorder_source
 from inlay.graph.costs.estimates import Costs, KernelEstimate
 from inlay.graph.network import Tensor
@@ -21,6 +23,7 @@ from inlay.graph.planner.groups import KernelCall
 from inlay.primitives.attributes import PostOp
 from inlay.primitives.engine import Operation
 
+NO_ALGORITHMS: Mapping[str, str] = MappingProxyType({})
 _NEVER_MS = 1e9
 """Cost of a reorder to a format whose elements share bytes, which none can write; finite, so that sums stay exact."""
 
@@ -28,9 +31,18 @@ _NEVER_MS = 1e9
 class CostCache:
     """The costs of kernels and reorders, by the numbers of formats."""
 
-    def __init__(self, costs: Costs, formats: Formats, convolutions: Convolutions = "auto") -> None:
-        """Begin with an empty cache of `costs`; `convolutions` names the algorithms that these may use."""
-        self.source, self.formats, self.convolutions = costs, formats, convolutions
+    def __init__(
+        self,
+        costs: Costs,
+        formats: Formats,
+        convolutions: Convolutions = "auto",
+        algorithms: Mapping[str, str] = NO_ALGORITHMS,
+    ) -> None:
+        """Begin with an empty cache of `costs`; `convolutions` names the algorithms that these may use.
+
+        `algorithms` has the algorithm of each convolution, by name, that may use only one.
+        """
+        self.source, self.formats, self.convolutions, self.algorithms = costs, formats, convolutions, algorithms
         self._shapes: dict[int, tuple[Op, Hashable]] = {}
         self._numbers: dict[Hashable, int] = {}
         self._calls: dict[Hashable, KernelCall | None] = {}
@@ -57,6 +69,7 @@ class CostCache:
 
         No kernel but a reorder gets a tensor whose elements share bytes: engines do not promise to read it right.
         """
+        yield_to_runs()
         if op.kind == "reorder":
             return self._conversion(op, formats)
         if any(map(self.formats.repeats, filter(None, formats.values()))):
@@ -80,9 +93,11 @@ class CostCache:
     def _operations(self, op: Op, descs: Mapping[str, MemoryDesc], post_ops: Sequence[PostOp]) -> tuple[Operation, ...]:
         """Return the engine's operation by each algorithm that may compute it; none where oneDNN lacks a type."""
         try:
-            return algorithm_variants(operation_of(op, descs, post_ops), self.convolutions)
+            variants = algorithm_variants(operation_of(op, descs, post_ops), self.convolutions)
         except InvalidArguments:  # a constant of a type that oneDNN lacks
             return ()
+        algorithm = self.algorithms.get(op.name)
+        return tuple(one for one in variants if one.parameters.get("algorithm") == algorithm) or variants
 
     def _call(self, variants: Sequence[Operation]) -> KernelCall | None:
         """Return the cheapest call of an operation by one of its algorithms; None where no engine supports any."""

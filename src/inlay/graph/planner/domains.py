@@ -27,6 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, product
 from typing import TypeAlias
 
+from inlay.graph.background import yield_to_runs
 from inlay.graph.costs.kernel_models import blocks
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Op, OpGraph
@@ -44,20 +45,26 @@ Domain: TypeAlias = tuple[Format, ...]
 _IMAGES = frozenset(("convolution", "deconvolution", "pooling", "resampling", "lrn", "batch_normalization", "shuffle"))
 
 
-def domains(graph: OpGraph, costs: CostCache, isa: str) -> dict[str, Domain]:
+Tags: TypeAlias = Mapping[str, frozenset[str]]
+"""The tags that each tensor may have, by its name."""
+
+
+def domains(graph: OpGraph, costs: CostCache, isa: str, tags: Tags | None = None) -> dict[str, Domain]:
     """Return the domain of every tensor; blocks are as wide as the vectors of `isa`.
+
+    With `tags`, a domain has only formats with these tags, and formats without a tag.
 
     Post-condition: each begins with the plain format, or with a view of one, and has at most `MOST` formats.
     """
     widest, *_ = blocks(isa)
-    return _DomainPropagation(graph, costs).run(widest)
+    return _DomainPropagation(graph, costs, tags).run(widest)
 
 
 class _DomainPropagation:
     """Domains while formats are propagated, and the tensors whose new formats must still be passed on."""
 
-    def __init__(self, graph: OpGraph, costs: CostCache) -> None:
-        self.graph, self.costs, self.formats = graph, costs, costs.formats
+    def __init__(self, graph: OpGraph, costs: CostCache, tags: Tags | None) -> None:
+        self.graph, self.costs, self.formats, self.tags = graph, costs, costs.formats, tags
         self.found: dict[str, list[Format]] = {name: [] for name in graph.tensors}
         self.waiting: deque[str] = deque()
         self.is_waiting: set[str] = set()
@@ -74,9 +81,13 @@ class _DomainPropagation:
         for op in self.graph.ops:
             if op.kind == "view":
                 self.propagate_view(op, first=True)
-        for op in self.graph.ops:
-            self.seed(op, block)
+        if self.tags is None:
+            for op in self.graph.ops:
+                self.seed(op, block)
+        else:
+            self.seed_tags(self.tags)
         while self.waiting:
+            yield_to_runs()
             name = self.waiting.popleft()
             self.is_waiting.discard(name)
             for op in self.near[name]:
@@ -84,13 +95,24 @@ class _DomainPropagation:
         return {name: tuple(found) or (NO_FORMAT,) for name, found in self.found.items()}
 
     def add(self, name: str, fmt: Format) -> None:
-        """Add a format to a domain that has room, and note that it must be passed on."""
+        """Add a format to a domain that has room and may have its tag, and note that it must be passed on."""
         found = self.found[name]
-        if fmt and fmt not in found and len(found) < MOST:
+        if fmt and fmt not in found and len(found) < MOST and (not found or self.may_have(name, fmt)):
             found.append(fmt)
             if name not in self.is_waiting:
                 self.is_waiting.add(name)
                 self.waiting.append(name)
+
+    def may_have(self, name: str, fmt: Format) -> bool:
+        """Return whether a tensor may have the tag of a format, or the format has none."""
+        tag = None if self.tags is None else self.formats.tag(fmt)
+        return tag is None or self.tags is None or tag in self.tags.get(name, ())
+
+    def seed_tags(self, tags: Tags) -> None:
+        """Add the format with each tag to the tensor that may have it."""
+        for name, tensor in self.graph.tensors.items():
+            for tag in sorted(tags.get(name, ())):
+                self.add_tag(name, tensor, tag)
 
     def seed(self, op: Op, block: int) -> None:
         """Add the formats by kind and by the engine to the tensors of an operation."""

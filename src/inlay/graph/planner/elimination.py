@@ -37,6 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inlay.errors import InvalidArguments, MissingExtra, Unimplemented
+from inlay.graph.background import yield_to_runs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,6 +125,7 @@ def enforce_arc_consistency(sizes: Sequence[int], factors: Sequence[Factor]) -> 
     waiting = [factor for factor in factors if finite[id(factor.table)] is not None]
     known: dict[object, tuple[bytes, ...]] = {}  # factors of equal groups have equal tables
     while waiting:
+        yield_to_runs()
         factor = waiting.pop()
         before = tuple([alive[v] for v in factor.variables])
         key = id(factor.table), before
@@ -298,6 +300,7 @@ def elimination_order(
     heapq.heapify(waiting)
     order, width, largest = [], 0, 1
     while waiting:
+        yield_to_runs()
         fill, entries, v = heapq.heappop(waiting)
         if costs[v] != (fill, entries):
             continue
@@ -377,6 +380,7 @@ def eliminate(
     found: list[Bucket] = []
     known: dict[object, Bucket] = {}
     for place, v in enumerate(order):
+        yield_to_runs()
         if time.monotonic() > deadline:
             raise Unimplemented("elimination did not end in time: give it more seconds")
         parts, waiting[v] = waiting[v], []

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from inlay.graph.background import yield_to_runs
 from inlay.graph.costs import reorder_source
 from inlay.graph.op_graph import Array
 from inlay.graph.planner.formats import Format, Formats
@@ -215,6 +216,7 @@ class _Emission:
             for key in set(zip(group.reads, candidate.reads, strict=True)):
                 self.readers.setdefault(key, []).append(i)
         for i, (group, candidate) in enumerate(pairs):
+            yield_to_runs()
             self.emit_reorders(moves.get(i, ()))
             for copy in copies.get(i, ()):
                 self.emit_copy(copy, candidate)

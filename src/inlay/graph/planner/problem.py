@@ -25,11 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inlay.graph.algorithms import Convolutions
+from inlay.graph.background import yield_to_runs
 from inlay.graph.costs.estimates import Costs
 from inlay.graph.op_graph import OpGraph
 from inlay.graph.planner.candidates import CandidateGenerator
-from inlay.graph.planner.cost_cache import CostCache
-from inlay.graph.planner.domains import Domain, domains
+from inlay.graph.planner.cost_cache import NO_ALGORITHMS, CostCache
+from inlay.graph.planner.domains import Domain, Tags, domains
 from inlay.graph.planner.elimination import Factor
 from inlay.graph.planner.formats import Format, Formats
 from inlay.graph.planner.groups import Candidate, Group, group_operations
@@ -88,19 +89,37 @@ class Problem:
         return producer >= 0 and self.groups[producer].kind != "view"
 
 
-def make_problem(graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto") -> Problem:
+@dataclass(frozen=True, slots=True)
+class PlanChoices:
+    """The formats and algorithms of a plan, by name, for the same operations with other dims."""
+
+    tags: Tags
+    """The tags of each tensor's formats."""
+    algorithms: Mapping[str, str]
+    """The algorithm of each convolution."""
+    steps: frozenset[tuple[str, ...]]
+    """The names of the operations that each step computes."""
+
+
+def make_problem(
+    graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto", choices: PlanChoices | None = None
+) -> Problem:
     """Build the problem of assigning formats to `graph` at these costs; `convolutions` names the allowed algorithms.
+
+    `choices` restricts the formats and algorithms to those of another plan.
 
     Raises:
         Unimplemented: an operation has no candidate (see `CandidateGenerator.of`).
     """
-    cost_cache = CostCache(costs, Formats(), convolutions)
+    tags, algorithms = (None, NO_ALGORITHMS) if choices is None else (choices.tags, choices.algorithms)
+    cost_cache = CostCache(costs, Formats(), convolutions, algorithms)
     groups = group_operations(graph)
-    found = domains(graph, cost_cache, costs.isa)
+    found = domains(graph, cost_cache, costs.isa, tags)
     reorders = [pair for pair in _list_reorders(groups, found) if not cost_cache.formats.repeats(pair[1])]
     pairs = ((cost_cache.formats[src], cost_cache.formats[dst]) for src, dst in reorders)
-    costs.prepare(collect_operations(graph, groups, found, cost_cache), pairs)
-    candidates = CandidateGenerator(graph, found, cost_cache)
+    steps = None if choices is None else choices.steps
+    costs.prepare(collect_operations(graph, groups, found, cost_cache, steps), pairs)
+    candidates = CandidateGenerator(graph, found, cost_cache, steps)
     producers = dict.fromkeys(graph.inputs, -1)
     readers: dict[str, list[int]] = {name: [] for name in graph.inputs}
     for i, group in enumerate(groups):
@@ -121,7 +140,11 @@ def make_problem(graph: OpGraph, costs: Costs, convolutions: Convolutions = "aut
 
 
 def collect_operations(
-    graph: OpGraph, groups: Sequence[Group], found: Mapping[str, Domain], cost_cache: CostCache
+    graph: OpGraph,
+    groups: Sequence[Group],
+    found: Mapping[str, Domain],
+    cost_cache: CostCache,
+    steps: frozenset[tuple[str, ...]] | None = None,
 ) -> Iterator[Operation]:
     """Yield all operations whose costs the candidates of these groups request; no cost is computed.
 
@@ -132,9 +155,10 @@ def collect_operations(
         groups: some or all of its groups.
         found: the domain of each tensor.
         cost_cache: the costs and formats of the problem.
+        steps: see `PlanChoices.steps`; None for all.
     """
     with cost_cache.collect_operations() as operations:
-        candidates = CandidateGenerator(graph, found, cost_cache)
+        candidates = CandidateGenerator(graph, found, cost_cache, steps)
         for group in groups:
             candidates.of(group)
     yield from operations
@@ -301,6 +325,7 @@ class CostTables:
 
     def _group_tables(self, number: int) -> GroupTables:
         """Build the tables of a group."""
+        yield_to_runs()
         group = self.problem.groups[number]
         found: dict[int, NDArray[np.float64]] = {}
         for slot, name in enumerate((*group.reads, *group.writes)):

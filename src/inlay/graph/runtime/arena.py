@@ -34,6 +34,7 @@ import numpy.typing as npt
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, OutOfMemory
+from inlay.graph.background import yield_to_runs
 from inlay.graph.network import Tensor
 from inlay.graph.program import Buffer, Program
 from inlay.layout import Layout
@@ -74,6 +75,7 @@ def locate_buffers(program: Program, tensors: Mapping[str, Tensor]) -> dict[str,
     sizes = {name: _nbytes(program, buffer, tensors) for name, buffer in program.buffers.items()}
     locations = {}
     for name, buffer in program.buffers.items():
+        yield_to_runs()
         allocation, offset = _find_allocation(program, buffer)
         locations[name] = location = BufferLocation(allocation, offset, sizes[name])
         size = max(sizes[allocation], _own_size(program.buffers[allocation]))
@@ -291,6 +293,7 @@ def _assign_in_order(intervals: Mapping[str, LiveInterval], order: Iterable[str]
     offsets: dict[str, int] = {}
     index = _IntervalIndex(max((interval.last for interval in intervals.values()), default=0) + 2)
     for name in order:
+        yield_to_runs()
         interval = intervals[name]
         taken = [(offsets[other], offsets[other] + intervals[other].nbytes) for other in index.overlapping(interval)]
         offsets[name] = _gap(sorted(taken), interval.nbytes)

@@ -15,6 +15,7 @@ import numpy as np
 
 from inlay import primitives
 from inlay.errors import InvalidArguments
+from inlay.graph.background import yield_to_runs
 from inlay.graph.op_graph import OpGraph
 from inlay.graph.program import Buffer, Program, Step
 from inlay.graph.runtime.arena import BufferLocation, Segments, locate_buffers
@@ -49,6 +50,7 @@ def require_sound(program: Program, graph: OpGraph) -> None:
     locations = locate_buffers(program, graph.tensors)
     state = WriteTracker(program, graph, locations)
     for step in program.steps:
+        yield_to_runs()
         _require_disjoint(step, program, state)
         for argument, name in step.reads.items():
             state.require_valid(name, f"step {step.name} reads {argument}")

@@ -4,14 +4,15 @@
     call = prepared[0].bind(workspace)      once for each instance; a call without arguments
 
 `Weights` holds the constants in the formats that implementations chose, each once: sessions of one network for several
-batch sizes share them, and so do steps whose constants have equal elements. A `Workspace` provides the memory of each
-buffer.
+batch sizes share them, and so do steps whose constants have equal elements. It releases a constant with the last step
+that uses it. A `Workspace` provides the memory of each buffer.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeAlias
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.forks import ForkResetLock
 from inlay.graph.algorithms import as_direct
+from inlay.graph.background import yield_to_runs
 from inlay.graph.fallback.sessions import FallbackSession, describe_interface, take_session
 from inlay.graph.network import Subgraph, has_equal_bits
 from inlay.graph.numpy_operators.evaluation import Computation, build_computation
@@ -45,20 +47,28 @@ from inlay.reordering.threads import get_num_threads
 _Key: TypeAlias = tuple[tuple[int, ...], str, bytes]
 
 
+_PackedFormats: TypeAlias = WeakValueDictionary[MemoryDesc, Memory]
+"""The packed memories of one constant that something still uses, by descriptor."""
+
+
 class Weights:
-    """Constants in packed formats, by their elements and format.
+    """Constants in packed formats, by their elements and format; each exists as long as something uses it.
 
     >>> import numpy as np
     >>> weights, ones = Weights(), np.ones((8, 8), np.float32)
     >>> desc = MemoryDesc((8, 8), "f32", "ba")
-    >>> weights.get_packed(ones, desc) is weights.get_packed(np.ones((8, 8), np.float32), desc)
-    True
+    >>> packed = weights.get_packed(ones, desc)
+    >>> packed is weights.get_packed(np.ones((8, 8), np.float32), desc), weights.nbytes
+    (True, 256)
+    >>> del packed
+    >>> weights.nbytes
+    0
     """
 
     def __init__(self) -> None:
         """Begin without constants."""
         self._lock = ForkResetLock()
-        self._packed: dict[_Key, list[tuple[Array, dict[MemoryDesc, Memory]]]] = {}
+        self._packed: dict[_Key, list[tuple[Array, _PackedFormats]]] = {}
 
     def get_packed(self, array: Array, desc: MemoryDesc, engine: Engine | None = None) -> Memory:
         """Return the elements of `array` in memory of `desc`; equal elements and formats share one memory.
@@ -72,25 +82,34 @@ class Weights:
         """
         with self._lock:
             formats = self._formats(array)
-            if desc not in formats:
-                formats[desc] = _pack_constant(array, desc, engine)
-            return formats[desc]
+            packed = formats.get(desc)
+            if packed is None:
+                packed = formats[desc] = _pack_constant(array, desc, engine)
+            return packed
 
-    def _formats(self, array: Array) -> dict[MemoryDesc, Memory]:
+    def _formats(self, array: Array) -> _PackedFormats:
         """Return the packed memories of all arrays that are equal to `array`, by descriptor."""
         entries = self._packed.setdefault(_key(array), [])
         for other, formats in entries:
             if other is array or has_equal_bits(other, array):
                 return formats
-        entries.append((array, {}))
+        entries.append((array, WeakValueDictionary()))
         return entries[-1][1]
+
+    def release_unused(self) -> None:
+        """Release the arrays whose packed memories nothing uses any more."""
+        with self._lock:
+            for key, entries in list(self._packed.items()):
+                entries[:] = [entry for entry in entries if entry[1]]
+                if not entries:
+                    del self._packed[key]
 
     @property
     def nbytes(self) -> int:
         """Bytes of all packed memories."""
         with self._lock:
             formats = [formats for entries in self._packed.values() for _, formats in entries]
-            return sum(memory.buffer.size for memories in formats for memory in memories.values())
+            return sum(memory.buffer.size for memories in formats for memory in list(memories.values()))
 
 
 _SAMPLES = 64
@@ -180,12 +199,15 @@ def prepare(
         MissingExtra: a package that computes a node is not installed: onnx, or onnxruntime.
         OutOfMemory: the constants do not fit in memory.
     """
-    return tuple(
-        _prepare_node(step, program, graph)
-        if step.operation is None
-        else _prepare_operation(step, step.operation, program, engine, weights, is_exact)
-        for step in program.steps
-    )
+    prepared = []
+    for step in program.steps:
+        yield_to_runs()
+        prepared.append(
+            _prepare_node(step, program, graph)
+            if step.operation is None
+            else _prepare_operation(step, step.operation, program, engine, weights, is_exact)
+        )
+    return tuple(prepared)
 
 
 def _prepare_operation(

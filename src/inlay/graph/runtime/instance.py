@@ -10,7 +10,7 @@ that goes on at once.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import OutOfMemory
+from inlay.graph.background import yield_to_runs
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Array
 from inlay.graph.program import Program
@@ -147,6 +148,7 @@ class Instance:
             else:
                 self._add_guard(name, pending)
         for prepared in self.compiled.prepared:
+            yield_to_runs()
             call, name = prepared.bind(self), prepared.step.name
             if call is None:
                 continue
@@ -314,6 +316,16 @@ class Instance:
             if not is_done:
                 self.finish()
 
+    def release_memory(self) -> None:
+        """Release all memory, without waiting for the collection of cyclic references; the instance is of no use then.
+
+        Results of runs remain valid.
+        """
+        self._calls, self._step_calls, self._replace_call = [], {}, {}
+        self._memories, self._allocations, self._external = {}, {}, {}
+        self._inputs, self._outputs, self.dynamic = {}, {}, {}
+        self._scratch = self._scratch[:0].copy()
+
     def calls(self) -> list[tuple[PreparedStep, Call | None]]:
         """Return every step with its present call, None for a step that writes no element."""
         return [(prepared, self._step_calls.get(prepared.step.name)) for prepared in self.compiled.prepared]
@@ -408,11 +420,17 @@ class InstancePool:
             return Instance(self.compiled)
 
     def release(self, instance: Instance) -> None:
-        """Make an instance available to other runs."""
-        if not self._is_closed:
-            self.free.append(instance)
+        """Make an instance available to other runs; if the pool is closed, release its memory."""
+        self.free.append(instance)
+        if self._is_closed:
+            self.close()
 
     def close(self) -> None:
-        """Release the memory of all instances; one in use is released when its run ends."""
+        """Release the memory of all instances; one in use is released when its run ends.
+
+        Later runs are possible; each has an instance of its own.
+        """
         self._is_closed = True
-        self.free.clear()
+        with suppress(IndexError):  # several threads may close it, so the list may be empty at any time
+            while True:
+                self.free.pop().release_memory()

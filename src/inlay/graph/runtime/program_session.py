@@ -27,6 +27,7 @@ from typing import Any, NoReturn
 
 from inlay.errors import InlayError, InvalidArguments
 from inlay.forks import ForkResetLock
+from inlay.graph.background import RUNS
 from inlay.graph.op_graph import Array, OpGraph, exact_graph
 from inlay.graph.profiling import Profile
 from inlay.graph.program import FallbackShare, NumpyShare, Program, fallback_share, numpy_share
@@ -227,7 +228,7 @@ class ProgramSession:
         self, values: Mapping[str, InputValue], arrays: Mapping[str, Array], threads: int, pool: InstancePool
     ) -> dict[str, Array]:
         """Run checked inputs on an instance of `pool`, and return the results; raise GuardFailed if a guard fails."""
-        with ThreadLimit(self._thread_limit(threads)):
+        with RUNS, ThreadLimit(self._thread_limit(threads)):
             instance = pool.acquire()
             try:
                 instance.feed(values)
@@ -282,6 +283,14 @@ class ProgramSession:
             InvalidArguments, OutOfMemory: as `profile`.
         """
         return fallback_share(((one.step, one.impl, one.ms) for one in self.profile(inputs, runs=runs)), "measured")
+
+    def release_memory(self) -> None:
+        """Release the memory of tensors that no run uses now; later runs are possible, and allocate their own."""
+        for pool in list(self._pools.values()):
+            pool.close()
+        exact = self._exact
+        if exact is not None:
+            exact.release_memory()
 
     def close(self) -> None:
         """Release all memory; a run that is going on ends as usual. Closing twice is allowed."""
