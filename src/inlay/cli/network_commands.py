@@ -21,8 +21,10 @@ from inlay.cli.network_options import (
     DimsOption,
     EngineOption,
     FallbackOption,
+    InputsOption,
     IsaOption,
     ModelArgument,
+    OutputOption,
     RunArgument,
     SecondsOption,
     ThreadsOption,
@@ -140,13 +142,8 @@ def _draw_plan(network_plan: "Plan", picture: Path, *, as_json: bool) -> None:
 @app.command(short_help="Run a network on arrays in files.")
 def run(
     model: RunArgument,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option("--input", "-i", metavar="[NAME=]FILE", help="A .npy file for an input; may be repeated."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="OUT", help="Write all outputs as .npz, or one as .npy.")
-    ] = None,
+    inputs: InputsOption = None,
+    output: OutputOption = None,
     batch: BatchOption = None,
     costs: CostsOption = None,
     threads: ThreadsOption = None,

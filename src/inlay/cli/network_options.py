@@ -36,6 +36,13 @@ BatchOption = Annotated[int | None, typer.Option("--batch", metavar="N", help="A
 DimsOption = Annotated[
     list[str] | None, typer.Option("--dim", metavar="NAME=N", help="A dim that is left open; may be repeated.")
 ]
+InputsOption = Annotated[
+    list[str] | None,
+    typer.Option("--input", "-i", metavar="[NAME=]FILE", help="A .npy file for an input; may be repeated."),
+]
+OutputOption = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="OUT", help="Write all outputs as .npz, or one as .npy.")
+]
 IsaOption = Annotated[
     str | None, typer.Option("--isa", metavar="ISA", help="Plan for another processor: sse41, avx2, avx512_core.")
 ]
