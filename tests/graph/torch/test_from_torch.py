@@ -86,14 +86,12 @@ def test_arguments_by_name_flags_and_nested_results(cases: Any) -> None:
         cases.assert_agrees(fast(x, others, shift=shift, double=True), module(x, others, shift=shift, double=True))
         expected = module(x, others, shift=shift, double=True)
         cases.assert_agrees(fast(double=True, others=others, x=x, shift=shift), expected)
-        text = (
-            "an argument is False, and the module was exported for True: export it for this one by inlay.from_torch"
-        )
+        text = "an argument is False, and the module was exported for True: export it for this one by inlay.from_torch"
         with raises_exactly(inlay.InvalidArguments, text):
             fast(x, others, shift=shift, double=False)
         text = (
-            "the arguments are not those of the example in number, names or nesting: call the module as in the example, "
-            "or export it for these by inlay.from_torch"
+            "the arguments are not those of the example in number, names or nesting: call the module as in the "
+            "example, or export it for these by inlay.from_torch"
         )
         with raises_exactly(inlay.InvalidArguments, text):
             fast(x, [*others, shift], shift=shift, double=True)
@@ -238,7 +236,7 @@ def test_parameters_of_inference_mode_are_left_to_pytorch(cases: Any) -> None:
 
 
 def test_training_raises(cases: Any) -> None:
-    torch, module, x = cases.torch, cases.seeded(cases.convolutional), cases.torch.randn(2, 3, 16, 16)
+    module, x = cases.seeded(cases.convolutional), cases.torch.randn(2, 3, 16, 16)
     fast = inlay.from_torch(module, x, **cases.CHEAP)
     text = f"gradients are on, and a parameter of shape (8, 3, 3, 3) requires them: {GRADIENTS}"
     with raises_exactly(inlay.InvalidArguments, text):
@@ -256,7 +254,9 @@ def test_training_raises(cases: Any) -> None:
     with raises_exactly(inlay.InvalidArguments, text):
         inlay.from_torch(module, x)
     module.training = False  # its dropout and its normalization still train
-    with raises_exactly(inlay.InvalidArguments, f"aten.batch_norm.default is in training mode: {EVALUATE} the module first"):
+    with raises_exactly(
+        inlay.InvalidArguments, f"aten.batch_norm.default is in training mode: {EVALUATE} the module first"
+    ):
         inlay.from_torch(module, x)
 
 

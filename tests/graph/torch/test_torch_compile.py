@@ -1,4 +1,4 @@
-"""`torch.compile(model, backend="inlay")`: graphs agree with eager PyTorch, batches share one graph, training raises."""
+"""`torch.compile(model, backend="inlay")`: graphs agree with eager PyTorch, batches share them, training raises."""
 
 import tomllib
 from collections.abc import Iterator
