@@ -1,4 +1,4 @@
-"""`torch.compile(model, backend="inlay")`: graphs agree with eager PyTorch, batches share one graph, training raises."""
+"""`torch.compile(model, backend="inlay")`: graphs agree with eager PyTorch, batches share them, training raises."""
 
 import tomllib
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ def test_batches_share_one_graph(cases: Any) -> None:
 def test_a_size_that_the_graph_computes_with(cases: Any) -> None:
     torch = cases.torch
 
-    class Attend(cases.Module):  # type: ignore[misc, name-defined]
+    class Attend(cases.Module):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:
             batch, length, width = x.shape
             y = x.reshape(batch, length, 2, width // 2).transpose(1, 2)

@@ -20,7 +20,6 @@ from inlay.graph.torch.exporting import REFUSALS, WRITES, ExportedGraph, GraphRe
 from inlay.graph.torch.part import GraphPart
 from inlay.graph.torch.partition import (
     SplitGraph,
-    SplitPart,
     argument_values,
     count_operators,
     find_refused,
@@ -59,7 +58,7 @@ class GraphOptions:
         """
         options = replace(self.planning, costs="analytic", seconds=None, progress=None)
         try:
-            Planner(exported.load({}), options).plan()
+            Planner(exported.load(), options).plan()
         except REFUSALS as error:
             raise GraphRefused(str(error)) from error
 
@@ -84,6 +83,18 @@ class GraphSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class _RunningPart:
+    """A part that Inlay runs."""
+
+    part: GraphPart
+    """The part."""
+    constants: Mapping[str, str]
+    """For each of its weights, the name of the constant of the graph."""
+    path: str = ""
+    """Path of the module in the split graph that PyTorch runs where Inlay refuses a shape; empty for a whole graph."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Compiled:
     """A graph for certain weights."""
 
@@ -93,8 +104,8 @@ class _Compiled:
     """The weights that were read."""
     positions: tuple[int, ...]
     """Their positions among the constants of the graph."""
-    parts: tuple[tuple[GraphPart, Mapping[str, str]], ...] = ()
-    """The parts that Inlay runs, each with the names of its weights and of the constants that they are."""
+    parts: tuple["_RunningPart", ...] = ()
+    """The parts that Inlay runs."""
     eager: tuple[TorchPart, ...] = ()
     """What PyTorch runs."""
     split: Any = None
@@ -136,15 +147,16 @@ class CompiledGraph:
     @property
     def sessions(self) -> tuple[Session, ...]:
         """The sessions of the parts that Inlay runs; empty before the first call."""
-        return () if self._compiled is None else tuple(part.session for part, _ in self._compiled.parts)
+        return () if self._compiled is None else tuple(one.part.session for one in self._compiled.parts)
 
     def report(self) -> TorchGraph:
         """Return what runs each part of the graph."""
         compiled = self._compiled
         if compiled is None:
             return TorchGraph(self._source.name, ())
-        parts = [TorchPart(INLAY, part.operators, "", part.session.plans) for part, _ in compiled.parts]
-        shapes = ((shape, reason) for part, _ in compiled.parts for shape, reason in part.refused.items())
+        running = [one.part for one in compiled.parts]
+        parts = [TorchPart(INLAY, part.operators, "", part.session.plans) for part in running]
+        shapes = ((shape, reason) for part in running for shape, reason in part.refused.items())
         eager = [TorchPart(PYTORCH, 0, f"shapes {', '.join(map(str, shape))}: {reason}") for shape, reason in shapes]
         return TorchGraph(self._source.name, (*parts, *compiled.eager, *eager), self._reloads)
 
@@ -174,8 +186,8 @@ class CompiledGraph:
         if is_clean(program):
             try:
                 part = self._make_part(export_program(program), weights, tensors, count_operators(program.graph))
-                parts = ((part, {name: name for name in weights}),)
-                return _Compiled(part, *self._track(program, constants), parts)
+                running = _RunningPart(part, {name: name for name in weights})
+                return _Compiled(part, *self._track(program, constants), (running,))
             except GraphRefused as error:
                 reason = str(error)
         try:
@@ -205,7 +217,7 @@ class CompiledGraph:
         Raises:
             GraphRefused: it supports no part.
         """
-        made: list[tuple[SplitPart, GraphPart]] = []
+        made: list[_RunningPart] = []
         refusals: list[str] = []
         split = None
         if not why or why == WRITES:
@@ -218,14 +230,13 @@ class CompiledGraph:
             raise GraphRefused("; ".join(refusals) or why or "no two operators in a row are supported")
         eager = [TorchPart(PYTORCH, n, f"{name}: {reason}") for name, (n, reason) in split.refused.items()]
         eager += [TorchPart(PYTORCH, 0, reason) for reason in refusals]
-        parts = tuple((part, one.constants) for one, part in made)
-        return _Compiled(split.module, *state, parts, tuple(eager), split.module)
+        return _Compiled(split.module, *state, tuple(made), tuple(eager), split.module)
 
     def _make_parts(
         self, split: SplitGraph, weights: Mapping[str, TorchTensor]
-    ) -> tuple[list[tuple[SplitPart, GraphPart]], list[str]]:
+    ) -> tuple[list[_RunningPart], list[str]]:
         """Load and plan the parts of a split graph; return them, and the reasons why others are refused."""
-        made: list[tuple[SplitPart, GraphPart]] = []
+        made: list[_RunningPart] = []
         refusals: list[str] = []
         for one in split.parts:
             try:
@@ -234,7 +245,7 @@ class CompiledGraph:
             except GraphRefused as error:
                 refusals.append(str(error))
             else:
-                made.append((one, part))
+                made.append(_RunningPart(part, one.constants, f"{one.name}.eager"))
                 setattr(split.module, one.name, _part_module(part, one.module))
         return made, refusals
 
@@ -250,8 +261,11 @@ class CompiledGraph:
             for i in compiled.positions:
                 set_tensor(compiled.split, self._source.constants[i], constants[i])
         try:
-            for part, names in compiled.parts:
-                part.load({name: weights[of] for name, of in names.items() if of in weights})
+            for one in compiled.parts:
+                own = {name: weights[of] for name, of in one.constants.items() if of in weights}
+                one.part.load(own)
+                for name, tensor in own.items() if one.path else ():
+                    set_tensor(compiled.split, f"{one.path}.{name}", tensor)
         except GraphRefused as error:
             return _leave(str(error))
         return replace(compiled, constants=tracked)
@@ -269,13 +283,18 @@ def _part_module(part: GraphPart, module: Any) -> Any:
     is_one = not isinstance(module.graph.output_node().args[0], (tuple, list))
 
     class PartModule(base):  # type: ignore[misc]
-        """A part of a split graph."""
+        """A part of a split graph, and the operators that PyTorch runs where Inlay refuses a shape."""
+
+        def __init__(self) -> None:
+            """Hold the operators."""
+            super().__init__()
+            self.eager = module
 
         def forward(self, *tensors: TorchTensor) -> Any:
             """Return the results of the part: one alone, or a tuple."""
             results = part(*tensors)
             if results is None:
-                return module(*tensors)
+                return self.eager(*tensors)
             return results[0] if is_one else results
 
     return PartModule()

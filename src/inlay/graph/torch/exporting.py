@@ -2,7 +2,7 @@
 
     program = capture_program(module, examples, None, None)    an `ExportedProgram`, by `torch.export`
     exported = export_program(program)                         an ONNX model and its weights, by `torch.onnx.export`
-    exported.load({})                                          a network of Inlay
+    exported.load()                                            a network of Inlay
 
 Whatever the exporters raise is a reason to let PyTorch run the graph, and becomes `GraphRefused`.
 
@@ -15,7 +15,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stderr
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -54,12 +54,12 @@ class GraphRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ExportedGraph:
-    """An ONNX model of a graph, whose weights are passed to `load`."""
+    """An ONNX model of a graph, and its weights."""
 
     model: bytes
     """The ONNX file, without weights."""
     weights: Mapping[str, TorchTensor]
-    """The weights as they were exported, by their names in the program; in the model `WEIGHTS` is before these."""
+    """The weights, by their names in the program; in the model `WEIGHTS` is before these."""
     inputs: tuple[str, ...]
     """Names of the inputs, in the order of the graph."""
     outputs: tuple[str, ...]
@@ -67,14 +67,17 @@ class ExportedGraph:
     rules: ShapeRules
     """The shapes for which the model is valid."""
 
-    def load(self, weights: Mapping[str, TorchTensor]) -> Network | OpenNetwork:
-        """Return the network, with these tensors in place of the weights of the same names.
+    def with_weights(self, weights: Mapping[str, TorchTensor]) -> "ExportedGraph":
+        """Return the graph with these tensors in place of its weights of the same names."""
+        return replace(self, weights={name: weights.get(name, tensor) for name, tensor in self.weights.items()})
+
+    def load(self) -> Network | OpenNetwork:
+        """Return the network.
 
         Raises:
             FileError, InvalidArguments, Unimplemented: Inlay does not support it.
         """
-        present = {name: weights.get(name, tensor) for name, tensor in self.weights.items()}
-        arrays = {WEIGHTS + name: _array_of_weight(tensor) for name, tensor in present.items()}
+        arrays = {WEIGHTS + name: _array_of_weight(tensor) for name, tensor in self.weights.items()}
         return load_exported(self.model, arrays)
 
 

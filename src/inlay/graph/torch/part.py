@@ -57,12 +57,13 @@ class GraphPart:
             GraphRefused: Inlay does not support the graph.
             MissingExtra, OutOfMemory: as `Session`.
         """
+        exported = self._exported.with_weights(weights)
         try:
-            session = self._make_session(self._exported.load(weights))
+            session = self._make_session(exported.load())
             session.prepare(self._dims(self._latest))
         except REFUSALS as error:
             raise GraphRefused(str(error)) from error
-        self._session, self._known = session, {self._latest}
+        self._session, self._known, self._exported = session, {self._latest}, exported
 
     @property
     def session(self) -> Session:

@@ -164,13 +164,8 @@ def _count_refused(graph: Any, refused: Mapping[str, str]) -> dict[str, tuple[in
 
 def _unlifted(program: Any) -> Any:
     """Return the module of a program, whose constants are attributes and which writes to what the program changes."""
-    try:
-        module = program.module(check_guards=False)
-    except TypeError:  # before PyTorch 2.9
-        module = program.module()
-    module.__dict__.pop("_forward_pre_hooks", None)
-    torch = require_torch()
-    return torch.fx.GraphModule(module, module.graph)
+    module = program.module(check_guards=False)
+    return require_torch().fx.GraphModule(module, module.graph)
 
 
 # Operators

@@ -73,7 +73,7 @@ def from_torch(
     if module.training:
         raise InvalidArguments(_TRAINING)
     args = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
-    result.export(args, dict(example_kwargs or {}), dynamic_shapes)
+    result._export(args, dict(example_kwargs or {}), dynamic_shapes)
     return result
 
 
@@ -115,7 +115,7 @@ class TorchModule:
         notes = (self._refusal, *describe_graph_breaks()) if self._refusal else ()
         return TorchReport(tuple(graph.report() for graph in self._graphs), notes)
 
-    def export(self, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any) -> None:
+    def _export(self, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any) -> None:
         """Export the module for the arguments of an example call, and plan it for their shapes; see `from_torch`.
 
         Raises:
