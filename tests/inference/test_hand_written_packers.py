@@ -309,8 +309,8 @@ def test_the_header_that_a_packer_writes_is_no_part_of_its_buffer() -> None:
         buffer[4:] = array.T.reshape(-1)
 
     assert str(verify(desc, pack_with_header, length=19)) == (
-        "place 0 is of no element and no padding, and the packer writes byte 0 there; with logical=, a packed buffer is "
-        "compared without its header and gaps"
+        "place 0 is of no element and no padding, and the packer writes byte 0 there; with logical=, a packed buffer "
+        "is compared without its header and gaps"
     )
     array, buffer = np.arange(15, dtype=np.uint8).reshape(3, 5), np.zeros(19, np.uint8)
     pack_with_header(array, buffer)
