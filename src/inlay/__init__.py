@@ -7,6 +7,7 @@ The packages, in the order of data flow:
 
     layout, notation, descriptor    layouts, their text notations, and oneDNN's memory descriptors
     memory, reordering              arrays in these layouts, and the compiler of reorders between them
+    rearranging                     axes of any arrays, in the notation of einops
     inference                       layouts from tables and packers, and verification of packers
     emission                        code for others: C, object files, NumPy, oneDNN
     primitives, engines             oneDNN's operations, and the engines that compute them

@@ -122,6 +122,14 @@ def test_names_of_a_pattern_are_kept_in_pictures_and_texts() -> None:
     )
 
 
+def test_the_explanation_of_an_offset_names_half_bytes_and_padding() -> None:
+    desc = MemoryDesc((2, 3), "s4", "aB4b")
+    ends = [explain_offset(desc, (1, column)).splitlines()[-1] for column in (2, 3)]
+    assert ends == ["element offset 6, byte offset 3, low half", "element offset 7, byte offset 3, high half, padding"]
+    swizzled = MemoryDesc((3, 4), "u8", "Swizzle<1,0,2> o (4,4):(4,1)")
+    assert explain_offset(swizzled, (3, 0)).endswith("element offset 13, byte offset 13, padding")
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [

@@ -299,3 +299,19 @@ def test_memory_is_its_bytes() -> None:
     weights = pack_compound(np.linspace(-1, 1, 64, dtype=np.float32).reshape(1, 64), "ggml:Q4_0")
     assert verify(weights.desc, weights, weights.streams())
     assert verify(weights.desc, lambda streams: assemble("ggml:Q4_0", streams))
+
+
+def test_the_header_that_a_packer_writes_is_no_part_of_its_buffer() -> None:
+    desc = MemoryDesc((3, 5), "u8", "ba", offset0=4)
+
+    def pack_with_header(array: Array, buffer: Array) -> None:
+        buffer[:4] = 0xAA
+        buffer[4:] = array.T.reshape(-1)
+
+    assert str(verify(desc, pack_with_header, length=19)) == (
+        "place 0 is of no element and no padding, and the packer writes byte 0 there; with logical=, a packed buffer "
+        "is compared without its header and gaps"
+    )
+    array, buffer = np.arange(15, dtype=np.uint8).reshape(3, 5), np.zeros(19, np.uint8)
+    pack_with_header(array, buffer)
+    assert verify(desc, buffer, array)

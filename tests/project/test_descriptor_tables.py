@@ -42,6 +42,8 @@ def query(desc: MemoryDesc, name: str) -> object:
     calls: dict[str, Callable[[], object]] = {
         "offset": lambda: desc.offset(first),
         "byte_offset": lambda: desc.byte_offset(first),
+        "coordinate": lambda: desc.coordinate(0),
+        "is_padding": lambda: desc.is_padding(first),
         "reshape": lambda: desc.reshape(desc.dims),
         "permute_axes": lambda: desc.permute_axes(range(length)),
         "rename_axes": lambda: desc.rename_axes(range(length)),

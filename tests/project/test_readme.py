@@ -84,6 +84,13 @@ def test_links_to_files_lead_somewhere(page: str) -> None:
     assert [link for link in links if not ((ROOT / page).parent / link).exists()] == []
 
 
+def test_the_readme_names_every_example() -> None:
+    parts_of_the_demo = {"demo_network.py", "random_networks.py"}
+    scripts = {path.name for path in (ROOT / "examples").glob("*.py")} - parts_of_the_demo
+    named = set(re.findall(r"`(\w+\.py)`", (ROOT / "README.md").read_text()))
+    assert named == scripts
+
+
 def test_the_demo_runs_and_all_its_results_are_equal() -> None:
     call = [sys.executable, str(ROOT / "examples" / "demo.py"), "--seconds", "0.5"]
     done = subprocess.run(call, capture_output=True, text=True, check=False)

@@ -73,6 +73,12 @@ def test_tensors_at_odd_addresses_are_moved(dtype: str) -> None:
     assert torch.equal(inlay.rearrange(x, "a b -> b a", out=out), expected[:, ::2].T)
 
 
+def test_scales_of_zero_keep_their_sign() -> None:
+    for scale in (0.0, -0.0, 0.0):
+        scaled = inlay.rearrange(X.astype(np.float32), "a b -> b a", scale=scale)
+        assert (np.signbit(scaled) == np.signbit(scale)).all()
+
+
 def test_a_remembered_call_does_not_keep_out_alive() -> None:
     """The destination of a call by the functions of a framework is freed with its last reference."""
 

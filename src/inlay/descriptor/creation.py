@@ -100,7 +100,7 @@ def _parse_text(text: str) -> Notation:
             raise
         raise InvalidArguments(
             f"{text} is a compound format, whose buffer has several streams: use "
-            f"CompoundDesc(compound({text!r}), dims), or pack_compound"
+            f"CompoundDesc(compound({text!r}), dims), or pack_compound; or `inlay show`, `verify` and `emit`"
         ) from None
 
 

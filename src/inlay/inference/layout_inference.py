@@ -19,8 +19,10 @@ from inlay.inference.packers import PackerCall, c_call, observe_packer, python_c
 from inlay.inference.results import Diagnosis, InferredLayout
 from inlay.inference.tables import TableKind, observe_pair, observe_table
 from inlay.layout import Dims
+from inlay.memory import Memory
+from inlay.memory.compound import CompoundMemory
 
-Source: TypeAlias = "npt.NDArray[Any] | Sequence[int] | bytes | Callable[..., Any]"
+Source: TypeAlias = "npt.NDArray[Any] | Sequence[int] | bytes | Memory | CompoundMemory | Callable[..., Any]"
 """A table of indices, a packed buffer, or a packer."""
 
 StreamSpecs: TypeAlias = Mapping[str, tuple[str, Sequence[int]]]

@@ -14,9 +14,9 @@ from inlay.errors import InvalidArguments, shown
 from inlay.inference.observation import Observation, coordinate_text, places_of
 from inlay.inference.results import Diagnosis, Offsets
 from inlay.layout import Dims
+from inlay.memory import Memory
 from inlay.memory.buffers import encode_elements, view_as_array, view_as_bytes
 from inlay.memory.compound import CompoundMemory
-from inlay.memory.memory import Memory
 
 TableKind: TypeAlias = Literal["physical", "logical"]
 """The index of a table: `physical` maps places to elements, `logical` maps elements to places."""

@@ -343,7 +343,10 @@ def _difference(expected: _ExpectedPlaces, observation: Observation | None, byte
     moved = np.flatnonzero(is_moved)
     repair = explain_observation(observation)
     if not moved.size and coordinate is None:
-        problem = f"place {place} is of no element and no padding, and the packer writes byte {byte} there"
+        problem = (
+            f"place {place} is of no element and no padding, and the packer writes byte {byte} there; with logical=, a "
+            "packed buffer is compared without its header and gaps"
+        )
         return Verification(desc, None, None, None, byte, problem, None)
     if not moved.size:
         problem = f"{_coordinate_text(desc, coordinate)} in place {place} holds a wrong value (byte {byte})"

@@ -244,7 +244,8 @@ def _where(desc: CompoundDesc, index: int) -> str:
     grid = desc.grids[index]
     section: Section = grid.section
     footer = f" and footers of {section.footer_nbytes}" if section.footer_nbytes else ""
-    return f", {_times(grid.counts)} blocks of {section.nbytes} bytes{footer} from byte {grid.offset}"
+    blocks = f"{_times(grid.counts)} block{'s' * (prod(grid.counts) > 1)}"
+    return f", {blocks} of {section.nbytes} bytes{footer} from byte {grid.offset}"
 
 
 def _bytes_text(line: ByteLine) -> str:

@@ -408,6 +408,8 @@ def _bytes(count: int) -> str:
 def explain_offset(desc: MemoryDesc, coordinate: Dims) -> str:
     """Return the computation of the offset of `coordinate`, a line per axis; offsets count elements if not bytes.
 
+    The last line says which half of its byte holds a 4-bit element, and if the coordinate is padding.
+
     Raises:
         InvalidArguments: the coordinate lies outside the padded dims or has another number of entries, or `desc` has
             no layout.
@@ -436,7 +438,10 @@ def explain_offset(desc: MemoryDesc, coordinate: Dims) -> str:
         lines.append(f"  {desc.swizzle}: s = {linear}, {swizzle_formula(desc.swizzle)} = {desc.swizzle.apply(linear)}")
     if desc.offset0:
         lines.append(f"  offset0 {desc.offset0}")
-    return "\n".join([*lines, f"element offset {element}, byte offset {byte}"])
+    is_narrow = desc.data_type is not None and desc.data_type.is_sub_byte
+    half = f", {'high' if element % 2 else 'low'} half" if is_narrow else ""
+    padding = ", padding" if desc.is_padding(coordinate) else ""
+    return "\n".join([*lines, f"element offset {element}, byte offset {byte}{half}{padding}"])
 
 
 def _title(desc: MemoryDesc) -> str:
