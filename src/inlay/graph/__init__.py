@@ -9,6 +9,8 @@ Data flows through these values; each is built from the one before:
     Program     steps in concrete formats, and the buffers that they read and write          program
     Session     programs for each shape of the inputs, bound to memory, with packed weights  session, runtime
 
+A plan can be saved with its packed weights, and a session started from the file                 saved_plans
+
 Terms:
 
     primitive     an operation that an engine computes (oneDNN, `dnnl::primitive`)
