@@ -15,6 +15,8 @@ Data flows through these values; each is built from the one before:
 `open_network` has models with open dims, `planning` all steps from a `Network` to a `PlannedProgram`, and `background`
 the pauses of planning beside runs.
 
+A plan can be saved with its packed weights, and a session started from the file                 saved_plans
+
 Terms:
 
     primitive     an operation that an engine computes (oneDNN, `dnnl::primitive`)

@@ -162,6 +162,16 @@ def test_traces_profiles_and_pickled_plans() -> None:
     assert network_of("dims") == pickle.loads(pickle.dumps(network_of("dims")))
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_plans_with_regions_can_be_saved(tmp_path: Path, name: str) -> None:
+    plan, model = plan_of(name), model_of(name)
+    plan.save(tmp_path / "net.inlay")
+    inputs = {"x": input_of(model)}
+    with inlay.Session.load(tmp_path / "net.inlay") as session, plan.compile() as original:
+        found, wanted = session.run(inputs), original.run(inputs)
+    assert {name: array.tobytes() for name, array in found.items()} == {n: a.tobytes() for n, a in wanted.items()}
+
+
 def test_an_array_for_a_result_without_fixed_dims_is_refused() -> None:
     session = plan_of("dims").compile(engine="reference")
     with raises_exactly(

@@ -100,15 +100,10 @@ def write_plan(plan: PlannedProgram, target: Path, engine: EngineLike = None) ->
                 require_operation(step.operation)
             _add_copies(table, prepared)
         constants, descs, sections = table.build()
-        values = origin_record(origin), descs, constants, records, guards
+        values = encode_record(origin, table), descs, constants, records, guards
         text = json.dumps(dict(zip(_KEYS, values, strict=True)), separators=(",", ":"), allow_nan=False)
         sections[_RECORDS] = np.frombuffer(_padded(text.encode()), np.uint8)
         write_sections(target, sections)
-
-
-def origin_record(origin: PlanOrigin) -> dict[str, str]:
-    """Return an origin as an object of JSON."""
-    return {"inlay": origin.inlay, "engine": origin.engine, "isa": origin.isa, "cpu": origin.cpu}
 
 
 def _padded(text: bytes) -> bytes:
