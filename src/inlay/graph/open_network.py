@@ -140,14 +140,19 @@ class OpenNetwork:
         return f"<OpenNetwork {self.name}: {inputs} -> {outputs}; opset {self.opset}>"
 
 
-def describe_open(inputs: tuple[OpenTensor, ...]) -> str:
-    """Return the text of an error that names all open dims of these inputs, and says where each occurs."""
+def describe_open(inputs: tuple[OpenTensor, ...], remedy: str = "") -> str:
+    """Return the text of an error that names all open dims of these inputs, and says where each occurs.
+
+    `remedy` says what to do; if it is empty, to bind the dims by name.
+    """
     places: dict[str, list[str]] = {}
     for tensor in inputs:
         for axis, n in enumerate(tensor.dims):
             if isinstance(n, str):
                 places.setdefault(n, []).append(f"axis {axis} of {printable(tensor.name)}")
     named = "; ".join(f"{name!r}, {' and '.join(where)}" for name, where in places.items())
+    if remedy:
+        return f"the model leaves dims open: {named}: {remedy}"
     example = ", ".join(f"{name!r}: 1" for name in places)
     batch = all(any(place.startswith("axis 0 ") for place in where) for where in places.values())
     return (

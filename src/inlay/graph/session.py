@@ -240,7 +240,8 @@ class Session:
                 return latest
             open_inputs = tuple(tensor for tensor in self._inputs if isinstance(tensor, OpenTensor) and tensor.is_open)
             if open_inputs:
-                raise InvalidArguments(describe_open(open_inputs))
+                example = {one.name: tuple(n if isinstance(n, int) else 1 for n in one.dims) for one in self._inputs}
+                raise InvalidArguments(describe_open(open_inputs, f"give the dims of each input, as {example}"))
         given = {tensor.name: tensor.dims for tensor in self._inputs} if dims is None else dims
         return self._program_for(_require_dims(given, self._inputs), is_ahead=measure)
 

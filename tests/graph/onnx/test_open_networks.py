@@ -115,7 +115,8 @@ def test_every_open_dim_is_named_in_one_message() -> None:
         network.bind()
     with raises_exactly(InvalidArguments, OPEN + DIMS + "; or let inlay.compile plan each shape at its first call"):
         inlay.plan(network, costs="analytic")
-    with raises_exactly(InvalidArguments, OPEN + DIMS):
+    remedy = "give the dims of each input, as {'x': (1, 1), 'z': (1, 1)}"
+    with raises_exactly(InvalidArguments, OPEN.replace("say how large they are, as ", remedy)):
         inlay.compile(network, costs="analytic").prepare()
     rest = "the model leaves dims open: 'w', axis 1 of x: say how large they are, as dims={'w': 1}"
     with raises_exactly(InvalidArguments, rest):
