@@ -74,7 +74,7 @@ def test_tensors_at_odd_addresses_are_moved(dtype: str) -> None:
 
 
 def test_scales_of_zero_keep_their_sign() -> None:
-    for scale in (0.0, -0.0, 0.0):
+    for scale in (0, -0.0, 0.0, np.float32(-0.0), 0):
         scaled = inlay.rearrange(X.astype(np.float32), "a b -> b a", scale=scale)
         assert (np.signbit(scaled) == np.signbit(scale)).all()
 

@@ -250,8 +250,8 @@ def _rearrange_new_form(
     array = _as_array(x)
     resolved = resolve_axes(parsed, tuple(array.shape), lengths)
     # Other objects with a hash, such as tensors, may hold another number at the next call. 0.0 and -0.0 are one key.
-    is_fixed = all(isinstance(value, _NUMBERS) for value in (options.scale, *lengths.values()))
-    is_fixed = is_fixed and (options.scale is None or options.scale != 0)
+    is_zero = isinstance(options.scale, (int, float, np.number)) and options.scale == 0
+    is_fixed = not is_zero and all(isinstance(value, _NUMBERS) for value in (options.scale, *lengths.values()))
     return _run(key if is_fixed else None, array, resolved, options)
 
 
