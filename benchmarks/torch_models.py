@@ -92,6 +92,9 @@ class TorchModel:
         except ImportError:
             return self._build_from_zoo(torch)
         module = _BUILDERS[self.package](package, self).eval()
+        for parameter in module.parameters():
+            if parameter.ndim > 1 and not parameter.any():  # some heads begin with zeros, and all would agree on them
+                torch.nn.init.normal_(parameter, std=0.02)
         return module, lambda batch: self.example(torch, batch), self.package
 
     def _build_from_zoo(self, torch: Any) -> tuple[Any, Callable[[int], tuple[Any, ...]], str]:

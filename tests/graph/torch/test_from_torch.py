@@ -320,6 +320,12 @@ def test_wrong_calls_of_from_torch(cases: Any) -> None:
         inlay.InvalidArguments, "costs are 'guessed': give measured, probed, analytic, or an object with costs"
     ):
         inlay.from_torch(module, x, costs="guessed")  # type: ignore[arg-type]
+    text = (
+        "a tensor of shape (2, 3, 16, 16) is on meta: Inlay runs on the CPU, move the module and its inputs there with "
+        "cpu()"
+    )
+    with raises_exactly(inlay.InvalidArguments, text):
+        inlay.from_torch(cases.convolutional().to("meta"), x.to("meta"))
     fast = inlay.from_torch(module, x, **cases.CHEAP)
     with torch.inference_mode():
         text = "input input is float64, the network takes float32: convert it, as with astype('float32')"

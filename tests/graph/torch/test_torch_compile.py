@@ -1,23 +1,28 @@
 """`torch.compile(model, backend="inlay")`: graphs agree with eager PyTorch, batches share them, training raises."""
 
+import gc
 import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
+from weakref import WeakValueDictionary
 
 import pytest
 
 import inlay
+from inlay.graph.torch import backend
 from inlay.graph.torch.torch_report import INLAY, PYTORCH
 from tests.support.paths import ROOT
 from tests.support.refusals import raises_exactly
 
 
 @pytest.fixture
-def cases() -> Iterator[Any]:
+def cases(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The modules, with a report of no other test's graphs: PyTorch holds some of them after a reset."""
     from tests.support import torch_cases
 
     torch_cases.torch.compiler.reset()
+    monkeypatch.setattr(backend, "_graphs", WeakValueDictionary())
     yield torch_cases
     torch_cases.torch.compiler.reset()
 
@@ -57,7 +62,9 @@ def test_batches_share_one_graph(cases: Any) -> None:
     sizes = [{plan.inputs[0].dims[0] for plan in graph.parts[0].plans} for graph in graphs]
     assert sizes[0] == {2}
     assert {3, 4, 5, 9} <= sizes[1]
+    del graphs
     torch.compiler.reset()
+    gc.collect()
     assert inlay.torch_report().graphs == ()
 
 

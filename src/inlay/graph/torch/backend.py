@@ -8,6 +8,7 @@ Source: PyTorch, "Custom Backends" of `torch.compile`.
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -24,6 +25,7 @@ OPTIONS = ("costs", "seconds", "convolutions", "engine", "fallback", "most_shape
 """Names in the `options` of `torch.compile`; their meaning is that of the arguments of `inlay.compile`."""
 
 _graphs: "WeakValueDictionary[int, CompiledGraph]" = WeakValueDictionary()
+_numbers = count()
 
 
 def torch_backend(
@@ -51,14 +53,14 @@ def torch_backend(
     if mode is not None:
         raise InvalidArguments(f"mode is {mode!r}: the backend inlay has no modes, leave it out")
     graph = compile_dynamo_graph(graph_module, example_inputs, parse_options(options or {}))
-    _graphs[len(_graphs) if not _graphs else max(_graphs) + 1] = graph.compiled
+    _graphs[next(_numbers)] = graph.compiled
     return graph.run
 
 
 def torch_report() -> TorchReport:
     """Return the graphs that `torch.compile(..., backend="inlay")` has compiled, and what runs each part of them.
 
-    Graphs that PyTorch has dropped, as `torch.compiler.reset` does, are not among them.
+    Graphs that PyTorch does not hold any longer are not among them.
     """
     return TorchReport(tuple(_graphs[key].report() for key in sorted(_graphs)), tuple(describe_graph_breaks()))
 
@@ -142,6 +144,6 @@ def _describe_graph(graph_module: Any) -> str:
 def describe_graph_breaks() -> Iterator[str]:
     """Yield a line for each reason for which PyTorch has broken graphs in this process, as it states it."""
     counters = getattr(getattr(require_torch()._dynamo, "utils", None), "counters", {})
-    for reason, count in dict(counters.get("graph_break", {})).items():
+    for reason, times in dict(counters.get("graph_break", {})).items():
         text = str(reason).strip().splitlines()
-        yield f"graph break ({count} times): {text[0] if text else ''}"
+        yield f"graph break ({times} times): {text[0] if text else ''}"

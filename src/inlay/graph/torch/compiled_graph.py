@@ -126,7 +126,7 @@ class CompiledGraph:
         """Return the results for these inputs and weights; None if PyTorch has to run the whole graph.
 
         Raises:
-            InvalidArguments: the graph is one of training.
+            InvalidArguments: the graph is one of training, or a tensor is not on the CPU.
             MissingExtra, OutOfMemory: as `Session`.
         """
         compiled = self._compiled
@@ -175,6 +175,7 @@ class CompiledGraph:
 
     def _compile_first(self, tensors: Sequence[TorchTensor], constants: Sequence[TorchTensor]) -> _Compiled:
         """Compile the graph for these inputs and weights."""
+        _require_cpu((*tensors, *constants))
         if any(tensor.is_inference() for tensor in constants):
             return _leave("parameters were made in inference mode, and do not count their changes: make them outside")
         try:
@@ -269,6 +270,20 @@ class CompiledGraph:
         except GraphRefused as error:
             return _leave(str(error))
         return replace(compiled, constants=tracked)
+
+
+def _require_cpu(tensors: Sequence[TorchTensor]) -> None:
+    """Check that all tensors are on the CPU.
+
+    Raises:
+        InvalidArguments: one is not.
+    """
+    other = next((tensor for tensor in tensors if tensor.device.type != "cpu"), None)
+    if other is not None:
+        raise InvalidArguments(
+            f"a tensor of shape {tuple(other.shape)} is on {other.device}: Inlay runs on the CPU, move the module and "
+            "its inputs there with cpu()"
+        )
 
 
 def _leave(reason: str, operators: int = 0) -> _Compiled:

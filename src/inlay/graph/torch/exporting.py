@@ -77,7 +77,7 @@ class ExportedGraph:
         Raises:
             FileError, InvalidArguments, Unimplemented: Inlay does not support it.
         """
-        arrays = {WEIGHTS + name: _array_of_weight(tensor) for name, tensor in self.weights.items()}
+        arrays = {WEIGHTS + name: _array_of_weight(name, tensor) for name, tensor in self.weights.items()}
         return load_exported(self.model, arrays)
 
 
@@ -207,7 +207,14 @@ def _plain_modes() -> Iterator[None]:
         yield
 
 
-def _array_of_weight(tensor: TorchTensor) -> Array:
-    """Return the elements of a tensor as a read-only, row-major array, which shares its memory if it is row-major."""
-    array = np.ascontiguousarray(numpy_of_torch(require_torch(), tensor.detach()))
+def _array_of_weight(name: str, tensor: TorchTensor) -> Array:
+    """Return the elements of a tensor as a read-only, row-major array, which shares its memory if it is row-major.
+
+    Raises:
+        Unimplemented: arrays have no such elements.
+    """
+    try:
+        array = np.ascontiguousarray(numpy_of_torch(require_torch(), tensor.detach()))
+    except (RuntimeError, TypeError) as error:
+        raise Unimplemented(f"weight {name} is {tensor.dtype} of {tensor.layout}: {describe_error(error)}") from error
     return read_only(array.view().reshape(tensor.shape))

@@ -59,8 +59,8 @@ def from_torch(
     cannot export, and what Inlay does not support, runs in PyTorch: `TorchModule.report` names it.
 
     Raises:
-        InvalidArguments: `module` is no module, or in training mode; `dynamic_shapes` do not fit the module; or an
-            option is not valid (see `inlay.plan`).
+        InvalidArguments: `module` is no module, in training mode, or not on the CPU; `dynamic_shapes` do not fit the
+            module; or an option is not valid (see `inlay.plan`).
         MissingExtra: PyTorch, onnx or onnxscript is not installed.
         OutOfMemory: the tensors do not fit in memory.
     """
