@@ -72,6 +72,14 @@ def test_torch_tensors_are_answered_by_torch_tensors() -> None:
 
 
 @pytest.mark.heavy
+def test_a_torch_tensor_elsewhere_is_refused() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    text = "tensor is on meta: copy it to the CPU with tensor.cpu()"
+    with raises_exactly(inlay.InvalidArguments, text):
+        session_of(1)(torch.from_numpy(A).to("meta"), torch.from_numpy(B))
+
+
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["bfloat16", "float16"])
 def test_narrow_torch_tensors_keep_their_type(name: str) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")

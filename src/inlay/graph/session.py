@@ -34,7 +34,7 @@ from inlay.graph.planned_program import ADAPTED, PlannedProgram
 from inlay.graph.profiling import Profile
 from inlay.graph.program import FallbackShare, NumpyShare
 from inlay.graph.runtime.arguments import InputValue, check_inputs, dims_of, require_dims
-from inlay.graph.runtime.call_values import name_inputs, return_like
+from inlay.graph.runtime.call_values import name_inputs, return_like, view_tensors
 from inlay.graph.runtime.compiling import Weights
 from inlay.graph.runtime.program_session import ProgramSession
 from inlay.graph.saved_plans.replanning import load_plan
@@ -201,12 +201,12 @@ class Session:
         of the outputs.
 
         >>> import inlay
+        >>> import numpy as np
         >>> from onnx import TensorProto, helper
         >>> x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 2]) for name in "xy")
         >>> graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "tiny", [x], [y])
         >>> model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
         >>> session = inlay.compile(inlay.load(model.SerializeToString()), engine="reference", costs="analytic")
-        >>> import numpy as np
         >>> session(np.array([[1, -1]], np.float32))
         array([[1., 0.]], dtype=float32)
 
@@ -215,7 +215,7 @@ class Session:
             OutOfMemory, Unimplemented, MissingExtra: as `run`.
         """
         named = name_inputs(inputs, self._inputs)
-        return return_like(named, self.run(named))
+        return return_like(named, self.run(view_tensors(named)))
 
     def prepare(self, dims: Mapping[str, Dims] | None = None, *, measure: bool = True) -> ProgramSession:
         """Plan and compile the network for inputs of these dims, by name, unless that is done; return the program.

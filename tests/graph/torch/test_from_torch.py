@@ -135,12 +135,16 @@ def test_a_branch_on_values_breaks_the_graph_and_both_sides_run(cases: Any) -> N
 def test_an_operator_without_translation_runs_in_pytorch_between_two_parts(cases: Any) -> None:
     torch, module, x = cases.torch, cases.seeded(cases.Spectral), cases.torch.randn(4, 8)
     fast = inlay.from_torch(module, x, **cases.CHEAP)
-    with torch.inference_mode():
+    with torch.no_grad():
         cases.assert_agrees(fast(x), module(x), 1e-4)
         module.first.weight.mul_(2)
+        module.second.bias = torch.nn.Parameter(torch.ones(8))
         cases.assert_agrees(fast(x), module(x), 1e-4)
         with pytest.warns(inlay.PerformanceWarning, match=r"^PyTorch runs shapes \(5, 8\): "):
             cases.assert_agrees(fast(x[[0, 1, 2, 3, 0]]), module(x[[0, 1, 2, 3, 0]]), 1e-4)
+        module.load_state_dict(cases.Spectral().state_dict(), assign=True)
+        cases.assert_agrees(fast(x), module(x), 1e-4)
+        cases.assert_agrees(fast(x[[0, 1, 2, 3, 0]]), module(x[[0, 1, 2, 3, 0]]), 1e-4)
     inlay_parts = [part for part in fast.report().parts if part.runs_in == INLAY]
     assert [part.operators for part in inlay_parts] == [4, 3]
     refused = fast.report().refusals[0]
@@ -235,6 +239,13 @@ def test_parameters_of_inference_mode_are_left_to_pytorch(cases: Any) -> None:
         cases.assert_agrees(fast(x), module(x))
     (refused,) = fast.report().refusals
     assert "made in inference mode" in refused.reason
+    module = cases.seeded(cases.convolutional)
+    fast = inlay.from_torch(module, x, **cases.CHEAP)
+    assert fast.report().refusals == ()
+    with torch.inference_mode():
+        module[6].bias = torch.nn.Parameter(torch.ones(5))
+        cases.assert_agrees(fast(x), module(x))
+    assert fast.report().refusals == (refused,)
 
 
 def test_training_raises(cases: Any) -> None:

@@ -9,6 +9,7 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,7 @@ from inlay.errors import InvalidArguments, printable
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Array
 from inlay.graph.open_network import OpenTensor
-from inlay.rearranging.array_kinds import from_numpy_like, jax_of_numpy, torch_of_numpy
+from inlay.rearranging.array_kinds import from_numpy_like, jax_of_numpy, numpy_of_torch, torch_of_numpy
 
 
 def name_inputs(arrays: Sequence[Any], inputs: Sequence[Tensor | OpenTensor]) -> Mapping[str, Any]:
@@ -36,6 +37,26 @@ def name_inputs(arrays: Sequence[Any], inputs: Sequence[Tensor | OpenTensor]) ->
             "order, or one mapping of names to arrays"
         )
     return {tensor.name: array for tensor, array in zip(inputs, arrays, strict=True)}
+
+
+def view_tensors(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return inputs with arrays in place of PyTorch tensors, whose memory they share.
+
+    Tensors that no array can share, such as those on other devices, stay as they are: the checks of a run name them.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not any(isinstance(value, torch.Tensor) for value in inputs.values()):
+        return inputs
+    return {name: _view_tensor(torch, value) for name, value in inputs.items()}
+
+
+def _view_tensor(torch: Any, value: Any) -> Any:
+    """Return the array that shares the memory of a value, if it is a tensor and there is one; else the value."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    with suppress(RuntimeError, TypeError):
+        return numpy_of_torch(torch, value)
+    return value
 
 
 def return_like(inputs: Mapping[str, Any], outputs: Mapping[str, Array]) -> Any:

@@ -6,7 +6,7 @@ after they have changed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
 from inlay.errors import InvalidArguments
@@ -33,6 +33,7 @@ from inlay.graph.torch.torch_report import INLAY, PYTORCH, TorchGraph, TorchPart
 
 Results: TypeAlias = Sequence[Any]
 """Results of a graph, in order."""
+_UNCOUNTED = "parameters were made in inference mode, and do not count their changes: make them outside of it"
 MOST_RELOADS = 3
 """Number of calls in a row that find changed weights; after them, PyTorch runs the graph."""
 
@@ -90,8 +91,6 @@ class _RunningPart:
     """The part."""
     constants: Mapping[str, str]
     """For each of its weights, the name of the constant of the graph."""
-    path: str = ""
-    """Path of the module in the split graph that PyTorch runs where Inlay refuses a shape; empty for a whole graph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,9 @@ class _Compiled:
     eager: tuple[TorchPart, ...] = ()
     """What PyTorch runs."""
     split: Any = None
-    """The module of the parts; None if there is one part."""
+    """The module of the parts; None for a whole graph."""
+    copies: Mapping[str, str] = field(default_factory=dict)
+    """For each tensor that the module of the parts holds for PyTorch, by its path, the name of the constant it is."""
 
 
 class CompiledGraph:
@@ -177,7 +178,7 @@ class CompiledGraph:
         """Compile the graph for these inputs and weights."""
         _require_cpu((*tensors, *constants))
         if any(tensor.is_inference() for tensor in constants):
-            return _leave("parameters were made in inference mode, and do not count their changes: make them outside")
+            return _leave(_UNCOUNTED)
         try:
             program = self._source.capture(tensors, constants)
         except GraphRefused as error:
@@ -185,10 +186,11 @@ class CompiledGraph:
         require_inference(program)
         weights, reason = dict(zip(self._source.constants, constants, strict=True)), ""
         if is_clean(program):
+            state = self._track(program, constants)
             try:
                 part = self._make_part(export_program(program), weights, tensors, count_operators(program.graph))
                 running = _RunningPart(part, {name: name for name in weights})
-                return _Compiled(part, *self._track(program, constants), (running,))
+                return _Compiled(part, *state, (running,))
             except GraphRefused as error:
                 reason = str(error)
         try:
@@ -231,7 +233,12 @@ class CompiledGraph:
             raise GraphRefused("; ".join(refusals) or why or "no two operators in a row are supported")
         eager = [TorchPart(PYTORCH, n, f"{name}: {reason}") for name, (n, reason) in split.refused.items()]
         eager += [TorchPart(PYTORCH, 0, reason) for reason in refusals]
-        return _Compiled(split.module, *state, tuple(made), tuple(eager), split.module)
+        return _Compiled(split.module, *state, tuple(made), tuple(eager), split.module, self._copies(split, state[1]))
+
+    def _copies(self, split: SplitGraph, positions: Sequence[int]) -> dict[str, str]:
+        """Return the constants that a split graph holds for PyTorch: of its operators, and of parts that it may run."""
+        paths = {f"{one.name}.eager.{name}": of for one in split.parts for name, of in one.constants.items()}
+        return {name: name for name in (self._source.constants[i] for i in positions)} | paths
 
     def _make_parts(
         self, split: SplitGraph, weights: Mapping[str, TorchTensor]
@@ -245,8 +252,9 @@ class CompiledGraph:
                 part = self._make_part(one.export(), own, one.examples, one.operators)
             except GraphRefused as error:
                 refusals.append(str(error))
+                setattr(split.module, one.name, _part_module(lambda *_: None, one.module))
             else:
-                made.append(_RunningPart(part, one.constants, f"{one.name}.eager"))
+                made.append(_RunningPart(part, one.constants))
                 setattr(split.module, one.name, _part_module(part, one.module))
         return made, refusals
 
@@ -254,19 +262,18 @@ class CompiledGraph:
         """Read the weights of a compiled graph again."""
         self._reloads += 1
         self._in_a_row += 1
+        if any(tensor.is_inference() for tensor in constants):
+            return _leave(_UNCOUNTED)
         if self._in_a_row > MOST_RELOADS:
             return _leave(f"weights had changed at each of {self._in_a_row} calls in a row")
         weights = dict(zip(self._source.constants, constants, strict=True))
         tracked = ConstantTensors([constants[i] for i in compiled.positions])
-        if compiled.split is not None:
-            for i in compiled.positions:
-                set_tensor(compiled.split, self._source.constants[i], constants[i])
+        for path, name in compiled.copies.items():
+            if name in weights:
+                set_tensor(compiled.split, path, weights[name])
         try:
             for one in compiled.parts:
-                own = {name: weights[of] for name, of in one.constants.items() if of in weights}
-                one.part.load(own)
-                for name, tensor in own.items() if one.path else ():
-                    set_tensor(compiled.split, f"{one.path}.{name}", tensor)
+                one.part.load({name: weights[of] for name, of in one.constants.items() if of in weights})
         except GraphRefused as error:
             return _leave(str(error))
         return replace(compiled, constants=tracked)
@@ -292,8 +299,8 @@ def _leave(reason: str, operators: int = 0) -> _Compiled:
     return _Compiled(lambda *tensors: None, ConstantTensors(()), (), (), eager)
 
 
-def _part_module(part: GraphPart, module: Any) -> Any:
-    """Return a part as a module of PyTorch, which runs `module` where Inlay refuses the shapes."""
+def _part_module(part: Callable[..., Results | None], module: Any) -> Any:
+    """Return a part as a module of PyTorch, which runs `module` where `part` returns None."""
     base: Any = require_torch().nn.Module
     is_one = not isinstance(module.graph.output_node().args[0], (tuple, list))
 
