@@ -98,7 +98,7 @@ class GraphPart:
             fault = self._exported.rules.find_fault(shapes)
             try:
                 if not fault:
-                    self._session.prepare(self._dims(shapes))
+                    self._session.prepare(self._dims(shapes), measure=False)
             except REFUSALS as error:
                 fault = str(error)
             if fault:
