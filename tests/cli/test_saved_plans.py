@@ -18,8 +18,13 @@ def save(capsys: Capture) -> None:
     """The plan of the classifier in `net.inlay`, and an image in `x.npy`."""
     write_classifier(batch=len(IMAGE))
     np.save("x.npy", IMAGE)
-    _, err = outputs(capsys, "plan", "net.onnx", "--costs", "analytic", "--engine", "reference", "-o", "net.inlay")
-    assert err == f"saved net.inlay, {Path('net.inlay').stat().st_size / 1e6:.1f} MB\n"
+    options = ["--costs", "analytic", "--engine", "reference", "-o", "net.inlay"]
+    report, _ = outputs(capsys, "plan", "net.onnx", *options)
+    text = f"saved net.inlay, {Path('net.inlay').stat().st_size / 1e6:.1f} MB\n"
+    assert report.endswith(f"\n\n{text}")
+    figures, err = outputs(capsys, "plan", "net.onnx", "--json", *options)
+    assert json.loads(figures)["network"] == "tiny"
+    assert err == text
 
 
 @pytest.mark.usefixtures("saved")
@@ -44,7 +49,7 @@ def test_a_file_is_known_by_its_content(capsys: Capture) -> None:
     assert "predicted" in out
 
 
-@pytest.mark.usefixtures("saved")
+@pytest.mark.usefixtures("saved", "quiet_machine")
 def test_the_note_on_a_plan_for_another_machine_is_printed(capsys: Capture) -> None:
     sections = {name: np.array(data) for name, data in map_sections(Path("net.inlay")).items()}
     records = json.loads(sections["plan"].tobytes())

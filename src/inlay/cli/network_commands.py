@@ -110,7 +110,7 @@ def plan(
     if picture is not None:
         _draw_plan(network_plan, picture, as_json=as_json)
     if output is not None:
-        save_plan(network_plan, output)
+        save_plan(network_plan, output, as_json=as_json)
 
 
 def _require_plan_files(model: Path, picture: Path | None) -> None:

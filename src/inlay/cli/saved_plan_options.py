@@ -61,10 +61,11 @@ def require_plan_target(target: Path | None, isa: str | None, *others: Path) -> 
         )
 
 
-def save_plan(plan: "Plan", target: Path) -> None:
-    """Save a plan, and print the name and size of the file on the error stream."""
+def save_plan(plan: "Plan", target: Path, *, as_json: bool) -> None:
+    """Save a plan, and print the name and size of the file; on the error stream if the output is JSON."""
     plan.save(target)
-    echo(f"saved {printable(str(target))}, {target.stat().st_size / 1e6:.1f} MB", err=True)
+    size = f"{target.stat().st_size / 1e6:.1f} MB"
+    echo(f"{'' if as_json else chr(10)}saved {printable(str(target))}, {size}", err=as_json)
 
 
 def refuse_plan_options(path: Path, options: Mapping[str, object]) -> None:

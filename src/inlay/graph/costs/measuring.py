@@ -33,13 +33,7 @@ from inlay.errors import InlayError
 from inlay.graph.costs.estimates import Costs, CostSources, KernelEstimate, Progress, Source
 from inlay.graph.costs.kernel_models import type_name
 from inlay.graph.costs.machine import Machine, measure_figures, nbytes, processor_facts, this_machine, workload
-from inlay.graph.costs.models import (
-    MachineCosts,
-    estimate_kernel,
-    find_implementation,
-    reorder_ms,
-    with_attributes,
-)
+from inlay.graph.costs.models import MachineCosts, estimate_kernel, find_implementation, reorder_ms, with_attributes
 from inlay.graph.costs.timing import Bench, MeasuredTime, is_of_engine, weight_pool
 from inlay.graph.costs.timing_records import (
     KernelTiming,
