@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from inlay.graph.op_graph import OpGraph
 from inlay.graph.profiling import Profile, StepTiming
-from inlay.graph.profiling.timings import StepTexts
 from inlay.graph.program import Program
+from inlay.graph.step_texts import StepTexts
 from inlay.measure.statistics import Spread
 
 

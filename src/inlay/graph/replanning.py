@@ -29,9 +29,9 @@ from inlay.graph.planner.groups import group_operations
 from inlay.graph.planner.problem import collect_operations
 from inlay.graph.planning import Planner, plan_program
 from inlay.graph.profiling import Profile, StepTiming
-from inlay.graph.profiling.timings import StepTexts
 from inlay.graph.program import Step
 from inlay.graph.refinement import RefinedStep, Refinement, is_off
+from inlay.graph.step_texts import StepTexts
 from inlay.measure.processors import Processors
 from inlay.primitives.engine import Operation
 

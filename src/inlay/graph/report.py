@@ -9,19 +9,18 @@ Runtime and NumPy compute; cliffs; the memory. With `every_step` it lists all st
     kernel            name of the implementation, without its instruction set, as avx512_core, if that begins the plan's
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from inlay.descriptor.queries import bytes_text
-from inlay.graph.axis_roles import familiar_tag, find_axis_roles
+from inlay.graph.axis_roles import familiar_tag
 from inlay.graph.network import Subgraph
-from inlay.graph.op_graph import Op
 from inlay.graph.planned_program import ADAPTED, Cliff, PlannedProgram
 from inlay.graph.program import Step
 from inlay.graph.runtime.arena import plan_memory
 from inlay.graph.step_groups import StepGroup, find_equal_steps, group_steps, step_keys
+from inlay.graph.step_texts import StepTexts, format_of_buffer
 from inlay.graph.text_layout import (
     COLUMNS,
     count_text,
@@ -39,7 +38,6 @@ _MOST_NAMED = 6  # steps with estimated times, or nodes of a step, that are name
 _MOST_NAME = 40  # columns of a name within a sentence
 _NO_GAIN = f"+{ms_text(0)}"
 _LEAST_SHARE = 0.05  # share of the time from which on a repeated block is listed
-_PART_NUMBER = re.compile(r":\d+$")
 _STEP_WIDTHS = {3: 26, 4: 15, 5: 12}  # of name, format and kernel, in columns
 
 
@@ -97,7 +95,11 @@ def _step_figures(plan: PlannedProgram, step: Step) -> dict[str, Any]:
     def used(names: Mapping[str, str]) -> dict[str, Any]:
         """Return tensor, buffer and format of each argument."""
         return {
-            argument: {"tensor": plan.program.buffers[name].tensor, "buffer": name, "format": _format(plan, name)}
+            argument: {
+                "tensor": plan.program.buffers[name].tensor,
+                "buffer": name,
+                "format": format_of_buffer(plan.program, plan.graph, name),
+            }
             for argument, name in names.items()
         }
 
@@ -116,8 +118,8 @@ def _reorder_figures(plan: PlannedProgram, step: Step) -> dict[str, Any]:
     src, dst = step.reads["src"], step.writes["dst"]
     return {
         "tensor": plan.program.buffers[src].tensor,
-        "from": _format(plan, src),
-        "to": _format(plan, dst),
+        "from": format_of_buffer(plan.program, plan.graph, src),
+        "to": format_of_buffer(plan.program, plan.graph, dst),
         **_fields(step, "nbytes", "ms", "why", "without"),
     }
 
@@ -125,17 +127,6 @@ def _reorder_figures(plan: PlannedProgram, step: Step) -> dict[str, Any]:
 def _fields(value: object, *names: str) -> dict[str, Any]:
     """Return fields of an object, by name."""
     return {name: getattr(value, name) for name in names}
-
-
-def _format(plan: PlannedProgram, name: str) -> str:
-    """Return the tag of a buffer's format; `strided` where it has none.
-
-    It is `array` for an array without a descriptor, and for one whose dims depend on the data of a run.
-    """
-    buffer = plan.program.buffers[name]
-    if buffer.desc is None or plan.graph.tensors[buffer.tensor].is_dynamic:
-        return "array"
-    return buffer.desc.tag or "strided"
 
 
 def _constants(plan: PlannedProgram) -> int:
@@ -161,10 +152,8 @@ class _Report:
 
     plan: PlannedProgram
     """The plan."""
-    roles: Mapping[str, str]
-    """Letters of the axes of each tensor that has roles."""
-    ops: Mapping[str, Op]
-    """The operations by name."""
+    texts: StepTexts
+    """Labels and formats of the steps."""
     groups: tuple[StepGroup, ...]
     """The groups of the steps in order."""
     equal: tuple[tuple[int, ...], ...]
@@ -174,8 +163,7 @@ class _Report:
     def of(cls, plan: PlannedProgram) -> "_Report":
         """Prepare the report of a plan."""
         keys = step_keys(plan.program)
-        ops = {op.name: op for op in plan.graph.ops}
-        return cls(plan, find_axis_roles(plan.graph), ops, group_steps(keys), find_equal_steps(keys))
+        return cls(plan, StepTexts(plan.program, plan.graph), group_steps(keys), find_equal_steps(keys))
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -186,43 +174,9 @@ class _Report:
         """Return a time as a share of the predicted time."""
         return share_text(ms / self.plan.ms if self.plan.ms else 0.0)
 
-    def tensor(self, step: Step) -> str:
-        """Return the tensor that a reorder converts."""
-        return self.plan.program.buffers[step.reads["src"]].tensor
-
-    def label(self, step: Step) -> str:
-        """Return the name of a step's first operation, and what the others do; a reorder has that of its tensor."""
-        if not step.ops:
-            return f"reorder of {self.tensor(step)}" if step.kind == "reorder" else step.name
-        # The first of the operations that a node became has its name, with a number.
-        first = _PART_NUMBER.sub("", step.ops[0])
-        return " +".join((first, *(self._describe_op(name) for name in step.ops[1:])))
-
-    def _describe_op(self, name: str) -> str:
-        """Return the algorithm or the kind of an operation."""
-        op = self.ops.get(name)
-        return name if op is None else str(op.parameters.get("algorithm", op.kind)).removesuffix("_erf")
-
     def label_all(self, steps: Iterable[int]) -> str:
         """Return one label for several equal steps."""
-        return merge_names([self.label(self.steps[i]) for i in steps])
-
-    def tag(self, buffer: str) -> str:
-        """Return the format of a buffer, in the letters of its axes' roles."""
-        return familiar_tag(_format(self.plan, buffer), self._roles_of(buffer))
-
-    def _roles_of(self, buffer: str) -> str | None:
-        """Return the letters of a buffer's axes; None if it has no roles or no tag."""
-        found = self.plan.program.buffers[buffer]
-        has_tag = found.desc is not None and found.desc.tag is not None
-        return self.roles.get(found.tensor) if has_tag else None
-
-    def formats(self, step: Step) -> str:
-        """Return the formats that are read and written, without those of constants; one if all are the same."""
-        reads, writes = (tuple(dict.fromkeys(map(self.tag, names.values()))) for names in (step.reads, step.writes))
-        if reads == writes and len(reads) == 1:
-            return reads[0]
-        return f"{', '.join(reads) or 'nothing'} -> {', '.join(writes)}"
+        return merge_names([self.texts.label(self.steps[i]) for i in steps])
 
     def kernel(self, step: Step) -> str:
         """Return the name of the implementation, without its instruction set if that is the plan's or its base."""
@@ -282,7 +236,7 @@ def _longest_steps(report: _Report) -> str:
     for row in order[:MOST_ROWS]:
         indices = report.equal[row]
         step, count = report.steps[indices[0]], f"{len(indices)} x" if len(indices) > 1 else ""
-        label, formats = report.label_all(indices), report.formats(step)
+        label, formats = report.label_all(indices), report.texts.formats(step)
         rows.append((report.share(sums[row]), f"{sums[row]:.3f}", count, label, formats, report.kernel(step)))
     rest = order[MOST_ROWS:]
     others = sum(len(report.equal[row]) for row in rest)
@@ -296,7 +250,9 @@ def _all_steps(report: _Report) -> str:
     """Return the table of all steps, with a line before the first step of each repeated block."""
     rows = [("step", "kind", "format", "kernel", "ms")]
     for step in report.steps:
-        rows.append((report.label(step), step.kind, report.formats(step), report.kernel(step), f"{step.ms:.3f}"))
+        rows.append(
+            (report.texts.label(step), step.kind, report.texts.formats(step), report.kernel(step), f"{step.ms:.3f}")
+        )
     head, *lines = format_table(rows, right=(4,), shrink={0: 26, 1: 13, 2: 15, 3: 12}).split("\n")
     found = [head]
     for group in report.groups:
@@ -345,9 +301,9 @@ def _reorders(report: _Report) -> str:
     reasons = []
     for steps in _group_reorders(report):
         count = f"{len(steps)} x" if len(steps) > 1 else ""
-        src, dst = report.tag(steps[0].reads["src"]), report.tag(steps[0].writes["dst"])
+        src, dst = report.texts.tag(steps[0].reads["src"]), report.texts.tag(steps[0].writes["dst"])
         ms, nbytes = sum(step.ms for step in steps), sum(step.nbytes for step in steps)
-        tensor = merge_names([report.tensor(step) for step in steps])
+        tensor = merge_names([report.texts.tensor(step) for step in steps])
         rows.append((f"{ms:.3f}", bytes_text(nbytes), count, tensor, src, dst, _describe_without(steps)))
         reasons.append(merge_names([_reason(report, step) for step in steps]))
     head, *lines = format_table(rows, right=(0, 1, 2), shrink={3: 24, 4: 8, 5: 8, 6: 14}).split("\n")
@@ -385,10 +341,10 @@ def _describe_without(steps: Sequence[Step]) -> str:
 def _reason(report: _Report, step: Step) -> str:
     """Return the reason for a reorder, with the familiar tag of the destination."""
     buffer = step.writes["dst"]
-    tag = _format(report.plan, buffer)
+    tag = format_of_buffer(report.plan.program, report.plan.graph, buffer)
     words = step.why
     for verb in ("reads", "is returned in", "stores it as"):
-        words = words.replace(f" {verb} {tag}", f" {verb} {report.tag(buffer)}")
+        words = words.replace(f" {verb} {tag}", f" {verb} {report.texts.tag(buffer)}")
     return words
 
 
@@ -447,9 +403,9 @@ def _cliffs(report: _Report) -> str:
 def _describe_cliffs(report: _Report, cliffs: Sequence[Cliff]) -> str:
     """Describe equal steps whose kernel is far slower than its roofline."""
     cliff, count = cliffs[0], f"{len(cliffs)} x " if len(cliffs) > 1 else ""
-    op = report.ops.get(cliff.op)
+    op, roles = report.texts.ops.get(cliff.op), report.texts.roles
     tensors = {} if op is None else {**op.reads, **op.writes}
-    tags = {name: familiar_tag(tag, report.roles.get(tensors.get(name, ""))) for name, tag in cliff.formats.items()}
+    tags = {name: familiar_tag(tag, roles.get(tensors.get(name, ""))) for name, tag in cliff.formats.items()}
     formats = ", ".join(f"{argument} {tag}" for argument, tag in tags.items())
     name = shorten_middle(merge_names([one.op for one in cliffs]), _MOST_NAME)
     return f"{count}{name} with {formats}: {cliff.impl} takes {ms_text(cliff.ms)}, roofline {ms_text(cliff.roofline)}"

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from inlay.graph.op_graph import Array, OpGraph
 from inlay.graph.profiling import Profile, StepTiming
-from inlay.graph.profiling.timings import StepTexts
 from inlay.graph.runtime.arguments import InputValue
 from inlay.graph.runtime.checking import WriteTracker
 from inlay.graph.runtime.instance import Instance
+from inlay.graph.step_texts import StepTexts
 from inlay.measure.statistics import Spread, spread
 
 
