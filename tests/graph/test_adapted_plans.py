@@ -135,8 +135,9 @@ def test_plans_of_other_operations_are_not_adapted() -> None:
     second = graph_of([relu("other", "x", "y")], dict.fromkeys("xy", (2, 3)), "x", "y")
     third = graph_of([relu("relu", "x", "z")], dict.fromkeys("xz", (2, 3)), "x", "z")
     fourth = graph_of([relu("relu", "x", "y")], dict.fromkeys("xy", (2, 3)), "x", "y", y=np.float64)
+    fifth = graph_of([relu("relu", "x", "y")], dict.fromkeys("xy", (2, 3, 1)), "x", "y")
     assert has_same_operations(first, first)
-    for other in (second, third, fourth):
+    for other in (second, third, fourth, fifth):
         assert not has_same_operations(first, other)
         assert adapt_program(other, analytic(), plain_plan(first)) is None
 

@@ -16,11 +16,12 @@ from inlay.graph.program import Buffer, Program
 
 
 def has_same_operations(graph: OpGraph, other: OpGraph) -> bool:
-    """Return whether two graphs have operations of the same names and kinds on tensors of the same names and types."""
+    """Return whether two graphs have operations of the same names and kinds on tensors that differ in extents alone."""
     if len(graph.ops) != len(other.ops) or graph.tensors.keys() != other.tensors.keys():
         return False
-    is_typed_alike = all(tensor.dtype == other.tensors[name].dtype for name, tensor in graph.tensors.items())
-    return is_typed_alike and all(map(_is_same, graph.ops, other.ops))
+    pairs = ((tensor, other.tensors[name]) for name, tensor in graph.tensors.items())
+    is_alike = all((one.dtype, len(one.dims)) == (two.dtype, len(two.dims)) for one, two in pairs)
+    return is_alike and all(map(_is_same, graph.ops, other.ops))
 
 
 def _is_same(op: Op, other: Op) -> bool:
