@@ -24,7 +24,7 @@ from rich.table import Table
 
 import inlay
 from benchmarks.aims import Aim, Reason, reason_cells, reason_for, without_reason
-from benchmarks.record import Unreadable
+from benchmarks.record import read_pieces
 from examples.random_networks import bert, light
 from inlay.bench.measurement import ratio_text, table
 from inlay.bench.networks import bench_network
@@ -117,14 +117,7 @@ class NetworkResult:
 
 def load_result(folder: Path, name: str, batch: int) -> NetworkResult:
     """Return the pieces that were measured so far; raise `Unreadable` if the file holds something else."""
-    file = folder / f"{name}-b{batch}.json"
-    try:
-        pieces = json.loads(file.read_text()) if file.exists() else {}
-    except ValueError as error:
-        raise Unreadable(f"{file} holds no result: {error}; remove it, and measure again") from error
-    if not isinstance(pieces, dict) or not pieces.keys() <= set(PIECES):
-        raise Unreadable(f"{file} holds no result of a network; remove it, and measure again")
-    return NetworkResult(name, batch, pieces)
+    return NetworkResult(name, batch, read_pieces(folder / f"{name}-b{batch}.json", PIECES, "network"))
 
 
 def measure_piece(folder: Path, name: str, batch: int, piece: str, rounds: int) -> None:

@@ -8,7 +8,7 @@ the same tables and the same picture.
 import json
 import os
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -33,6 +33,21 @@ _PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 class Unreadable(ValueError):
     """A file has other content than expected, or belongs to another run."""
+
+
+def read_pieces(file: Path, names: Collection[str], what: str) -> dict[str, Any]:
+    """Return the measured pieces of a network or model, by name; none if there is no file.
+
+    Raises:
+        Unreadable: the file holds something else than a result of `what`, with pieces of these names.
+    """
+    try:
+        pieces = json.loads(file.read_text()) if file.exists() else {}
+    except ValueError as error:
+        raise Unreadable(f"{file} holds no result: {error}; remove it, and measure again") from error
+    if not isinstance(pieces, dict) or not pieces.keys() <= set(names):
+        raise Unreadable(f"{file} holds no result of a {what}; remove it, and measure again")
+    return pieces
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from rich.table import Table
 
 import inlay
 from benchmarks.aims import Aim
-from benchmarks.record import Unreadable
+from benchmarks.record import read_pieces
 from inlay.bench.measurement import INLAY, ratio_text, table
 from inlay.files import atomic_write
 from inlay.measure.disturbance import OtherLoad
@@ -265,14 +265,7 @@ class TorchResult:
 
 def load_torch_result(folder: Path, name: str, batch: int) -> TorchResult:
     """Return the pieces that were measured so far; raise `Unreadable` if the file holds something else."""
-    file = folder / f"{name}-b{batch}.json"
-    try:
-        pieces = json.loads(file.read_text()) if file.exists() else {}
-    except ValueError as error:
-        raise Unreadable(f"{file} holds no result: {error}; remove it, and measure again") from error
-    if not isinstance(pieces, dict) or not pieces.keys() <= {*PIECES, MEMORY}:
-        raise Unreadable(f"{file} holds no result of a model; remove it, and measure again")
-    return TorchResult(name, batch, pieces)
+    return TorchResult(name, batch, read_pieces(folder / f"{name}-b{batch}.json", (*PIECES, MEMORY), "model"))
 
 
 def measure_torch_piece(folder: Path, name: str, batch: int, piece: str, rounds: int) -> None:

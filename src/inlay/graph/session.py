@@ -71,7 +71,7 @@ class ShapePlanner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KeptShape:
-    """What a session keeps for one shape of its inputs."""
+    """The plan and the compiled program of one shape of the inputs."""
 
     plan: PlannedProgram
     """The plan."""
