@@ -14,7 +14,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.descriptor.extras import S8S8, SCALE_ADJUST
 from inlay.engines import reference
 from inlay.engines.onednn import BoundPrimitive, OnednnEngine, make_engine
-from inlay.errors import Unimplemented
+from inlay.errors import InlayError, Unimplemented
 from inlay.memory import Memory, check_padding, pack, reorder
 from inlay.primitives.attributes import (
     BinaryPostOp,
@@ -31,6 +31,7 @@ from inlay.reordering.attributes import Scales, ZeroPoints
 from inlay.reordering.threads import set_num_threads
 from tests.oracles import onednn as oracle
 from tests.support.onednn_cases import FORWARD, forward
+from tests.support.refusals import raises_exactly
 
 pytestmark = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
 
@@ -357,3 +358,18 @@ def test_submitted_executions_are_complete_after_a_wait(engine: OnednnEngine) ->
 def test_the_name_says_which_library_computes(engine: OnednnEngine) -> None:
     assert engine.name == f"onednn {'.'.join(map(str, engine.library.version))}"
     assert engine.library.version[:2] == oracle.version()
+
+
+def test_no_wait_for_threads_that_a_fork_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = make_engine()
+    engine.wait()
+    monkeypatch.setattr(engine.team, "_ended_threads", False)
+    monkeypatch.setattr(engine.team, "_lost_threads", False)
+    engine.team.mark_threads_lost()
+    name, runtime = engine.library.name, engine.library.runtime
+    text = (
+        f"{name} runs on {runtime} and was used before this process was forked, which left its threads behind: start "
+        "processes by spawn, as multiprocessing.get_context('spawn') does"
+    )
+    with raises_exactly(InlayError, text):
+        engine.wait()

@@ -99,13 +99,21 @@ class OpenMPTeam:
         Raises:
             InlayError: this process was forked and the threads of the library did not survive.
         """
+        self.require_threads()
+        if self._set is not None:
+            self._set(threads)
+
+    def require_threads(self) -> None:
+        """Raise an error if the library cannot compute in this process.
+
+        Raises:
+            InlayError: this process was forked and the threads of the library did not survive.
+        """
         if self._lost_threads:
             raise InlayError(
                 f"{self._library.name} runs on {self._library.runtime} and was used before this process was forked, "
                 "which left its threads behind: start processes by spawn, as multiprocessing.get_context('spawn') does"
             )
-        if self._set is not None:
-            self._set(threads)
 
     def end_threads(self) -> None:
         """End the library's threads of the calling Python thread, before a fork."""
@@ -196,7 +204,13 @@ class ThreadContext:
             self._buffer, self.size = larger, nbytes
 
     def wait(self) -> None:
-        """Wait until all executions that this thread started are complete."""
+        """Wait until all executions that this thread started are complete.
+
+        Raises:
+            InlayError: this process was forked and the threads of the library did not survive.
+        """
+        # Without this check, `stream_wait` waits forever for a lock that a lost thread held at the fork.
+        self._team.require_threads()
         self._library.require(self._library.functions["stream_wait"](self.stream), lambda: "a stream")
 
 
