@@ -145,7 +145,7 @@ def test_a_defect_is_reported_in_words_and_with_a_traceback_only_on_request(monk
         "import sys\n"
         "from inlay import cli, storage\n"
         "def broken(*_): raise AssertionError('impossible')\n"
-        "storage.plan_conversion = broken\n"
+        "storage.plan = broken\n"
         "sys.exit(cli.main())\n"
     )
     call = [sys.executable, "-c", code, "convert", "a.npy", "-o", "b.npy", "--to", "plain"]

@@ -115,7 +115,7 @@ def test_ctrl_c_that_turns_into_a_failed_import_ends_with_130(capsys: Capture, m
         except KeyboardInterrupt:
             raise ImportError("numpy._core.umath failed to import") from None
 
-    monkeypatch.setattr(storage, "plan_conversion", loading)
+    monkeypatch.setattr(storage, "plan", loading)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         assert cli.main(CONVERT) == 130
@@ -306,16 +306,16 @@ def test_nothing_that_is_printed_lands_in_a_file_that_took_the_number_of_a_close
     code = """
         import os, sys
         from inlay import cli, storage
-        plan_conversion = storage.plan_conversion
+        plan = storage.plan
         def printing(*args):
-            plan = plan_conversion(*args)
+            plan = plan(*args)
             convert = storage.convert
             def told(n):
                 for number in (1, 2):
                     os.write(number, b"from a library")
             storage.convert = lambda plan, _, **options: convert(plan, told, **options)
             return plan
-        storage.plan_conversion = printing
+        storage.plan = printing
         sys.exit(cli.main())
     """
     call = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", sys.executable, "-c", textwrap.dedent(code), *CONVERT]
@@ -350,7 +350,7 @@ def test_what_the_system_refuses_is_not_told_as_a_failed_write(
     def refuse(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(storage, "plan_conversion", refuse)
+    monkeypatch.setattr(storage, "plan", refuse)
     assert complaint(capsys, *CONVERT) == message
 
 

@@ -17,7 +17,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.files import atomic_write
 from inlay.memory import Memory, pack
 from inlay.safetensors_header import TensorEntry
-from inlay.storage import conversion, convert, open_memories, parse_rule, plan_conversion, save_memories
+from inlay.storage import convert, open_memories, parse_rule, plan, save_memories
 from inlay.storage.safetensors_file import write_safetensors
 from tests.support.bit_patterns import same_bits
 from tests.support.tensor_files import Array, numbered, run
@@ -231,21 +231,21 @@ def test_memory_that_the_file_does_not_describe_is_read_by_from(
 
 def test_a_plan_is_made_from_headers_and_prints_one_line_per_tensor() -> None:
     save_file({"w": numbered((3, 17, 2, 2)), "b": numbered((3,))}, "a.safetensors")
-    plan = plan_conversion("a.safetensors", "p.safetensors", ["w=nChw16c"])
-    assert str(plan).splitlines() == [
+    planned = plan("a.safetensors", "p.safetensors", ["w=nChw16c"])
+    assert str(planned).splitlines() == [
         "b: F32 3, copied, 12 bytes",
         "w: 3x17x2x2, f32::blocked:abcd::f0 -> f32:p:blocked:aBcd16b::f0, 816 -> 1536 bytes",
     ]
-    assert (plan.converted, plan.nbytes) == (1, 1548)
+    assert (planned.converted, planned.nbytes) == (1, 1548)
     assert not Path("p.safetensors").exists()
 
 
 def test_progress_hears_of_every_byte() -> None:
     save_file({"w": numbered((300, 17, 64, 8)), "b": numbered((3,))}, "a.safetensors")
-    plan = plan_conversion("a.safetensors", "p.safetensors", ["w=nhwc"])
+    planned = plan("a.safetensors", "p.safetensors", ["w=nhwc"])
     heard: list[int] = []
-    convert(plan, heard.append)
-    assert sum(heard) == plan.nbytes
+    convert(planned, heard.append)
+    assert sum(heard) == planned.nbytes
     assert len(heard) > 2
 
 
@@ -271,9 +271,9 @@ def test_an_interrupt_leaves_nothing_behind() -> None:
 
     np.save("a.npy", numbered((2, 17, 5, 4)))
     Path("p.safetensors").write_text("the old content")
-    plan = plan_conversion("a.npy", "p.safetensors", ["nChw16c"])
+    planned = plan("a.npy", "p.safetensors", ["nChw16c"])
     with pytest.raises(KeyboardInterrupt):
-        convert(plan, interrupt)
+        convert(planned, interrupt)
     assert sorted(p.name for p in Path().iterdir()) == ["a.npy", "p.safetensors"]
     assert Path("p.safetensors").read_text() == "the old content"
 
@@ -317,37 +317,3 @@ def test_types_of_4_bits_are_kept_as_bytes_with_their_descriptor() -> None:
     expected = (codes[0::2] | codes[1::2] << 4).tobytes()
     assert stored("p.safetensors")["q"] == ("U8", [64], expected.ljust(64, b"\0"))
     assert open_memories("p.safetensors")["q"].desc == MemoryDesc((9, 6), "s4", "ab")
-
-
-SLABS = [
-    ((999, 7), "ab", "ba", "bf16"),
-    ((999, 7), "ba", "ab", "f32"),
-    ((2, 999, 5), "bca", "aBc16b", "f16"),
-    ((77, 33, 4), "ABc16b4a", "bAc8a", "f32"),
-    ((50, 33), "aB16b", "aB8b", "f64"),
-    ((1, 300, 3), "abc", "abc", "bf16"),
-    ((4099,), "a", "A64a", "f16"),
-]
-
-
-@pytest.mark.parametrize(("dims", "src", "dst", "data_type"), SLABS)
-def test_slabs_are_the_whole(
-    dims: tuple[int, ...], src: str, dst: str, data_type: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    values = np.random.default_rng(3).standard_normal(dims).astype(np.float32)
-    save_memories("a.safetensors", {"t": pack(values, src)})
-    monkeypatch.setattr(conversion, "_SLAB", 1000)
-    descs = MemoryDesc(dims, "f32", src), MemoryDesc(dims, data_type, dst)
-    assert len(conversion.cut_into_slabs(*descs)) > 2
-    convert(plan_conversion("a.safetensors", "b.safetensors", [dst], data_type=data_type))
-    expected = pack(values.astype(descs[1].data_type.dtype), dst)  # type: ignore[union-attr]
-    result = open_memories("b.safetensors")["t"]
-    assert result.desc == descs[1]
-    assert result.buffer[: expected.desc.size].tobytes() == expected.buffer[: expected.desc.size].tobytes()
-
-
-def test_formats_without_an_outermost_axis_are_one_slab() -> None:
-    gaps = MemoryDesc((4096, 4), "f32", strides=(8, 1))
-    assert conversion.cut_into_slabs(gaps, MemoryDesc((4096, 4), "f32", "ab")) == []
-    assert conversion.cut_into_slabs(MemoryDesc((4096, 4), "s4", "ab"), MemoryDesc((4096, 4), "s8", "ab")) == []
-    assert conversion.cut_into_slabs(MemoryDesc((0, 4), "f32", "ab"), MemoryDesc((0, 4), "f32", "ba")) == []

@@ -12,7 +12,7 @@ from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.memory import Memory, pack, reorder
-from inlay.storage import convert, plan_conversion, save_memories
+from inlay.storage import convert, plan, save_memories
 from inlay.storage.loss import LossScan, can_lose, count_loss
 from tests.support.command_line import Capture, complaint, outputs
 from tests.support.refusals import raises_exactly
@@ -53,21 +53,21 @@ def test_a_loss_of_a_thousandth_is_told_and_more_is_refused() -> None:
     values = np.full(3000, 7, np.float32)
     values[:3] = 300, -300, 0.25
     np.save("w.npy", values)
-    (loss,) = convert(plan_conversion("w.npy", "q.npy", ["plain"], data_type="s8"))
+    (loss,) = convert(plan("w.npy", "q.npy", ["plain"], data_type="s8"))
     assert (loss.name, loss.nonzero, loss.zeroed, loss.saturated) == ("w", 3000, 1, 2)
     assert np.load("q.npy").tolist() == [127, -128, 0] + [7] * 2997
     np.save("w.npy", values[:-1])
-    plan = plan_conversion("w.npy", "r.npy", ["plain"], data_type="s8")
+    planned = plan("w.npy", "r.npy", ["plain"], data_type="s8")
     with raises_exactly(InvalidArguments, refusal("w", "0.0333", 2999, "0.0667", "s8")):
-        convert(plan)
-    assert convert(plan, allow_loss=True)[0].share == 3 / 2999
+        convert(planned)
+    assert convert(planned, allow_loss=True)[0].share == 3 / 2999
 
 
 def test_zeros_are_no_loss_and_what_is_only_reordered_loses_nothing() -> None:
     np.save("z.npy", np.zeros((8, 8), np.float32))
-    assert convert(plan_conversion("z.npy", "q.npy", ["plain"], data_type="s8")) == ()
+    assert convert(plan("z.npy", "q.npy", ["plain"], data_type="s8")) == ()
     np.save("w.npy", WEIGHTS)
-    assert convert(plan_conversion("w.npy", "p.safetensors", ["Ab16a"])) == ()
+    assert convert(plan("w.npy", "p.safetensors", ["Ab16a"])) == ()
 
 
 def every_value(source: DataType) -> Array:
@@ -175,8 +175,8 @@ def test_padding_and_gaps_are_not_counted_whatever_is_in_them(desc: MemoryDesc) 
 def test_types_of_4_bits_are_counted() -> None:
     values = np.array([[1, -1, 0, 7], [-8, -8, 2, 3]], ml_dtypes.int4)
     save_memories("a.safetensors", {"q": pack(values, "ab")})
-    plan = plan_conversion("a.safetensors", "b.safetensors", ["plain"], data_type="u4")
-    (loss,) = convert(plan, allow_loss=True)
+    planned = plan("a.safetensors", "b.safetensors", ["plain"], data_type="u4")
+    (loss,) = convert(planned, allow_loss=True)
     assert (loss.nonzero, loss.zeroed, loss.saturated) == (7, 0, 3)
 
 

@@ -13,8 +13,8 @@ from safetensors.numpy import save_file
 from inlay.descriptor import Extras, MemoryDesc
 from inlay.errors import FileError, InlayError
 from inlay.memory import Memory
-from inlay.storage import convert, open_memories, plan_conversion
-from inlay.storage.packed import describe, from_description, save_memories
+from inlay.storage import convert, open_memories, plan, save_memories
+from inlay.storage.packed import describe, from_description
 from inlay.testing import descriptors
 from tests.support.refusals import raises_exactly
 from tests.support.tensor_files import numbered, run
@@ -181,27 +181,27 @@ def test_a_damaged_header_is_an_error_of_ours(whole_files: dict[str, bytes], suf
     damaged = Path(name).with_name(f"damaged{suffix}")
     damaged.write_bytes(content)
     try:
-        plan = plan_conversion(damaged, damaged.with_name("b.safetensors"), ["plain"])
-        convert(plan)
+        planned = plan(damaged, damaged.with_name("b.safetensors"), ["plain"])
+        convert(planned)
     except InlayError:
         return
-    assert open_memories(damaged.with_name("b.safetensors")).keys() <= {t.name for t in plan.source.tensors}
+    assert open_memories(damaged.with_name("b.safetensors")).keys() <= {t.name for t in planned.source.tensors}
 
 
 @pytest.mark.parametrize("to", ["ba", "plain"])
 def test_a_source_that_is_cut_short_while_it_is_read_is_an_error(to: str) -> None:
     """Mapped, it would end the process."""
     np.save("a.npy", numbered((512, 4096)))
-    plan = plan_conversion("a.npy", "p.safetensors", [to])
+    planned = plan("a.npy", "p.safetensors", [to])
     os.truncate("a.npy", 1 << 16)
     with raises_exactly(FileError, "cannot read a.npy: it became shorter while it was being read; try again"):
-        convert(plan)
+        convert(planned)
     assert [path.name for path in Path().iterdir()] == ["a.npy"]
 
 
 def test_a_source_that_is_rewritten_while_it_is_read_is_an_error() -> None:
     np.save("a.npy", numbered((1024, 4096)))
-    plan = plan_conversion("a.npy", "p.safetensors", ["plain"])
+    planned = plan("a.npy", "p.safetensors", ["plain"])
 
     def rewrite(_: int) -> None:
         with Path("a.npy").open("r+b") as file:
@@ -210,5 +210,5 @@ def test_a_source_that_is_rewritten_while_it_is_read_is_an_error() -> None:
         os.utime("a.npy", ns=(1, 1))
 
     with raises_exactly(FileError, "cannot read a.npy: it changed while it was being read; try again"):
-        convert(plan, rewrite)
+        convert(planned, rewrite)
     assert [path.name for path in Path().iterdir()] == ["a.npy"]

@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 from inlay.errors import InlayError, InvalidArguments
 from inlay.files import require_file
 from inlay.memory import Memory, pack
-from inlay.storage import open_memories, plan_conversion, safetensors_file, save_memories
+from inlay.storage import open_memories, plan, safetensors_file, save_memories
 from tests.support.command_line import Capture, complaint, succeed, write_activations
 from tests.support.refusals import raises_exactly
 from tests.support.tensor_files import numbered
@@ -202,7 +202,7 @@ def test_a_file_whose_name_cannot_name_a_tensor_is_refused(
     except OSError:
         pytest.skip("this file system keeps Unicode names only")
     with raises_exactly(InvalidArguments, message):
-        plan_conversion(file, "m.safetensors", ["plain"])
+        plan(file, "m.safetensors", ["plain"])
     for extra in ([], ["--dry-run"]):
         assert complaint(capsys, "convert", file, "-o", "m.safetensors", "--to", "plain", *extra) == message
     assert [path.name for path in directory.iterdir()] == [file]

@@ -36,7 +36,7 @@ from inlay.machine import assume_model, model_to_json, parse_model, reported_cac
 from inlay.memory import pack
 from inlay.reordering import choice
 from inlay.reordering.choice import Choice, Decision
-from inlay.storage import convert, open_memories, plan_conversion, save_memories
+from inlay.storage import convert, open_memories, plan, save_memories
 
 Damage = Callable[[random.Random, list[bytes]], bytes]
 
@@ -157,7 +157,7 @@ def _read_file(suffix: str) -> Callable[[bytes, random.Random], None]:
         source.write_bytes(data)
         memories = open_memories(source)
         rules = [draw.choice(["plain", "a", "ab", "ba", "abc", "nChw16c", "*=plain"])]
-        plan = plan_conversion(source, "out.safetensors", rules, data_type=draw.choice([None, None, "bf16", "s8"]))
+        plan = plan(source, "out.safetensors", rules, data_type=draw.choice([None, None, "bf16", "s8"]))
         if plan.nbytes <= LARGEST_RESULT and all(memory.desc.size <= LARGEST_RESULT for memory in memories.values()):
             convert(plan, allow_loss=True)
             assert open_memories("out.safetensors").keys() <= {tensor.name for tensor in plan.source.tensors}

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inlay.storage import convert, plan_conversion
+from inlay.storage import convert, plan
 
 Array = npt.NDArray[Any]
 
@@ -21,4 +21,4 @@ def numbered(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
 
 
 def run(source: str | Path, target: str | Path, *to: str, **options: Any) -> None:
-    convert(plan_conversion(source, target, to, **options))
+    convert(plan(source, target, to, **options))

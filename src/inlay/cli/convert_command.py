@@ -65,10 +65,10 @@ def convert(
     """
     # Imported here because it loads LLVM, which doubles the start-up time of other commands.
     from inlay.storage import convert as carry_out
-    from inlay.storage import plan_conversion
+    from inlay.storage import plan as make_plan
 
     logical = None if dims is None else parse_dims(dims)
-    plan = plan_conversion(source, target, to, from_ or (), data_type, logical)
+    plan = make_plan(source, target, to, from_=from_ or (), data_type=data_type, dims=logical)
     if dry_run:
         echo(str(plan))
         return
@@ -77,7 +77,7 @@ def convert(
     clear_abandoned(target, clean)
     with _progress_bar(plan) as progress:
         seconds, losses = time_call(lambda: carry_out(plan, progress, allow_loss=allow_loss))
-    count = f"{plan.converted} of {len(plan.steps)} tensor{'s' * (len(plan.steps) != 1)}"
+    count = f"{plan.converted} of {len(plan.tensors)} tensor{'s' * (len(plan.tensors) != 1)}"
     echo(f"wrote {printable(str(target))}: {count} converted, {decimal(plan.nbytes)} in {seconds:.2f} s")
     for loss in losses:
         echo(str(loss))
@@ -95,5 +95,5 @@ def _progress_bar(plan: "ConversionPlan") -> Iterator[Progress | None]:
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(TextColumn("{task.description}", markup=False), *columns, console=console, transient=True) as bar:
-        task = bar.add_task(printable(plan.target.name), total=plan.nbytes)
+        task = bar.add_task(printable(plan.target.location), total=plan.nbytes)
         yield lambda n: bar.advance(task, n)

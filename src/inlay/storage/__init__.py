@@ -1,44 +1,64 @@
-"""Tensors in files: open them by memory map, save memory with its descriptor, convert all tensors of a file.
+"""Tensors in files and other stores: plans of conversions as values, their execution, memory by map.
 
-A tensor in any memory format is stored in a safetensors file as bytes of type `U8`, with its descriptor as JSON in the
-metadata. So every safetensors reader opens the file, and Inlay opens the tensor as `Memory` without a copy.
+A conversion is a plan of independent tasks: each reads a box of a tensor, reorders it and writes it where no other task
+writes. A tensor in any memory format is stored in a safetensors file as bytes of type `U8`, with its descriptor as JSON
+in the metadata. So every safetensors reader opens the file, and Inlay opens the tensor as `Memory` without a copy.
 
 Data flows through the modules in this order:
 
-    store               the tensors of a file, with type, shape and byte range, known from the header alone
-    npy                 reader and writer of .npy files: one array
-    safetensors_file    reader and writer of .safetensors files: named tensors and metadata
+    box, box_bytes      boxes of tensors, and the bytes that hold them
+    cutting             sizes of boxes: long runs on both sides under a memory limit
+    store, target       what is read and what is written: values that any process opens
+    file_store, file_target
+                        both, where a tensor is one range of bytes of a file
+    npy                 .npy files: one array
+    safetensors_file    headers of .safetensors files: named tensors and metadata
     packed              tensors with their descriptors in safetensors files
+    formats             the table of file formats, by suffix
+    memories            `Memory` from files, and files from memories
     loss                the shares of elements that become zero or saturate in another data type
-    conversion          the plan of a conversion, and its execution tensor by tensor
+    operation           what is done with the elements of a box
+    rules               formats for tensors by name
+    conversion_plan     the plan of a conversion, and its tasks
+    conversion          the execution of a plan
 
 Terms:
 
-    store           a file of tensors, opened for reading
+    store           named tensors to read: a file, a folder of files, arrays
+    target          named tensors to write, which get their final names when all of them are written
+    box             a range of coordinates along every axis of a tensor
+    run             consecutive bytes of a box
     packed tensor   a tensor whose descriptor is in the metadata, because type and shape in the file do not define its
                     layout (not the packed encoding of sparse memory)
     metadata        the texts that a safetensors file has beside its tensors, under the key `__metadata__` of its header
                     (https://huggingface.co/docs/safetensors, "Format")
     .npy            NumPy's format of one array (NEP 1)
-    slab            a range of the outermost axis of a tensor, which is one range of bytes of the file
     saturation      conversion of a number beyond the range of a type to its greatest or least value
 """
 
-from inlay.storage.conversion import ConversionPlan, ConversionStep, FormatRule, convert, parse_rule, plan_conversion
+from inlay.storage.conversion import convert
+from inlay.storage.conversion_plan import ConversionPlan, ConversionTask, TensorConversion, plan
+from inlay.storage.formats import open_store
 from inlay.storage.loss import ConversionLoss
-from inlay.storage.packed import open_memories, save_memories
+from inlay.storage.memories import open_memories, save_memories
+from inlay.storage.rules import FormatRule, parse_rule
 from inlay.storage.store import Store, StoredTensor
+from inlay.storage.target import Target, TargetTensor
 
 __all__ = [
     "ConversionLoss",
     "ConversionPlan",
-    "ConversionStep",
+    "ConversionTask",
     "FormatRule",
     "Store",
     "StoredTensor",
+    "Target",
+    "TargetTensor",
+    "TensorConversion",
     "convert",
     "open_memories",
+    "open_store",
     "parse_rule",
-    "plan_conversion",
+    "plan",
     "save_memories",
 ]

@@ -6,7 +6,8 @@ tensors of NumPy's own types are written.
 """
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
+from io import BytesIO
 from math import prod
 from pathlib import Path
 from tokenize import TokenError
@@ -17,12 +18,14 @@ from numpy.lib import format as npy_format
 
 from inlay.data_type import ALL_TYPES, as_data_type
 from inlay.descriptor import MemoryDesc
-from inlay.errors import FileError, InvalidArguments
-from inlay.files import Progress, atomic_write, file_error, require_file, write_pieces
+from inlay.errors import FileError, InvalidArguments, printable
+from inlay.files import file_error, require_file
 from inlay.layout import Dims
-from inlay.memory.buffers import Bytes
 from inlay.notation.format_tag import FormatTag
-from inlay.storage.store import Store, StoredTensor, require_dims_for_layout
+from inlay.storage.file_store import FileStore, version_of
+from inlay.storage.file_target import FileTarget, TargetFile
+from inlay.storage.store import StoredTensor, is_row_major, require_dims_for_layout
+from inlay.storage.target import NewTensor, TargetTensor
 
 _NAMED_TYPES = frozenset(t.dtype for t in ALL_TYPES.values() if t.dtype.isbuiltin == 1)
 """NumPy's own types, which a .npy header can name."""
@@ -31,13 +34,13 @@ _HEADER_ERRORS = (ValueError, TypeError, SyntaxError, OverflowError, RecursionEr
 """Exceptions that NumPy raises for damaged headers, which it evaluates as Python literals."""
 
 
-def read_npy(path: Path) -> Store:
+def read_npy(path: Path) -> FileStore:
     """Open the .npy file `path` as a store; only its header is read.
 
     Raises:
         FileError: the file is missing, is no .npy file, or is shorter than its header states.
     """
-    size = require_file(path)
+    size, version = require_file(path), version_of(path)
     try:
         with path.open("rb") as file:
             shape, column_major, dtype = _read_header(file)
@@ -58,7 +61,8 @@ def read_npy(path: Path) -> Store:
         desc, refusal = _descriptor(shape, column_major, dtype), ""
     except InvalidArguments as error:
         desc, refusal = None, str(error)
-    return Store(path, (StoredTensor(path.stem, dtype.str, shape, begin, nbytes, desc, refusal),), {})
+    tensor = StoredTensor(path.stem, dtype.str, shape, begin, nbytes, desc, refusal)
+    return FileStore(path, (tensor,), {}, (version,))
 
 
 def _read_header(file: BinaryIO) -> tuple[Dims, bool, np.dtype[np.generic]]:
@@ -108,14 +112,30 @@ def npy_header(desc: MemoryDesc) -> tuple[np.dtype[np.generic], Dims]:
     return data_type.dtype, desc.dims
 
 
-def write_npy(target: Path, desc: MemoryDesc, data: Iterable[Bytes], progress: Progress | None = None) -> None:
-    """Write a row-major tensor as the .npy file `target`; `data` yields its bytes in order.
+def npy_target(path: Path, tensors: Sequence[NewTensor], metadata: Mapping[str, str]) -> FileTarget:
+    """Return the target of a .npy file: one row-major tensor, without name and metadata.
 
     Raises:
-        FileError: a .npy file has no name for the data type, or the file cannot be written.
+        FileError: there are several tensors, the tensor is not row-major, or the format has no name for its type.
+        InvalidArguments: the tensor has no descriptor.
     """
-    dtype, shape = npy_header(desc)
-    header = {"descr": npy_format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    with atomic_write(target) as file:
-        npy_format.write_array_header_1_0(file, header)
-        write_pieces(file, data, progress)
+    if len(tensors) != 1:
+        raise FileError(
+            f"cannot write {path}: a .npy file holds one array, and there are {len(tensors)} tensors; "
+            "write a .safetensors file instead"
+        )
+    tensor = tensors[0]
+    if tensor.desc is None:
+        raise InvalidArguments(f"{path} cannot hold tensor {printable(tensor.name)}: it has no descriptor")
+    if not is_row_major(tensor.desc):
+        raise FileError(
+            f"cannot write {path}: a .npy file stores only row-major tensors, not {tensor.desc}; "
+            "write a .safetensors file instead"
+        )
+    header = BytesIO()
+    dtype, shape = npy_header(tensor.desc)
+    description = {"descr": npy_format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    npy_format.write_array_header_1_0(header, description)
+    begin = len(header.getvalue())
+    file = TargetFile(path, begin + tensor.nbytes, header.getvalue())
+    return FileTarget(path, {tensor.name: TargetTensor(tensor.name, tensor.bytes_desc, tensor.nbytes, begin)}, (file,))

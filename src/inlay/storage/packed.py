@@ -23,19 +23,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.serialization import MAX_CHARACTERS
 from inlay.errors import FileError, InlayError, InvalidArguments, Unimplemented, printable
 from inlay.layout import Axis, Digit, Dims, Layout
-from inlay.memory import Memory
-from inlay.memory.buffers import Bytes
 from inlay.notation.format_tag import FormatTag
-from inlay.safetensors_header import ALIGNMENT, TensorEntry
-from inlay.storage.npy import read_npy
-from inlay.storage.safetensors_file import read_header, require_names, require_texts, write_safetensors
-from inlay.storage.store import Store, StoredTensor, row_major
+from inlay.safetensors_header import ALIGNMENT, TensorEntry, in_file_order
+from inlay.storage.file_store import FileStore, version_of
+from inlay.storage.file_target import FileTarget, TargetFile
+from inlay.storage.safetensors_file import (
+    encode_header,
+    read_header,
+)
+from inlay.storage.store import StoredTensor, is_row_major, plain_order, row_major
+from inlay.storage.target import NewTensor, TargetTensor
 
 METADATA_KEY = "inlay"
 """Key of Inlay's text in the metadata of a safetensors file."""
@@ -69,112 +70,41 @@ STORED_TYPES: Mapping[str, str] = MappingProxyType(
 _DATA_TYPES = {stored: name for name, stored in STORED_TYPES.items()}
 
 
-def open_store(path: Path) -> Store:
-    """Open a .npy or .safetensors file as a store; only its header is read.
+def open_safetensors(path: Path) -> FileStore:
+    """Open a .safetensors file as a store; only its header is read.
 
     Raises:
-        FileError: the suffix is another one, or the file is missing, truncated, or not in the format of its suffix.
+        FileError: the file is missing, truncated, or no safetensors file.
     """
-    if path.suffix == ".npy":
-        return read_npy(path)
-    require_suffix(path)
+    version = version_of(path)
     entries, metadata = read_header(path)
     descriptions = _parse_descriptions(path, metadata.pop(METADATA_KEY, None), entries)
     tensors = tuple(_describe_entry(path, entry, descriptions.get(entry.name)) for entry in entries)
-    return Store(path, tensors, metadata)
+    return FileStore(path, tensors, metadata, (version,))
 
 
-def require_suffix(path: Path) -> None:
-    """Check that the suffix of a file is that of a supported format.
-
-    Raises:
-        FileError: the suffix is neither .npy nor .safetensors.
-    """
-    if path.suffix not in (".npy", ".safetensors"):
-        raise FileError(f"cannot tell the file format of {path} by its suffix: use .npy or .safetensors")
-
-
-def open_memories(path: str | Path) -> dict[str, Memory]:
-    """Open the tensors of a .npy or .safetensors file as read-only `Memory`, by name; the data is mapped, not copied.
-
-    Scalars and tensors of a type without descriptors are left out.
-
-    The file must not become shorter while the memories are used: the operating system ends a process that reads mapped
-    bytes beyond the end of a file (SIGBUS). Renaming another file over it is safe.
+def safetensors_target(path: Path, tensors: Sequence[NewTensor], metadata: Mapping[str, str]) -> FileTarget:
+    """Return the target of a safetensors file: tensors with their descriptors, and texts.
 
     Raises:
-        FileError: the file is missing, truncated or not in the format of its suffix, or its descriptors do not fit its
-            bytes.
+        InvalidArguments: a name or a text is not allowed, or the header is longer than the library can read.
     """
-    store = open_store(Path(path))
-    return {t.name: memory_of(store, t, t.desc) for t in store.tensors if t.desc is not None}
+    descs = {tensor.name: tensor.desc for tensor in tensors if tensor.desc is not None}
+    by_name = {tensor.name: tensor for tensor in tensors}
+    entries = in_file_order(map(_new_entry, tensors))
+    header = encode_header(path, entries, {**metadata, **metadata_of(descs)})
+    placed, begin = dict[str, TargetTensor](), len(header)
+    for entry in entries:
+        placed[entry.name] = TargetTensor(entry.name, by_name[entry.name].bytes_desc, entry.nbytes, begin)
+        begin += entry.nbytes
+    return FileTarget(path, placed, (TargetFile(path, begin, header),))
 
 
-def memory_of(store: Store, tensor: StoredTensor, desc: MemoryDesc) -> Memory:
-    """Return the bytes of `tensor` as read-only memory described by `desc`.
-
-    The bytes are mapped, or copied if they do not begin at a multiple of the element size.
-
-    Raises:
-        InvalidArguments: `desc` addresses bytes beyond those of the tensor.
-    """
-    data = store.data(tensor)
-    if tensor.begin % desc.require_layout("memory")[1].itemsize:
-        data = data.copy()
-        data.flags.writeable = False
-    return Memory(desc, data)
-
-
-def save_memories(path: str | Path, memories: Mapping[str, Memory], metadata: Mapping[str, str] | None = None) -> None:
-    """Write memories with their descriptors, by name, into a safetensors file with these texts as metadata.
-
-    Post-condition: `open_memories` of the file returns memories with equal descriptors and bytes.
-
-    Raises:
-        InvalidArguments: `memories` is no mapping of texts to memories, or `metadata` no mapping of texts to texts; a
-            text is not allowed, such as the tensor name `__metadata__` or the metadata key `inlay`; or a descriptor has
-            no layout, or addresses bytes before the first. No file is written.
-        Unimplemented: a dim or stride is RUNTIME.
-        FileError: the file cannot be written.
-    """
-    target = Path(path)
-    if target.suffix != ".safetensors":
-        raise FileError(f"cannot store descriptors in {target}: use the suffix .safetensors")
-    _require_memories(memories)
-    _require_metadata(metadata)
-    descs = {name: memory.desc for name, memory in memories.items()}
-    entries = [make_entry(name, desc) for name, desc in descs.items()]
-    texts = {**(metadata or {}), **metadata_of(descs)}
-    write_safetensors(target, entries, texts, lambda entry: [_fit_to_size(memories[entry.name], entry.nbytes)])
-
-
-def _require_memories(memories: object) -> None:
-    """Check that `memories` is a mapping of valid names to `Memory`."""
-    if not isinstance(memories, Mapping):
-        raise InvalidArguments(f"memories is {memories!r}: give a mapping of names to Memory")
-    require_names(memories)
-    for name, memory in memories.items():
-        if not isinstance(memory, Memory):
-            raise InvalidArguments(f"memories[{name!r}] is {memory!r}: give a Memory, as from inlay.pack(array, tag)")
-
-
-def _require_metadata(metadata: object) -> None:
-    """Check that `metadata` is None or a mapping of texts to texts without the key of Inlay."""
-    if metadata is None:
-        return
-    if not isinstance(metadata, Mapping):
-        raise InvalidArguments(f"metadata is {metadata!r}: give a mapping of texts to texts")
-    require_texts(metadata)
-    if METADATA_KEY in metadata:
-        raise InvalidArguments(f"the key {METADATA_KEY!r} of the metadata is reserved for descriptors: use another key")
-
-
-def _fit_to_size(memory: Memory, nbytes: int) -> Bytes:
-    """Return the bytes of `memory`, truncated or extended with zeros to `nbytes`."""
-    data = memory.buffer.reshape(-1).view(np.uint8)
-    if data.size >= nbytes:
-        return data[:nbytes]
-    return np.concatenate([data, np.zeros(nbytes - data.size, np.uint8)])
+def _new_entry(tensor: NewTensor) -> TensorEntry:
+    """Return the header entry of a tensor of a target."""
+    if tensor.desc is not None:
+        return make_entry(tensor.name, tensor.desc)
+    return TensorEntry(tensor.name, tensor.stored_type or "U8", tensor.shape, tensor.nbytes)
 
 
 def make_entry(name: str, desc: MemoryDesc) -> TensorEntry:
@@ -189,7 +119,7 @@ def make_entry(name: str, desc: MemoryDesc) -> TensorEntry:
         raise Unimplemented(f"tensor {name} needs known dims and strides: {desc} has RUNTIME ones, bind them first")
     if desc.offset0 + layout.span[0] < 0:
         raise InvalidArguments(f"the layout of tensor {name} reaches before the first byte: pack a copy")
-    order = _plain_order(desc)
+    order = plain_order(desc)
     if order is not None and data_type.name in STORED_TYPES:
         shape = tuple(desc.dims[axis] for axis in order)
         return TensorEntry(name, STORED_TYPES[data_type.name], shape, prod(shape) * data_type.bits // 8)
@@ -202,18 +132,6 @@ def required_bytes(desc: MemoryDesc) -> int:
     layout, data_type = desc.require_layout("a file")
     end = -(-(desc.offset0 + layout.span[1]) * data_type.bits // 8)
     return -(-max(desc.size, end) // ALIGNMENT) * ALIGNMENT
-
-
-def _plain_order(desc: MemoryDesc) -> Dims | None:
-    """Return the axes from outermost to innermost if `desc` is dense without blocks and padding, else None."""
-    tag = None if desc.tag is None else FormatTag.parse(desc.tag)
-    return tag.order if tag is not None and not tag.inner_blocks else None
-
-
-def is_row_major(desc: MemoryDesc) -> bool:
-    """Return True if `desc` is dense and row-major with elements of whole bytes: type and shape define its layout."""
-    data_type = desc.data_type
-    return data_type is not None and not data_type.is_sub_byte and _plain_order(desc) == tuple(range(desc.ndims))
 
 
 def metadata_of(descs: Mapping[str, MemoryDesc]) -> dict[str, str]:

@@ -14,7 +14,7 @@ Source: https://huggingface.co/docs/safetensors, "Format".
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,24 @@ def _require_text(what: str, value: object) -> None:
         raise InvalidArguments(f"{what} is {value!r}, which is no Unicode text: rename it") from None
 
 
+def encode_header(target: Path, ordered: Sequence[TensorEntry], metadata: Mapping[str, str]) -> bytes:
+    """Return the first bytes of the safetensors file `target`, up to the data of its first tensor.
+
+    Raises:
+        InvalidArguments: a name or a text is not allowed (see `require_names`, `require_texts`), or the header is
+            longer than the library can read.
+    """
+    require_names(entry.name for entry in ordered)
+    require_texts(metadata)
+    header = build_header(ordered, metadata)
+    if len(header) > _MAX_HEADER_BYTES:
+        raise InvalidArguments(
+            f"names and texts of {target} take {len(header)} bytes, and the safetensors library reads "
+            f"{_MAX_HEADER_BYTES}: write several files, or leave out metadata"
+        )
+    return header
+
+
 def write_safetensors(
     target: Path,
     entries: Iterable[TensorEntry],
@@ -110,14 +128,7 @@ def write_safetensors(
         FileError: the file cannot be written.
     """
     ordered = in_file_order(entries)
-    require_names(entry.name for entry in ordered)
-    require_texts(metadata)
-    header = build_header(ordered, metadata)
-    if len(header) > _MAX_HEADER_BYTES:
-        raise InvalidArguments(
-            f"names and texts of {target} take {len(header)} bytes, and the safetensors library reads "
-            f"{_MAX_HEADER_BYTES}: write several files, or leave out metadata"
-        )
+    header = encode_header(target, ordered, metadata)
     with atomic_write(target) as file:
         file.write(header)
         for entry in ordered:

@@ -1,0 +1,221 @@
+"""Plans of conversions: a value that lists every tensor, every box and every byte, before anything is written.
+
+    plan = inlay.storage.plan("resnet50.safetensors", "packed.safetensors", ["conv*=OIhw16i16o"], memory="256 MB")
+    print(plan)
+
+Planning reads only headers. A plan consists of independent tasks: each reads one box of one tensor, converts it, and
+writes it where no other task writes. So tasks may run in any order and in any process.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from inlay.data_type import DataTypeLike, as_data_type
+from inlay.descriptor import MemoryDesc
+from inlay.errors import InvalidArguments
+from inlay.files import require_unused
+from inlay.layout import Dims
+from inlay.storage.box import Box, box_at, count_boxes
+from inlay.storage.cutting import cut_extents
+from inlay.storage.formats import find_format, make_target, open_store
+from inlay.storage.operation import BoxOperation, ReorderOperation
+from inlay.storage.rules import (
+    FormatRule,
+    destination_descriptor,
+    first_match,
+    parse_rule,
+    require_match,
+    source_descriptor,
+)
+from inlay.storage.store import Store, StoredTensor, raw_bytes
+from inlay.storage.target import NewTensor, Target
+
+DEFAULT_MEMORY = "1 GB"
+"""Memory of a worker for boxes, unless the caller states another."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorConversion:
+    """The conversion of one tensor."""
+
+    tensor: StoredTensor
+    """The tensor of the source."""
+    src: MemoryDesc
+    """Descriptor of the bytes that are read; `raw_bytes` if they are copied unchanged."""
+    new: NewTensor
+    """The tensor that the target is to have."""
+    operation: BoxOperation
+    """What is done with each box."""
+    extents: Dims
+    """Extents of the boxes of `src`."""
+
+    @property
+    def count(self) -> int:
+        """Number of boxes."""
+        return count_boxes(self.src.dims, self.extents)
+
+    @property
+    def size(self) -> int:
+        """Number of elements of `src`."""
+        return prod(self.src.dims)
+
+    @property
+    def is_copy(self) -> bool:
+        """True if the bytes are copied unchanged."""
+        return self.new.bytes_desc == self.src
+
+    def __str__(self) -> str:
+        """Return one line of text: name, source, destination, number of boxes."""
+        sizes = f"{self.tensor.nbytes} -> {self.new.nbytes} bytes"
+        boxes = f", {self.count} boxes" if self.count > 1 else ""
+        if self.is_copy:
+            shape = "x".join(map(str, self.tensor.shape))
+            return f"{self.tensor.label}: {self.tensor.stored_type} {shape}, copied, {self.new.nbytes} bytes{boxes}"
+        dims = "x".join(map(str, self.src.dims))
+        return f"{self.tensor.label}: {dims}, {self.src} -> {self.new.desc}, {sizes}{boxes}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionTask:
+    """One box of one tensor to convert."""
+
+    number: int
+    """Number of the task in its plan, from 0."""
+    tensor: int
+    """Index of the tensor in `ConversionPlan.tensors`."""
+    box: Box
+    """The elements to convert."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionPlan:
+    """The plan of a conversion of one store into a target; a value that can be pickled."""
+
+    source: Store
+    """What is read."""
+    target: Target
+    """What is written."""
+    tensors: tuple[TensorConversion, ...]
+    """One conversion for each tensor of the source, in the order of its bytes."""
+    memory: int
+    """Most bytes of one task, source and result together."""
+
+    @property
+    def count(self) -> int:
+        """Number of tasks."""
+        return sum(each.count for each in self.tensors)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all tensors to write, in bytes."""
+        return sum(each.new.nbytes for each in self.tensors)
+
+    @property
+    def converted(self) -> int:
+        """Number of tensors that are not copied unchanged."""
+        return sum(not each.is_copy for each in self.tensors)
+
+    def tasks(self) -> Iterator[ConversionTask]:
+        """Yield all tasks, by ascending number."""
+        number = 0
+        for i, each in enumerate(self.tensors):
+            for place in range(each.count):
+                yield ConversionTask(number, i, box_at(each.src.dims, each.extents, place))
+                number += 1
+
+    def __str__(self) -> str:
+        """Return one line of text for each tensor."""
+        return "\n".join(map(str, self.tensors))
+
+
+def plan(
+    source: str | Path,
+    target: str | Path,
+    to: Sequence[str] = (),
+    *,
+    from_: Sequence[str] = (),
+    data_type: DataTypeLike | None = None,
+    dims: Dims | None = None,
+    memory: int | str = DEFAULT_MEMORY,
+) -> ConversionPlan:
+    """Plan the conversion of the tensors of `source` that a rule of `to` matches; other tensors are copied unchanged.
+
+    The first matching rule of `to` defines the format of a tensor, and `data_type`, if not None, its data type. A rule
+    of `from_` defines the format of a tensor that the file stores without a descriptor. The shape in the file is then
+    one entry for each letter of the tag and one for each inner block; or a single entry, and `dims` are the logical
+    dims. A task takes at most `memory` bytes, source and result together, such as `256 MB` or 268435456.
+
+    Raises:
+        InvalidArguments: a rule matches no tensor, has another number of letters than a tensor that it matches, or
+            matches a tensor without a descriptor; `target` cannot store the name of a tensor; or a box of a tensor
+            does not fit into `memory`. (The name of the tensor in a .npy file is the stem of the file name.)
+        FormatTagError, PatternError, NotationError: a rule has no valid format.
+        Unimplemented: no conversion exists from the type of a tensor to `data_type`.
+        FileError: `source` cannot be read, or `target` is the same file or cannot store the result.
+    """
+    find_format(target)
+    to_rules, from_rules = [parse_rule(text) for text in to], [parse_rule(text) for text in from_]
+    if dims is not None and not from_rules:
+        raise InvalidArguments("dims are for memory that the file does not describe: give its format too (--from)")
+    store, limit = open_store(source), parse_nbytes(memory)
+    require_unused(Path(target), Path(source))
+    for rule in (*to_rules, *from_rules):
+        require_match(rule, store)
+    target_type = None if data_type is None else as_data_type(data_type)
+    news = []
+    for tensor in store.tensors:
+        from_rule = first_match(from_rules, tensor.name)
+        src = tensor.desc if from_rule is None else source_descriptor(tensor, from_rule, dims)
+        news.append(_plan_tensor(tensor, src, first_match(to_rules, tensor.name), target_type))
+    made = make_target(target, [new for _, new in news], store.metadata)
+    placed = zip(store.tensors, news, strict=True)
+    return ConversionPlan(store, made, tuple(_cut(tensor, *each, made, limit) for tensor, each in placed), limit)
+
+
+def _plan_tensor(
+    tensor: StoredTensor, src: MemoryDesc | None, rule: FormatRule | None, data_type: DataTypeLike | None
+) -> tuple[MemoryDesc, NewTensor]:
+    """Return the descriptor of the bytes to read of one tensor, and the tensor to write."""
+    # A tensor without a descriptor, such as a scalar, is row-major already.
+    is_only_row_major = rule is not None and rule.tag is None and data_type is None
+    if src is None and rule is not None and not is_only_row_major:
+        raise InvalidArguments(f"{rule.text} does not fit tensor {tensor.label}: {tensor.refusal}")
+    dst = src if rule is None or src is None else destination_descriptor(tensor, src, rule, data_type)
+    if src is None or src == dst:
+        unchanged = raw_bytes(tensor.nbytes)
+        return unchanged, NewTensor(tensor.name, tensor.shape, unchanged, dst, tensor.stored_type)
+    assert dst is not None
+    return src, NewTensor(tensor.name, dst.dims, dst, dst)
+
+
+def _cut(tensor: StoredTensor, src: MemoryDesc, new: NewTensor, target: Target, limit: int) -> TensorConversion:
+    """Return the conversion of one tensor, cut into boxes of at most `limit` bytes."""
+    placed = target.tensors[new.name]
+    operation = ReorderOperation(placed, src.require_layout(tensor.label)[1])
+    return TensorConversion(tensor, src, new, operation, cut_extents(src, placed.desc, limit, operation.units))
+
+
+_UNITS: Mapping[str, int] = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_UNITS = {**_UNITS, **{f"{unit[0]}ib": 1 << 10 * (i + 1) for i, unit in enumerate(("kb", "mb", "gb", "tb"))}}
+
+
+def parse_nbytes(text: int | str) -> int:
+    """Return a number of bytes, given as a number or as text with a unit.
+
+    Raises:
+        InvalidArguments: it is no number above 0 with a known unit.
+
+    >>> parse_nbytes("256 MB"), parse_nbytes("1.5GiB"), parse_nbytes(4096)
+    (256000000, 1610612736, 4096)
+    """
+    value = str(text).strip().lower()
+    number = value.rstrip("abcdefghijklmnopqrstuvwxyz ")
+    try:
+        nbytes = int(float(number) * _UNITS[value[len(number) :].strip()])
+    except (KeyError, ValueError, OverflowError):
+        nbytes = 0
+    if nbytes < 1:
+        raise InvalidArguments(f"{text!r} is no number of bytes: write a number with a unit, as in 256 MB or 1 GiB")
+    return nbytes

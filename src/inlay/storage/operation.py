@@ -1,0 +1,139 @@
+"""Operations on boxes: what a conversion does with the elements of one box of a tensor.
+
+    operation = ReorderOperation("conv.weight", src_type, dst)      a value, made by the plan
+    counts = operation.apply(memory, box, writer)                   in any process: reorders and writes
+
+The boxes of a tensor are independent of one another, so their order and the process do not matter. An operation that
+needs numbers of the whole tensor first, such as its greatest magnitude, has `scan`: it is called for every box before
+the first `apply`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from inlay.data_type import DataType
+from inlay.layout import Dims
+from inlay.memory import Memory, reorder
+from inlay.storage.box import Box
+from inlay.storage.loss import ConversionLoss, LossCounter
+from inlay.storage.target import TargetTensor, TargetWriter
+
+
+@dataclass(frozen=True, slots=True)
+class BoxCounts:
+    """What an operation counted in one box, or in several: sums, and the greatest error."""
+
+    nonzero: int = 0
+    """Number of nonzero elements, including NaN; 0 where the new type represents every number."""
+    zeroed: int = 0
+    """Number of nonzero elements that became zero."""
+    saturated: int = 0
+    """Number of nonzero elements beyond the range of the new type."""
+    squared_error: float = 0.0
+    """Sum of the squared differences between the stored numbers and those of the source."""
+    squared: float = 0.0
+    """Sum of the squares of the source, where errors are counted."""
+    greatest_error: float = 0.0
+    """Greatest magnitude of a difference."""
+
+    def __add__(self, other: "BoxCounts") -> "BoxCounts":
+        """Return the counts of the boxes of both."""
+        return BoxCounts(
+            self.nonzero + other.nonzero,
+            self.zeroed + other.zeroed,
+            self.saturated + other.saturated,
+            self.squared_error + other.squared_error,
+            self.squared + other.squared,
+            max(self.greatest_error, other.greatest_error),
+        )
+
+    def loss(self, name: str, data_type: DataType) -> ConversionLoss:
+        """Return the loss of a tensor of this name that was converted to `data_type`."""
+        return ConversionLoss(name, data_type, self.nonzero, self.zeroed, self.saturated)
+
+
+class BoxOperation(Protocol):
+    """What a conversion does with each box of a tensor: a value that can be pickled."""
+
+    @property
+    def targets(self) -> tuple[TargetTensor, ...]:
+        """The tensors of the target that it writes, such as quants and scales."""
+
+    @property
+    def units(self) -> Dims | None:
+        """For `cut_extents`: a box has a multiple of these extents, or the whole axis; None if any size will do."""
+
+    @property
+    def needs_scan(self) -> bool:
+        """True if `scan` is called for every box before the first `apply`."""
+
+    def scan(self, memory: Memory) -> float:
+        """Return a number of the elements of a box, of which the greatest is passed to `with_scan`."""
+
+    def with_scan(self, greatest: float) -> "BoxOperation":
+        """Return the operation that knows the greatest number of `scan` of all boxes."""
+
+    def apply(self, memory: Memory, box: Box, writer: TargetWriter) -> BoxCounts:
+        """Convert the elements of a box, write them, and return what was counted.
+
+        Raises:
+            FileError: the target cannot be written.
+            OutOfMemory: the operating system cannot provide the bytes of the result.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ReorderOperation:
+    """A reorder to the descriptor of one tensor of the target; counts what another data type cannot represent."""
+
+    target: TargetTensor
+    """The tensor to write."""
+    src_type: DataType
+    """Data type of the source."""
+
+    @property
+    def targets(self) -> tuple[TargetTensor, ...]:
+        """The one tensor."""
+        return (self.target,)
+
+    @property
+    def units(self) -> Dims | None:
+        """The chunks of the target."""
+        return self.target.chunks
+
+    @property
+    def needs_scan(self) -> bool:
+        """False."""
+        return False
+
+    def scan(self, memory: Memory) -> float:
+        """Return 0."""
+        return 0.0
+
+    def with_scan(self, greatest: float) -> "ReorderOperation":
+        """Return the same operation."""
+        return self
+
+    def apply(self, memory: Memory, box: Box, writer: TargetWriter) -> BoxCounts:
+        """Reorder the elements of a box to the layout of the target, and write them.
+
+        Raises:
+            FileError: the target cannot be written.
+            OutOfMemory: the operating system cannot provide the bytes of the result.
+        """
+        desc = writer.box_desc(self.target, box)
+        counter = LossCounter(self.target.name, self.src_type, desc.require_layout(self.target.name)[1])
+        counter.add(memory)
+        writer.write_box(self.target, box, memory if memory.desc == desc else reorder(memory, desc))
+        loss = counter.loss
+        return BoxCounts(loss.nonzero, loss.zeroed, loss.saturated)
+
+
+def total_counts(counts: Iterable[BoxCounts]) -> BoxCounts:
+    """Return the counts of several boxes together.
+
+    >>> total_counts([BoxCounts(nonzero=3, greatest_error=0.5), BoxCounts(nonzero=2, greatest_error=0.25)])
+    BoxCounts(nonzero=5, zeroed=0, saturated=0, squared_error=0.0, squared=0.0, greatest_error=0.5)
+    """
+    return sum(counts, BoxCounts())
