@@ -133,7 +133,7 @@ def atomic_write(target: Path) -> Iterator[BinaryIO]:
     """
     require_path(target, "write")
     try:
-        final = _resolve_target(target)
+        final = resolve_target(target)
         temporary, file = _new_temporary(final)
         try:
             with file:
@@ -226,7 +226,7 @@ def _try_lock(file: BinaryIO) -> bool | None:
     return True
 
 
-def _resolve_target(target: Path) -> Path:
+def resolve_target(target: Path) -> Path:
     """Follow symbolic links from `target`, and return the path of the file to write.
 
     Raises:

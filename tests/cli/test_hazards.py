@@ -151,11 +151,11 @@ def test_what_a_killed_run_left_is_named_and_removed_on_request(directory: Path,
     note = f"note: {left} (2.0 MB) is left from a run that was killed: --clean removes it\n"
     assert outputs(capsys, *CONVERT)[1] == note
     assert left.exists()
-    assert outputs(capsys, *CONVERT, "--clean")[1] == f"removed {left}\n"
+    assert outputs(capsys, *CONVERT, "--clean", "--overwrite")[1] == f"removed {left}\n"
     assert not left.exists()
     assert len(find_abandoned(Path("other.safetensors"))) == 1
     assert (directory / ".p.safetensors.0123.tmp").exists()
-    succeed(capsys, *CONVERT)
+    succeed(capsys, *CONVERT, "--overwrite")
 
 
 @unix
@@ -217,7 +217,8 @@ def test_a_target_without_permission_to_write_is_not_replaced(capsys: Capture, m
     access = os.access
     # Root may write everywhere.
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and access(path, mode))
-    assert complaint(capsys, *CONVERT) == "cannot write p.safetensors: permission denied; check who may use it"
+    error = "cannot write p.safetensors: permission denied; check who may use it"
+    assert complaint(capsys, *CONVERT, "--overwrite") == error
     assert Path("p.safetensors").read_text() == "kept"
 
 
@@ -306,9 +307,9 @@ def test_nothing_that_is_printed_lands_in_a_file_that_took_the_number_of_a_close
     code = """
         import os, sys
         from inlay import cli, storage
-        plan = storage.plan
-        def printing(*args):
-            plan = plan(*args)
+        make_plan = storage.plan
+        def printing(*args, **options):
+            plan = make_plan(*args, **options)
             convert = storage.convert
             def told(n):
                 for number in (1, 2):

@@ -273,7 +273,7 @@ def test_an_interrupt_leaves_nothing_behind() -> None:
     Path("p.safetensors").write_text("the old content")
     planned = plan("a.npy", "p.safetensors", ["nChw16c"])
     with pytest.raises(KeyboardInterrupt):
-        convert(planned, interrupt)
+        convert(planned, interrupt, overwrite=True)
     assert sorted(p.name for p in Path().iterdir()) == ["a.npy", "p.safetensors"]
     assert Path("p.safetensors").read_text() == "the old content"
 

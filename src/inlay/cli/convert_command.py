@@ -39,6 +39,7 @@ def convert(
     allow_loss: Annotated[
         bool, typer.Option("--allow-loss", help="With --dtype: convert though elements become 0 or saturate.")
     ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT if it exists.")] = False,
     clean: CleanOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, one line per tensor.")] = False,
 ) -> None:
@@ -76,7 +77,7 @@ def convert(
 
     clear_abandoned(target, clean)
     with _progress_bar(plan) as progress:
-        seconds, losses = time_call(lambda: carry_out(plan, progress, allow_loss=allow_loss))
+        seconds, losses = time_call(lambda: carry_out(plan, progress, allow_loss=allow_loss, overwrite=overwrite))
     count = f"{plan.converted} of {len(plan.tensors)} tensor{'s' * (len(plan.tensors) != 1)}"
     echo(f"wrote {printable(str(target))}: {count} converted, {decimal(plan.nbytes)} in {seconds:.2f} s")
     for loss in losses:

@@ -7,12 +7,13 @@ Each task reads a box, converts it and writes it (`run_task`). After the last ta
 
 import os
 
+from inlay.errors import FileError
 from inlay.files import Progress
 from inlay.storage.conversion_plan import ConversionPlan, ConversionTask
 from inlay.storage.loss import ConversionLoss, require_little_loss
 from inlay.storage.operation import BoxCounts
 from inlay.storage.store import StoreReader
-from inlay.storage.target import TargetWriter
+from inlay.storage.target import Target, TargetWriter
 
 
 def run_task(plan: ConversionPlan, reader: StoreReader, writer: TargetWriter, task: ConversionTask) -> BoxCounts:
@@ -30,11 +31,12 @@ def run_task(plan: ConversionPlan, reader: StoreReader, writer: TargetWriter, ta
 
 
 def convert(
-    plan: ConversionPlan, progress: Progress | None = None, *, allow_loss: bool = False
+    plan: ConversionPlan, progress: Progress | None = None, *, allow_loss: bool = False, overwrite: bool = False
 ) -> tuple[ConversionLoss, ...]:
     """Execute `plan`, and return the loss of each tensor in which elements became zero or saturated.
 
-    `progress` is called with the number of bytes after each box. Losses are in the order of the tensors.
+    `progress` is called with the number of bytes after each box. Losses are in the order of the tensors. A target that
+    exists is replaced only if `overwrite` is True.
 
     Post-conditions:
         The target contains every tensor of the plan. If an exception is raised, the target is unchanged and no new file
@@ -43,9 +45,12 @@ def convert(
     Raises:
         InvalidArguments: over 0.1 % of the nonzero elements of a tensor would become zero or saturate, and `allow_loss`
             is False.
-        FileError: the source became shorter or was modified during the conversion, or the target cannot be written.
+        FileError: the target exists and `overwrite` is False, or it cannot be written; or the source became shorter or
+            was modified during the conversion.
         OutOfMemory: the operating system cannot provide the bytes of a box.
     """
+    if not overwrite:
+        require_new(plan.target)
     token, counts = os.urandom(4).hex(), [BoxCounts()] * len(plan.tensors)
     is_done = False
     try:
@@ -62,6 +67,20 @@ def convert(
         if not is_done:
             plan.target.discard(token)
     return losses
+
+
+def require_new(target: Target) -> None:
+    """Check that a conversion to `target` replaces nothing.
+
+    Raises:
+        FileError: something has the name of the target.
+    """
+    existing = target.find_existing()
+    if existing is not None:
+        raise FileError(
+            f"cannot write {existing}: it exists; choose another name, or allow that it is replaced (--overwrite, in "
+            "Python overwrite=True)"
+        )
 
 
 def _losses(plan: ConversionPlan, counts: list[BoxCounts], allow_loss: bool) -> tuple[ConversionLoss, ...]:

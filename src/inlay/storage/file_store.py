@@ -17,9 +17,11 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError
 from inlay.files import file_error, require_path
 from inlay.memory import Memory
-from inlay.memory.buffers import Bytes, allocate
+from inlay.memory.buffers import Bytes
+from inlay.memory.result_pool import result_pool_of_process
 from inlay.storage.box import Box
 from inlay.storage.box_bytes import require_place
+from inlay.storage.positioned_io import open_to_read, read_at
 from inlay.storage.store import StoredTensor
 
 
@@ -73,11 +75,7 @@ class FileStore:
         return " ".join(f"{file.path.name}:{file.nbytes}:{file.modified}" for file in self.files)
 
     def open(self) -> "FileReader":
-        """Open all files.
-
-        Raises:
-            FileError: a file is missing, or this user may not read it.
-        """
+        """Return a reader, which opens each file when its first box is read."""
         return FileReader(self.files)
 
     def data(self, tensor: StoredTensor) -> Bytes:
@@ -92,18 +90,8 @@ class FileReader:
     """The files of a `FileStore`, open for reading; a context manager that closes them."""
 
     def __init__(self, files: Sequence[FileVersion]) -> None:
-        """Open the files.
-
-        Raises:
-            FileError: a file is missing, or this user may not read it.
-        """
-        self._files, self._descriptors = tuple(files), list[int]()
-        for file in files:
-            try:
-                self._descriptors.append(os.open(file.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)))
-            except OSError as error:
-                self.close()
-                raise file_error("read", file.path, error) from error
+        """Open the files, each when its first box is read."""
+        self._files, self._descriptors = tuple(files), dict[int, int]()
 
     def read_box(self, tensor: StoredTensor, desc: MemoryDesc, box: Box) -> Memory:
         """Return the elements of a box, in the order in which the file has them.
@@ -114,42 +102,54 @@ class FileReader:
             OutOfMemory: the operating system cannot provide the bytes of the box.
         """
         place = require_place(desc, box)
-        data = allocate(place.nbytes)
-        for i, offset in enumerate(place.offsets()):
+        data = result_pool_of_process().allocate(place.nbytes, is_overwritten=True)
+        run = place.run_nbytes
+        for begin, offset in zip(range(0, place.nbytes, run or 1), place.offsets(), strict=False):
             # The file may end before the padding of the last run, which holds no element.
-            nbytes = min(place.run_nbytes, tensor.nbytes - offset)
-            self._fill(tensor.file, data[i * place.run_nbytes :][:nbytes], tensor.begin + offset)
+            nbytes = min(run, tensor.nbytes - offset)
+            self.read_bytes(tensor.file, data[begin : begin + nbytes], tensor.begin + offset)
+            data[begin + nbytes : begin + run] = 0
         return Memory(place.desc, data)
 
+    def read_bytes(self, file: int, data: Bytes, begin: int) -> None:
+        """Fill `data` with bytes of a file that start at byte `begin`.
+
+        Raises:
+            FileError: the file cannot be read, or ends before.
+        """
+        path = self._files[file].path
+        try:
+            count = read_at(self._open(file), data.data, begin)
+        except OSError as error:
+            raise file_error("read", path, error) from error
+        if count < data.size:
+            raise FileError(f"cannot read {path}: it became shorter while it was being read; try again")
+
     def require_unchanged(self) -> None:
-        """Check that nobody wrote to the files since their headers were read.
+        """Check that nobody wrote to the open files since their headers were read.
 
         Raises:
             FileError: the size or the time of modification of a file changed.
         """
-        for file, descriptor in zip(self._files, self._descriptors, strict=True):
-            status = os.fstat(descriptor)
+        for number, descriptor in self._descriptors.items():
+            file, status = self._files[number], os.fstat(descriptor)
             if (status.st_size, status.st_mtime_ns) != (file.nbytes, file.modified):
                 raise FileError(f"cannot read {file.path}: it changed while it was being read; try again")
 
     def close(self) -> None:
         """Close the files."""
         while self._descriptors:
-            os.close(self._descriptors.pop())
+            os.close(self._descriptors.popitem()[1])
 
-    def _fill(self, file: int, data: Bytes, begin: int) -> None:
-        """Fill `data` with bytes of a file that start at byte `begin`."""
-        view, done, path = data.data, 0, self._files[file].path
-        try:
-            while done < len(view):
-                count = os.preadv(self._descriptors[file], [view[done:]], begin + done)
-                if not count:
-                    raise FileError(f"cannot read {path}: it became shorter while it was being read; try again")
-                done += count
-        except FileError:
-            raise
-        except OSError as error:
-            raise file_error("read", path, error) from error
+    def _open(self, file: int) -> int:
+        """Return the descriptor of a file, which is opened at its first use."""
+        descriptor = self._descriptors.get(file)
+        if descriptor is None:
+            opened = open_to_read(self._files[file].path)
+            descriptor = self._descriptors.setdefault(file, opened)
+            if descriptor != opened:  # another thread opened it at the same time
+                os.close(opened)
+        return descriptor
 
     def __enter__(self) -> "FileReader":
         """Return the reader."""

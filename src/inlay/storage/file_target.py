@@ -1,10 +1,12 @@
 """Targets whose tensors are ranges of bytes of files: .npy, .safetensors, sharded checkpoints, raw bytes and others.
 
 Files are created in the directory of the target, under hidden names that contain the token, and get their final names
-at the end. Their space is reserved at the start, so a full disk shows before the first box.
+at the end. Their space is reserved at the start, so a full disk shows before the first box. Links are followed: the file
+at their end is replaced, and keeps its permissions.
 """
 
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,11 +14,13 @@ from pathlib import Path
 from types import TracebackType
 
 from inlay.descriptor import MemoryDesc
-from inlay.files import file_error
+from inlay.errors import FileError
+from inlay.files import file_error, require_path, resolve_target
 from inlay.memory import Memory
 from inlay.memory.buffers import Bytes
 from inlay.storage.box import Box
 from inlay.storage.box_bytes import require_place
+from inlay.storage.positioned_io import open_to_write, reserve, sync, sync_directory, write_at
 from inlay.storage.target import TargetTensor
 
 PARTIAL_SUFFIX = ".inlay.partial"
@@ -38,12 +42,19 @@ class TargetFile:
     """Bytes at the start of the file that belong to no tensor."""
 
     def partial(self, token: str) -> Path:
-        """Return the path of the file until the conversion is complete.
+        """Return the path of the file until the conversion is complete: beside the file that it becomes.
+
+        Raises:
+            FileError: links form a cycle.
 
         >>> TargetFile(Path("w/a.safetensors"), 64, b"").partial("5f3a").name
         '.a.safetensors.5f3a.inlay.partial'
         """
-        return self.path.with_name(f".{self.path.name[:_NAME_CHARACTERS]}.{token}{PARTIAL_SUFFIX}")
+        try:
+            final = self.path.resolve()
+        except (OSError, RuntimeError) as error:
+            raise FileError(f"cannot write {self.path}: its links form a cycle; remove one of them") from error
+        return final.with_name(f".{final.name[:_NAME_CHARACTERS]}.{token}{PARTIAL_SUFFIX}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +73,23 @@ class FileTarget:
         """Path, for messages."""
         return str(self.path)
 
+    def find_existing(self) -> str | None:
+        """Return the path of the first file that `commit` would replace; None if there is none."""
+        return next((str(file.path) for file in self.files if file.path.is_file()), None)
+
     def create(self, token: str) -> None:
         """Create all files with their headers, and reserve their space.
 
         Raises:
-            FileError: a file cannot be written, as on a full disk; what was created remains for `discard`.
+            FileError: a file cannot be written, as on a full disk, or its directory does not exist; or a directory, a
+                device or a file without permission to write has its name. What was created remains for `discard`.
         """
+        for file in self.files:
+            _resolve(file.path)
         for file in self.files:
             try:
                 with file.partial(token).open("xb") as opened:
-                    if file.nbytes:
-                        os.posix_fallocate(opened.fileno(), 0, file.nbytes)
+                    reserve(opened.fileno(), file.nbytes)
                     opened.write(file.header)
             except OSError as error:
                 raise file_error("write", file.path, error) from error
@@ -82,11 +99,7 @@ class FileTarget:
         return all(_size_of(file.partial(token)) == file.nbytes for file in self.files)
 
     def open(self, token: str) -> "FileWriter":
-        """Open all files of `create`.
-
-        Raises:
-            FileError: a file does not exist, or this user may not write it.
-        """
+        """Return a writer, which opens each file of `create` when its first box is written."""
         return FileWriter(self.files, token)
 
     def commit(self, token: str) -> None:
@@ -97,13 +110,16 @@ class FileTarget:
         """
         for file in self.files:
             try:
-                with file.partial(token).open("rb") as opened:
-                    os.fsync(opened.fileno())
+                _sync_file(file.partial(token))
             except OSError as error:
                 raise file_error("write", file.path, error) from error
         for file in self.files:
+            final, partial = _resolve(file.path), file.partial(token)
             try:
-                file.partial(token).replace(file.path)
+                if final.exists():
+                    shutil.copymode(final, partial)
+                partial.replace(final)
+                sync_directory(final.parent)
             except OSError as error:
                 raise file_error("write", file.path, error) from error
 
@@ -112,6 +128,30 @@ class FileTarget:
         for file in self.files:
             with suppress(OSError):
                 file.partial(token).unlink()
+
+
+def _resolve(path: Path) -> Path:
+    """Return the file at the end of all links, which is to be written.
+
+    Raises:
+        FileError: it cannot be written (`FileTarget.create`).
+    """
+    require_path(path, "write")
+    try:
+        return resolve_target(path)
+    except FileError:
+        raise
+    except OSError as error:
+        raise file_error("write", path, error) from error
+
+
+def _sync_file(path: Path) -> None:
+    """Wait until the bytes of a file are on disk."""
+    descriptor = open_to_write(path)
+    try:
+        sync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _size_of(path: Path) -> int:
@@ -126,18 +166,8 @@ class FileWriter:
     """The files of a `FileTarget`, open for writing; a context manager that closes them."""
 
     def __init__(self, files: Sequence[TargetFile], token: str) -> None:
-        """Open the files that `FileTarget.create` made.
-
-        Raises:
-            FileError: a file does not exist, or this user may not write it.
-        """
-        self._files, self._descriptors = tuple(files), list[int]()
-        for file in files:
-            try:
-                self._descriptors.append(os.open(file.partial(token), os.O_WRONLY | getattr(os, "O_CLOEXEC", 0)))
-            except OSError as error:
-                self.close()
-                raise file_error("write", file.path, error) from error
+        """Open the files that `FileTarget.create` made, each when its first box is written."""
+        self._files, self._token, self._descriptors = tuple(files), token, dict[int, int]()
 
     def box_desc(self, tensor: TargetTensor, box: Box) -> MemoryDesc:
         """Return the descriptor of the runs of a box, one after the other.
@@ -152,39 +182,46 @@ class FileWriter:
 
         Raises:
             InvalidArguments: the box does not exist in the layout of the tensor (`locate_box`).
-            FileError: the file cannot be written, as on a full disk.
+            FileError: the file does not exist or cannot be written, as on a full disk.
         """
         place = require_place(tensor.desc, box)
-        data = memory.buffer.reshape(-1).view("u1")
-        for i, offset in enumerate(place.offsets()):
-            nbytes = min(place.run_nbytes, tensor.nbytes - offset)
-            self._write(tensor.file, data[i * place.run_nbytes :][:nbytes], tensor.begin + offset)
+        data: Bytes = memory.buffer.reshape(-1).view("u1")
+        view, run = data.data, place.run_nbytes
+        try:
+            descriptor = self._open(tensor.file)
+            for begin, offset in zip(range(0, place.nbytes, run or 1), place.offsets(), strict=False):
+                # The file may end before the padding of the last run, which holds no element.
+                nbytes = min(run, tensor.nbytes - offset)
+                write_at(descriptor, view[begin : begin + nbytes], tensor.begin + offset)
+        except OSError as error:
+            raise file_error("write", self._files[tensor.file].path, error) from error
 
     def sync(self) -> None:
-        """Wait until the files are on disk.
+        """Wait until the boxes that were written are on disk.
 
         Raises:
             FileError: a file cannot be written.
         """
-        for file, descriptor in zip(self._files, self._descriptors, strict=True):
+        for file, descriptor in self._descriptors.items():
             try:
-                os.fdatasync(descriptor)
+                sync(descriptor)
             except OSError as error:
-                raise file_error("write", file.path, error) from error
+                raise file_error("write", self._files[file].path, error) from error
 
     def close(self) -> None:
         """Close the files."""
         while self._descriptors:
-            os.close(self._descriptors.pop())
+            os.close(self._descriptors.popitem()[1])
 
-    def _write(self, file: int, data: Bytes, begin: int) -> None:
-        """Write bytes into a file from byte `begin` on."""
-        view, done = data.data, 0
-        try:
-            while done < len(view):
-                done += os.pwritev(self._descriptors[file], [view[done:]], begin + done)
-        except OSError as error:
-            raise file_error("write", self._files[file].path, error) from error
+    def _open(self, file: int) -> int:
+        """Return the descriptor of a file, which is opened at its first use."""
+        descriptor = self._descriptors.get(file)
+        if descriptor is None:
+            opened = open_to_write(self._files[file].partial(self._token))
+            descriptor = self._descriptors.setdefault(file, opened)
+            if descriptor != opened:  # another thread opened it at the same time
+                os.close(opened)
+        return descriptor
 
     def __enter__(self) -> "FileWriter":
         """Return the writer."""

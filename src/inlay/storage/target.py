@@ -107,6 +107,9 @@ class Target(Protocol):
     def tensors(self) -> Mapping[str, TargetTensor]:
         """The tensors by name, in the order of their bytes."""
 
+    def find_existing(self) -> str | None:
+        """Return the path of something that `commit` would replace; None if there is nothing."""
+
     def create(self, token: str) -> None:
         """Make everything that is not a box: files of the final size with their headers, all other bytes zero.
 
