@@ -340,8 +340,8 @@ def test_a_picture_is_drawn_in_a_process_without_an_output(monkeypatch: pytest.M
         ),
         (
             MemoryError(),
-            "the memory of this machine does not suffice: the largest tensor and its result have to fit; free memory, "
-            "or convert to a smaller type",
+            "the memory of this machine does not suffice: the boxes of a task have to fit: allow less memory for them "
+            "(--memory 256MB), or free memory",
         ),
     ],
 )

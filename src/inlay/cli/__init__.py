@@ -9,6 +9,8 @@
     inlay verify nChw8c 2x17x5x4 packed.npy --logical image.npy
     inlay convert weights.safetensors -o packed.safetensors --to 'conv*.weight=OIhw16i16o'
     inlay convert packed.safetensors -o weights.safetensors --to plain
+    inlay info packed.safetensors
+    inlay diff weights.safetensors packed.safetensors
     inlay emit nChw8c 2x17x5x4 --name act -o act.c
     inlay bench nchw nChw16c 8x64x56x56
     inlay plan resnet50.onnx --picture resnet50.html
@@ -25,6 +27,7 @@ Each module uses those before it:
 
     output              prints text on the output and the error stream
     application         the application, argument types and progress of measurements, shared by all commands
+    file_texts          texts of `inlay info` and `inlay diff` for files
     layout_commands     `inlay show`, `inlay offset`, `inlay info`, `inlay diff`, `inlay names`
     inference_commands  `inlay infer`, `inlay verify`
     convert_command     `inlay convert`
@@ -67,7 +70,7 @@ _COMMANDS = (layout_commands, inference_commands, convert_command, emit_command,
 
 
 _MEMORY_REMEDIES = {
-    "convert": "the largest tensor and its result have to fit; free memory, or convert to a smaller type",
+    "convert": "the boxes of a task have to fit: allow less memory for them (--memory 256MB), or free memory",
     "run": "give arrays of a smaller batch, or free memory",
     "plan": "plan a smaller batch (--batch N), or free memory",
     "bench": "give smaller dims or a smaller batch, or free memory",

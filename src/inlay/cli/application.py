@@ -33,11 +33,15 @@ app = typer.Typer(
 )
 
 _DIMS_HELP = "Dims of the tensor, logical order: 2x17x5x4 or 2,17,5,4."
-_TAG_HELP = "Format: a tag (nChw8c), a pattern ('n (c c8) -> n c c8'), or shape:stride of CuTe ('(4,6):(6,1)')."
+TAG_HELP = "Format: a tag (nChw8c), a pattern ('n (c c8) -> n c c8'), or shape:stride of CuTe ('(4,6):(6,1)')."
 TYPE_HELP = "Data type: f32, bf16, f16, s8, u8, ... (`inlay names --types`)."
 
-TagArgument = Annotated[str, typer.Argument(metavar="TAG", help=_TAG_HELP)]
+TagArgument = Annotated[str, typer.Argument(metavar="TAG", help=TAG_HELP)]
 DimsArgument = Annotated[str, typer.Argument(metavar="DIMS", help=_DIMS_HELP)]
+OptionalDimsArgument = Annotated[
+    str | None, typer.Argument(metavar="[DIMS]", help=f"{_DIMS_HELP} Not for files.", show_default=False)
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 CleanOption = Annotated[bool, typer.Option("--clean", help="Remove what runs that were killed left beside the output.")]
 TypeOption = Annotated[str, typer.Option("--dtype", metavar="TYPE", help=TYPE_HELP)]
 

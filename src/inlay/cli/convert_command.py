@@ -1,5 +1,6 @@
 """The command that converts the memory formats of tensors in files: `inlay convert`."""
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,12 +11,12 @@ import typer
 
 from inlay.cli.application import TYPE_HELP, CleanOption, app, clear_abandoned, parse_dims
 from inlay.cli.output import echo
-from inlay.errors import printable
-from inlay.files import Progress
+from inlay.errors import InvalidArguments, printable
+from inlay.files import Progress, atomic_write
 from inlay.measure.interleaved import time_call
 
 if TYPE_CHECKING:
-    from inlay.storage import ConversionPlan
+    from inlay.storage import ConversionPlan, ConversionReport
 
 
 @app.command(short_help="Convert the tensors of a file to another format.")
@@ -40,8 +41,16 @@ def convert(
         bool, typer.Option("--allow-loss", help="With --dtype: convert though elements become 0 or saturate.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT if it exists.")] = False,
+    memory: Annotated[
+        str | None, typer.Option("--memory", metavar="SIZE", help="Most bytes of a box and its result, as 256MB.")
+    ] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Read OUT back, and compare every element with IN.")] = False,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write formats, bytes, losses and rate as JSON.")
+    ] = None,
     clean: CleanOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, one line per tensor.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print the plan as JSON.")] = False,
 ) -> None:
     """Convert the tensors of a file to another format; padding is added and removed as the format requires.
 
@@ -67,21 +76,47 @@ def convert(
     # Imported here because it loads LLVM, which doubles the start-up time of other commands.
     from inlay.storage import convert as carry_out
     from inlay.storage import plan as make_plan
+    from inlay.storage import verify as verify_result
+    from inlay.storage.conversion_plan import DEFAULT_MEMORY
 
     logical = None if dims is None else parse_dims(dims)
-    plan = make_plan(source, target, to, from_=from_ or (), data_type=data_type, dims=logical)
+    if as_json and not dry_run:
+        raise InvalidArguments(
+            "--json prints a plan: give --dry-run too, or write a report of the run with --report FILE"
+        )
+    limit = DEFAULT_MEMORY if memory is None else memory
+    plan = make_plan(source, target, to, from_=from_ or (), data_type=data_type, dims=logical, memory=limit)
     if dry_run:
-        echo(str(plan))
+        echo(json.dumps(plan.to_json(), indent=2) if as_json else str(plan))
         return
     from rich.filesize import decimal
 
     clear_abandoned(target, clean)
+    reports: list[ConversionReport] = []
     with _progress_bar(plan) as progress:
-        seconds, losses = time_call(lambda: carry_out(plan, progress, allow_loss=allow_loss, overwrite=overwrite))
+        seconds, losses = time_call(
+            lambda: carry_out(plan, progress, allow_loss=allow_loss, overwrite=overwrite, report=reports.append)
+        )
     count = f"{plan.converted} of {len(plan.tensors)} tensor{'s' * (len(plan.tensors) != 1)}"
     echo(f"wrote {printable(str(target))}: {count} converted, {decimal(plan.nbytes)} in {seconds:.2f} s")
     for loss in losses:
         echo(str(loss))
+    if report is not None:
+        _write_report(report, reports[0])
+    if verify:
+        with _progress_bar(plan) as progress:
+            seconds, _ = time_call(lambda: verify_result(plan, progress))
+        echo(f"verified {printable(str(target))}: every element is that of the source, in {seconds:.2f} s")
+
+
+def _write_report(path: Path, report: "ConversionReport") -> None:
+    """Write the report of a conversion as JSON.
+
+    Raises:
+        FileError: the file cannot be written.
+    """
+    with atomic_write(path) as file:
+        file.write(json.dumps(report.to_json(), indent=2).encode())
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Commands on memory layouts.
 
 `inlay show` draws one, `inlay offset` explains an offset, `inlay info` prints every text of one, `inlay diff` compares
-two, and `inlay names` names one in every notation and lists names.
+two, and `inlay names` names one in every notation and lists names. `inlay info` and `inlay diff` are for files too.
 """
 
 import re
@@ -13,7 +13,18 @@ from typing import Annotated
 
 import typer
 
-from inlay.cli.application import DimsArgument, TagArgument, TypeOption, app, parse_coordinate, parse_dims
+from inlay.cli.application import (
+    TAG_HELP,
+    DimsArgument,
+    JsonOption,
+    OptionalDimsArgument,
+    TagArgument,
+    TypeOption,
+    app,
+    parse_coordinate,
+    parse_dims,
+)
+from inlay.cli.file_texts import compare_files, describe_file, require_file_for_json
 from inlay.cli.output import echo, write
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
@@ -80,12 +91,27 @@ def offset(
     echo(explain_offset(desc, parse_coordinate(coordinate)))
 
 
-@app.command(short_help="Print the texts, size and formula of a layout.")
-def info(tag: TagArgument, dims: DimsArgument, data_type: TypeOption = "f32") -> None:
+@app.command(short_help="Print the texts, size and formula of a layout; list the tensors of a file.")
+def info(
+    tag: Annotated[str, typer.Argument(metavar="TAG|FILE", help=f"{TAG_HELP} Or a file of tensors.")],
+    dims: OptionalDimsArgument = None,
+    data_type: TypeOption = "f32",
+    as_json: JsonOption = False,
+) -> None:
     """Print what is known of a layout without a picture: its texts in each notation, digits, formula and size.
 
-    Example: inlay info "(2,(8,3)):(24,(1,8))" 2x17
+    Without DIMS, list the tensors of a file: names, dims, types, formats, bytes and the share of padding.
+
+    For example:
+
+      inlay info "(2,(8,3)):(24,(1,8))" 2x17
+
+      inlay info packed.safetensors
     """
+    if dims is None:
+        echo(describe_file(tag, as_json))
+        return
+    require_file_for_json(as_json)
     desc = MemoryDesc(parse_dims(dims), data_type, tag)
     axes = names_of(desc)
     words = legend(desc, axes)
@@ -112,17 +138,32 @@ def _notations(desc: MemoryDesc, axes: Sequence[str]) -> Iterator[tuple[str, str
         yield "shape:stride", desc.shape_stride
 
 
-@app.command(short_help="Compare two layouts.")
+@app.command(short_help="Compare two layouts, or the tensors of two files.")
 def diff(
-    tag: TagArgument,
-    other: Annotated[str, typer.Argument(metavar="OTHER", help="Another format, of the same dims.")],
-    dims: DimsArgument,
+    tag: Annotated[str, typer.Argument(metavar="TAG|FILE", help=f"{TAG_HELP} Or a file of tensors.")],
+    other: Annotated[str, typer.Argument(metavar="OTHER", help="Another format, of the same dims; or another file.")],
+    dims: OptionalDimsArgument = None,
     data_type: TypeOption = "f32",
+    as_json: JsonOption = False,
 ) -> None:
     """Say whether two layouts are the same map from coordinates to offsets, else the first coordinate that differs.
 
-    Example: inlay diff nChw8c "n (c c8) h w -> n c h w c8" 2x17x5x4
+    Without DIMS, compare the tensors of two files by logical elements and by format. The exit code is then 1 if
+    elements, dims or names differ, and 0 if only formats do.
+
+    For example:
+
+      inlay diff nChw8c "n (c c8) h w -> n c h w c8" 2x17x5x4
+
+      inlay diff weights.safetensors packed.safetensors
     """
+    if dims is None:
+        text, are_equal = compare_files(tag, other, as_json)
+        echo(text)
+        if not are_equal:
+            raise typer.Exit(1)
+        return
+    require_file_for_json(as_json)
     first, second = (MemoryDesc(parse_dims(dims), data_type, text) for text in (tag, other))
     coordinate = first_difference(first, second)
     if coordinate is None:

@@ -9,6 +9,7 @@ Data flows through the modules in this order:
     box, box_bytes      boxes of tensors, and the bytes that hold them
     cutting             sizes of boxes: long runs on both sides under a memory limit
     store, target       what is read and what is written: values that any process opens
+    positioned_io       reads and writes of open files at given offsets
     file_store, file_target
                         both, where a tensor is one range of bytes of a file
     npy                 .npy files: one array
@@ -19,8 +20,14 @@ Data flows through the modules in this order:
     loss                the shares of elements that become zero or saturate in another data type
     operation           what is done with the elements of a box
     rules               formats for tensors by name
+    traffic             the bytes that a conversion reads and writes
     conversion_plan     the plan of a conversion, and its tasks
+    report              formats, bytes, losses and errors of an executed plan
     conversion          the execution of a plan
+    element_reading     elements by the coordinate map of their layout
+    verification        a target compared with its source
+    contents            names, dims, formats and padding of the tensors of a store
+    comparison          two stores, by elements and by format
 
 Terms:
 
@@ -36,29 +43,43 @@ Terms:
     saturation      conversion of a number beyond the range of a type to its greatest or least value
 """
 
+from inlay.storage.comparison import StoreComparison, TensorComparison, compare_stores
+from inlay.storage.contents import StoreContents, TensorSummary, list_contents
 from inlay.storage.conversion import convert
 from inlay.storage.conversion_plan import ConversionPlan, ConversionTask, TensorConversion, plan
 from inlay.storage.formats import open_store
 from inlay.storage.loss import ConversionLoss
 from inlay.storage.memories import open_memories, save_memories
+from inlay.storage.report import ConversionReport
 from inlay.storage.rules import FormatRule, parse_rule
 from inlay.storage.store import Store, StoredTensor
 from inlay.storage.target import Target, TargetTensor
+from inlay.storage.traffic import Traffic
+from inlay.storage.verification import verify
 
 __all__ = [
     "ConversionLoss",
     "ConversionPlan",
+    "ConversionReport",
     "ConversionTask",
     "FormatRule",
     "Store",
+    "StoreComparison",
+    "StoreContents",
     "StoredTensor",
     "Target",
     "TargetTensor",
+    "TensorComparison",
     "TensorConversion",
+    "TensorSummary",
+    "Traffic",
+    "compare_stores",
     "convert",
+    "list_contents",
     "open_memories",
     "open_store",
     "parse_rule",
     "plan",
     "save_memories",
+    "verify",
 ]

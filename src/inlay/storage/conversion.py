@@ -6,12 +6,15 @@ Each task reads a box, converts it and writes it (`run_task`). After the last ta
 """
 
 import os
+from collections.abc import Callable
 
 from inlay.errors import FileError
 from inlay.files import Progress
+from inlay.measure.interleaved import clock
 from inlay.storage.conversion_plan import ConversionPlan, ConversionTask
 from inlay.storage.loss import ConversionLoss, require_little_loss
 from inlay.storage.operation import BoxCounts
+from inlay.storage.report import ConversionReport
 from inlay.storage.store import StoreReader
 from inlay.storage.target import Target, TargetWriter
 
@@ -31,12 +34,17 @@ def run_task(plan: ConversionPlan, reader: StoreReader, writer: TargetWriter, ta
 
 
 def convert(
-    plan: ConversionPlan, progress: Progress | None = None, *, allow_loss: bool = False, overwrite: bool = False
+    plan: ConversionPlan,
+    progress: Progress | None = None,
+    *,
+    allow_loss: bool = False,
+    overwrite: bool = False,
+    report: Callable[[ConversionReport], object] | None = None,
 ) -> tuple[ConversionLoss, ...]:
     """Execute `plan`, and return the loss of each tensor in which elements became zero or saturated.
 
     `progress` is called with the number of bytes after each box. Losses are in the order of the tensors. A target that
-    exists is replaced only if `overwrite` is True.
+    exists is replaced only if `overwrite` is True. `report` is called at the end with what was counted and the time.
 
     Post-conditions:
         The target contains every tensor of the plan. If an exception is raised, the target is unchanged and no new file
@@ -51,7 +59,7 @@ def convert(
     """
     if not overwrite:
         require_new(plan.target)
-    token, counts = os.urandom(4).hex(), [BoxCounts()] * len(plan.tensors)
+    token, counts, started = os.urandom(4).hex(), [BoxCounts()] * len(plan.tensors), clock()
     is_done = False
     try:
         plan.target.create(token)
@@ -66,6 +74,8 @@ def convert(
     finally:
         if not is_done:
             plan.target.discard(token)
+    if report is not None:
+        report(ConversionReport(plan, tuple(counts), clock() - started))
     return losses
 
 

@@ -11,14 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import Any
 
 from inlay.data_type import DataTypeLike, as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.files import require_unused
 from inlay.layout import Dims
-from inlay.storage.box import Box, box_at, count_boxes
+from inlay.storage.box import Box, box_at, count_boxes, iterate_boxes
 from inlay.storage.cutting import cut_extents
+from inlay.storage.file_store import FileStore
+from inlay.storage.file_target import FileTarget
 from inlay.storage.formats import find_format, make_target, open_store
 from inlay.storage.operation import BoxOperation, ReorderOperation
 from inlay.storage.rules import (
@@ -31,6 +34,7 @@ from inlay.storage.rules import (
 )
 from inlay.storage.store import Store, StoredTensor, raw_bytes
 from inlay.storage.target import NewTensor, Target
+from inlay.storage.traffic import Traffic, count_traffic, total_traffic
 
 DEFAULT_MEMORY = "1 GB"
 """Memory of a worker for boxes, unless the caller states another."""
@@ -57,6 +61,33 @@ class TensorConversion:
         return count_boxes(self.src.dims, self.extents)
 
     @property
+    def traffic(self) -> Traffic:
+        """Bytes that the conversion reads and writes."""
+        return count_traffic(self.tensor, self.src, self.extents, self.operation)
+
+    def boxes(self) -> Iterator[Box]:
+        """Yield the boxes, in the order of the tasks."""
+        return iterate_boxes(self.src.dims, self.extents)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the conversion as a JSON object: formats, bytes, boxes."""
+        traffic = self.traffic
+        return {
+            "name": self.new.name,
+            "stored_type": self.tensor.stored_type,
+            "shape": list(self.tensor.shape),
+            "action": "copy" if self.is_copy else "convert",
+            "source": _text_of(self.new.desc if self.is_copy else self.src),
+            "target": _text_of(self.new.desc),
+            "bytes_read": traffic.read,
+            "bytes_read_again": traffic.read_again,
+            "bytes_written": traffic.written,
+            "box": list(self.extents),
+            "tasks": traffic.tasks,
+            "task_bytes": traffic.task_nbytes,
+        }
+
+    @property
     def size(self) -> int:
         """Number of elements of `src`."""
         return prod(self.src.dims)
@@ -71,10 +102,15 @@ class TensorConversion:
         sizes = f"{self.tensor.nbytes} -> {self.new.nbytes} bytes"
         boxes = f", {self.count} boxes" if self.count > 1 else ""
         if self.is_copy:
-            shape = "x".join(map(str, self.tensor.shape))
+            shape = "x".join(map(str, self.tensor.shape)) or "scalar"
             return f"{self.tensor.label}: {self.tensor.stored_type} {shape}, copied, {self.new.nbytes} bytes{boxes}"
         dims = "x".join(map(str, self.src.dims))
         return f"{self.tensor.label}: {dims}, {self.src} -> {self.new.desc}, {sizes}{boxes}"
+
+
+def _text_of(desc: MemoryDesc | None) -> str | None:
+    """Return the text of a descriptor for a JSON object."""
+    return None if desc is None else str(desc)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +161,29 @@ class ConversionPlan:
                 yield ConversionTask(number, i, box_at(each.src.dims, each.extents, place))
                 number += 1
 
+    @property
+    def traffic(self) -> Traffic:
+        """Bytes that the conversion reads and writes, and the greatest memory of a task."""
+        return total_traffic(each.traffic for each in self.tensors)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as a JSON object; `json.dumps` makes text of it."""
+        traffic = self.traffic
+        return {
+            "source": self.source.location,
+            "target": self.target.location,
+            "memory": self.memory,
+            "bytes_read": traffic.read,
+            "bytes_read_again": traffic.read_again,
+            "bytes_written": traffic.written,
+            "tasks": traffic.tasks,
+            "task_bytes": traffic.task_nbytes,
+            "tensors": [each.to_json() for each in self.tensors],
+        }
+
     def __str__(self) -> str:
-        """Return one line of text for each tensor."""
-        return "\n".join(map(str, self.tensors))
+        """Return one line of text for each tensor, and one for the traffic of all."""
+        return "\n".join([*map(str, self.tensors), str(self.traffic)])
 
 
 def plan(
@@ -170,8 +226,18 @@ def plan(
         src = tensor.desc if from_rule is None else source_descriptor(tensor, from_rule, dims)
         news.append(_plan_tensor(tensor, src, first_match(to_rules, tensor.name), target_type))
     made = make_target(target, [new for _, new in news], store.metadata)
+    _require_other_files(store, made)
     placed = zip(store.tensors, news, strict=True)
     return ConversionPlan(store, made, tuple(_cut(tensor, *each, made, limit) for tensor, each in placed), limit)
+
+
+def _require_other_files(store: Store, target: Target) -> None:
+    """Check that no file of a target of several files is one of the files that are read."""
+    if isinstance(store, FileStore) and isinstance(target, FileTarget):
+        sources = [file.path for file in store.files]
+        for file in target.files:
+            if file.path.exists():
+                require_unused(file.path, *sources)
 
 
 def _plan_tensor(

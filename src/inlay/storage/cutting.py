@@ -9,6 +9,7 @@ A box is read from one layout and written in another. Its bytes are runs on both
 longer, until both runs and the box have the wanted sizes, or the memory limit is reached.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import lcm, prod
 
@@ -124,12 +125,12 @@ def _axes_from_innermost(desc: MemoryDesc) -> list[int]:
     return sorted(range(layout.ndims), key=lambda i: layout.axes[i].stride)
 
 
-def _nbytes(src: MemoryDesc, dst: MemoryDesc, extents: list[int]) -> int:
+def _nbytes(src: MemoryDesc, dst: MemoryDesc, extents: Sequence[int]) -> int:
     """Return the size of a box of the source and of the result, with padding to whole blocks, in bytes."""
-    return sum(_padded_nbytes(desc, extents) for desc in (src, dst))
+    return sum(padded_nbytes(desc, extents) for desc in (src, dst))
 
 
-def _padded_nbytes(desc: MemoryDesc, extents: list[int]) -> int:
+def padded_nbytes(desc: MemoryDesc, extents: Sequence[int]) -> int:
     """Return the size of a box at the end of each axis, in bytes."""
     layout, data_type = desc.require_layout("a box")
     sizes = (

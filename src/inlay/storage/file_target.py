@@ -1,8 +1,8 @@
 """Targets whose tensors are ranges of bytes of files: .npy, .safetensors, sharded checkpoints, raw bytes and others.
 
 Files are created in the directory of the target, under hidden names that contain the token, and get their final names
-at the end. Their space is reserved at the start, so a full disk shows before the first box. Links are followed: the file
-at their end is replaced, and keeps its permissions.
+at the end. Their space is reserved at the start, so a full disk shows before the first box. Links are followed: the
+file at their end is replaced, and keeps its permissions.
 """
 
 import os
@@ -99,7 +99,11 @@ class FileTarget:
         return all(_size_of(file.partial(token)) == file.nbytes for file in self.files)
 
     def open(self, token: str) -> "FileWriter":
-        """Return a writer, which opens each file of `create` when its first box is written."""
+        """Open all files of `create`.
+
+        Raises:
+            FileError: a file does not exist, or this user may not write it.
+        """
         return FileWriter(self.files, token)
 
     def commit(self, token: str) -> None:
@@ -166,8 +170,18 @@ class FileWriter:
     """The files of a `FileTarget`, open for writing; a context manager that closes them."""
 
     def __init__(self, files: Sequence[TargetFile], token: str) -> None:
-        """Open the files that `FileTarget.create` made, each when its first box is written."""
-        self._files, self._token, self._descriptors = tuple(files), token, dict[int, int]()
+        """Open the files that `FileTarget.create` made; all, since each is to report its write errors to `sync`.
+
+        Raises:
+            FileError: a file does not exist, or this user may not write it.
+        """
+        self._files, self._descriptors = tuple(files), list[int]()
+        for file in files:
+            try:
+                self._descriptors.append(open_to_write(file.partial(token)))
+            except OSError as error:
+                self.close()
+                raise file_error("write", file.path, error) from error
 
     def box_desc(self, tensor: TargetTensor, box: Box) -> MemoryDesc:
         """Return the descriptor of the runs of a box, one after the other.
@@ -182,13 +196,13 @@ class FileWriter:
 
         Raises:
             InvalidArguments: the box does not exist in the layout of the tensor (`locate_box`).
-            FileError: the file does not exist or cannot be written, as on a full disk.
+            FileError: the file cannot be written, as on a full disk.
         """
         place = require_place(tensor.desc, box)
         data: Bytes = memory.buffer.reshape(-1).view("u1")
         view, run = data.data, place.run_nbytes
+        descriptor = self._descriptors[tensor.file]
         try:
-            descriptor = self._open(tensor.file)
             for begin, offset in zip(range(0, place.nbytes, run or 1), place.offsets(), strict=False):
                 # The file may end before the padding of the last run, which holds no element.
                 nbytes = min(run, tensor.nbytes - offset)
@@ -202,26 +216,16 @@ class FileWriter:
         Raises:
             FileError: a file cannot be written.
         """
-        for file, descriptor in self._descriptors.items():
+        for file, descriptor in zip(self._files, self._descriptors, strict=True):
             try:
                 sync(descriptor)
             except OSError as error:
-                raise file_error("write", self._files[file].path, error) from error
+                raise file_error("write", file.path, error) from error
 
     def close(self) -> None:
         """Close the files."""
         while self._descriptors:
-            os.close(self._descriptors.popitem()[1])
-
-    def _open(self, file: int) -> int:
-        """Return the descriptor of a file, which is opened at its first use."""
-        descriptor = self._descriptors.get(file)
-        if descriptor is None:
-            opened = open_to_write(self._files[file].partial(self._token))
-            descriptor = self._descriptors.setdefault(file, opened)
-            if descriptor != opened:  # another thread opened it at the same time
-                os.close(opened)
-        return descriptor
+            os.close(self._descriptors.pop())
 
     def __enter__(self) -> "FileWriter":
         """Return the writer."""

@@ -135,11 +135,16 @@ def required_bytes(desc: MemoryDesc) -> int:
 
 
 def metadata_of(descs: Mapping[str, MemoryDesc]) -> dict[str, str]:
-    """Return the metadata with the descriptors, by tensor name, of tensors that are not row-major; empty if all are."""
-    tensors = {name: describe(desc) for name, desc in sorted(descs.items()) if not is_row_major(desc)}
+    """Return the metadata with the descriptors that the header does not define, by tensor name; may be empty."""
+    tensors = {name: describe(desc) for name, desc in sorted(descs.items()) if not _is_described_by_header(desc)}
     if not tensors:
         return {}
     return {METADATA_KEY: json.dumps({"version": VERSION, "tensors": tensors}, separators=(",", ":"))}
+
+
+def _is_described_by_header(desc: MemoryDesc) -> bool:
+    """Return True if the type and the shape in the header define the layout: row-major, of a type with a name there."""
+    return is_row_major(desc) and desc.data_type is not None and desc.data_type.name in STORED_TYPES
 
 
 def describe(desc: MemoryDesc) -> dict[str, Any]:

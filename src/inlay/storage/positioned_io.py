@@ -1,7 +1,7 @@
 """Reads and writes of open files at given offsets: system calls where a system has them, seeks under a lock elsewhere.
 
-`pread` and `pwrite` do not move the position of a file, so threads share one descriptor. Windows has neither. There, each
-access sets the position first, and a lock keeps other threads of the process away.
+`pread` and `pwrite` do not move the position of a file, so threads share one descriptor. Windows has neither. There,
+each access sets the position first, and a lock keeps other threads of the process away.
 
 Each function raises the OSError of the operating system.
 """
