@@ -164,7 +164,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, small_disk: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((64, 17, 16, 16), np.float32))
     (small_disk / "b.safetensors").write_text("old")
-    arguments = ["convert", "a.npy", "-o", "disk/b.safetensors", "--to", "nChw16c"]
+    arguments = ["convert", "a.npy", "-o", "disk/b.safetensors", "--to", "nChw16c", "--overwrite"]
     assert run_process([*INLAY, *arguments]) == (
         2,
         "",

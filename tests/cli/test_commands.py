@@ -117,7 +117,10 @@ def test_convert_takes_from_dims_and_dtype(capsys: Capture) -> None:
 def test_a_dry_run_writes_nothing(capsys: Capture) -> None:
     np.save("a.npy", np.zeros((2, 17, 5, 4), np.float32))
     out = succeed(capsys, "convert", "a.npy", "-o", "p.safetensors", "--to", "nChw16c", "--dry-run")
-    assert out == "a: 2x17x5x4, f32::blocked:abcd::f0 -> f32:p:blocked:aBcd16b::f0, 2720 -> 5120 bytes\n"
+    assert out == (
+        "a: 2x17x5x4, f32::blocked:abcd::f0 -> f32:p:blocked:aBcd16b::f0, 2720 -> 5120 bytes\n"
+        "reads 2.7 kB and writes 5.1 kB in 1 task of 7.8 kB\n"
+    )
     assert [p.name for p in Path().iterdir()] == ["a.npy"]
 
 
@@ -144,7 +147,7 @@ def test_a_defect_is_reported_in_words_and_with_a_traceback_only_on_request(monk
     code = (
         "import sys\n"
         "from inlay import cli, storage\n"
-        "def broken(*_): raise AssertionError('impossible')\n"
+        "def broken(*_, **__): raise AssertionError('impossible')\n"
         "storage.plan = broken\n"
         "sys.exit(cli.main())\n"
     )

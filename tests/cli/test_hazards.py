@@ -108,7 +108,7 @@ def test_a_library_leaves_signals_alone() -> None:
 
 @unix
 def test_ctrl_c_that_turns_into_a_failed_import_ends_with_130(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    def loading(*_: object) -> None:
+    def loading(*_: object, **__: object) -> None:
         try:
             os.kill(os.getpid(), signal.SIGINT)
             signal.pause()
@@ -348,7 +348,7 @@ def test_a_picture_is_drawn_in_a_process_without_an_output(monkeypatch: pytest.M
 def test_what_the_system_refuses_is_not_told_as_a_failed_write(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
 ) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr(storage, "plan", refuse)

@@ -235,6 +235,7 @@ def test_a_plan_is_made_from_headers_and_prints_one_line_per_tensor() -> None:
     assert str(planned).splitlines() == [
         "b: F32 3, copied, 12 bytes",
         "w: 3x17x2x2, f32::blocked:abcd::f0 -> f32:p:blocked:aBcd16b::f0, 816 -> 1536 bytes",
+        "reads 828 bytes and writes 1.5 kB in 2 tasks of up to 2.4 kB",
     ]
     assert (planned.converted, planned.nbytes) == (1, 1548)
     assert not Path("p.safetensors").exists()

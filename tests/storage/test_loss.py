@@ -16,7 +16,7 @@ from inlay.storage import convert, plan, save_memories
 from inlay.storage.loss import LossScan, can_lose, count_loss
 from tests.support.command_line import Capture, complaint, outputs
 from tests.support.refusals import raises_exactly
-from tests.support.tensor_files import Array, numbered, run
+from tests.support.tensor_files import Array, numbered
 
 WEIGHTS = np.linspace(-0.06, 0.06, 4096, dtype=np.float32).reshape(64, 64)
 
@@ -33,7 +33,7 @@ def test_weights_that_would_all_become_zero_are_refused_before_the_target_is_tou
     np.save("w.npy", WEIGHTS)
     Path("q.npy").write_text("the old content")
     with raises_exactly(InvalidArguments, refusal("w", "100", 4096, "0", "s8")):
-        run("w.npy", "q.npy", "plain", data_type="s8")
+        convert(plan("w.npy", "q.npy", ["plain"], data_type="s8"), overwrite=True)
     assert sorted(path.name for path in Path().iterdir()) == ["q.npy", "w.npy"]
     assert Path("q.npy").read_text() == "the old content"
 

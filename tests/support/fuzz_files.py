@@ -157,9 +157,9 @@ def _read_file(suffix: str) -> Callable[[bytes, random.Random], None]:
         source.write_bytes(data)
         memories = open_memories(source)
         rules = [draw.choice(["plain", "a", "ab", "ba", "abc", "nChw16c", "*=plain"])]
-        plan = plan(source, "out.safetensors", rules, data_type=draw.choice([None, None, "bf16", "s8"]))
-        if plan.nbytes <= LARGEST_RESULT and all(memory.desc.size <= LARGEST_RESULT for memory in memories.values()):
-            convert(plan, allow_loss=True)
+        planned = plan(source, "out.safetensors", rules, data_type=draw.choice([None, None, "bf16", "s8"]))
+        if planned.nbytes <= LARGEST_RESULT and all(memory.desc.size <= LARGEST_RESULT for memory in memories.values()):
+            convert(planned, allow_loss=True, overwrite=True)
             assert open_memories("out.safetensors").keys() <= {tensor.name for tensor in plan.source.tensors}
             save_memories("again.safetensors", memories)
             again = open_memories("again.safetensors")

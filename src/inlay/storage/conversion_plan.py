@@ -7,6 +7,7 @@ Planning reads only headers. A plan consists of independent tasks: each reads on
 writes it where no other task writes. So tasks may run in any order and in any process.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -236,7 +237,7 @@ def _require_other_files(store: Store, target: Target) -> None:
     if isinstance(store, FileStore) and isinstance(target, FileTarget):
         sources = [file.path for file in store.files]
         for file in target.files:
-            if file.path.exists():
+            if os.path.exists(file.path):  # noqa: PTH110  # False for names that are too long
                 require_unused(file.path, *sources)
 
 
@@ -251,7 +252,7 @@ def _plan_tensor(
     dst = src if rule is None or src is None else destination_descriptor(tensor, src, rule, data_type)
     if src is None or src == dst:
         unchanged = raw_bytes(tensor.nbytes)
-        return unchanged, NewTensor(tensor.name, tensor.shape, unchanged, dst, tensor.stored_type)
+        return unchanged, NewTensor(tensor.name, tensor.shape, unchanged, dst, tensor.stored_type, tensor.refusal)
     assert dst is not None
     return src, NewTensor(tensor.name, dst.dims, dst, dst)
 

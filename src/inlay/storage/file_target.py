@@ -75,7 +75,7 @@ class FileTarget:
 
     def find_existing(self) -> str | None:
         """Return the path of the first file that `commit` would replace; None if there is none."""
-        return next((str(file.path) for file in self.files if file.path.is_file()), None)
+        return next((str(file.path) for file in self.files if os.path.isfile(file.path)), None)  # noqa: PTH113
 
     def create(self, token: str) -> None:
         """Create all files with their headers, and reserve their space.

@@ -46,8 +46,8 @@ def find_format(location: str | Path) -> FileFormat:
     for each in FORMATS:
         if str(location).endswith(each.suffixes):
             return each
-    suffixes = ", ".join(suffix for each in FORMATS for suffix in each.suffixes)
-    raise FileError(f"cannot tell the file format of {location} by its suffix: use one of {suffixes}")
+    *others, last = (suffix for each in FORMATS for suffix in each.suffixes)
+    raise FileError(f"cannot tell the file format of {location} by its suffix: use {', '.join(others)} or {last}")
 
 
 def open_store(location: str | Path) -> Store:

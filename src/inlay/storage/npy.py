@@ -126,7 +126,8 @@ def npy_target(path: Path, tensors: Sequence[NewTensor], metadata: Mapping[str, 
         )
     tensor = tensors[0]
     if tensor.desc is None:
-        raise InvalidArguments(f"{path} cannot hold tensor {printable(tensor.name)}: it has no descriptor")
+        reason = tensor.refusal or "it has no descriptor"
+        raise InvalidArguments(f"{path} cannot hold tensor {printable(tensor.name)}: {reason}")
     if not is_row_major(tensor.desc):
         raise FileError(
             f"cannot write {path}: a .npy file stores only row-major tensors, not {tensor.desc}; "

@@ -67,6 +67,9 @@ STORED_TYPES: Mapping[str, str] = MappingProxyType(
 )
 """Name of each data type in safetensors. The 4-bit types and complex128 have none and are stored as U8."""
 
+OTHER_TYPES = frozenset({"F4", "F6_E2M3", "F6_E3M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
+"""Names of types in safetensors that no descriptor has; their tensors are copied unchanged."""
+
 _DATA_TYPES = {stored: name for name, stored in STORED_TYPES.items()}
 
 
@@ -91,7 +94,7 @@ def safetensors_target(path: Path, tensors: Sequence[NewTensor], metadata: Mappi
     """
     descs = {tensor.name: tensor.desc for tensor in tensors if tensor.desc is not None}
     by_name = {tensor.name: tensor for tensor in tensors}
-    entries = in_file_order(map(_new_entry, tensors))
+    entries = in_file_order(_new_entry(path, tensor) for tensor in tensors)
     header = encode_header(path, entries, {**metadata, **metadata_of(descs)})
     placed, begin = dict[str, TargetTensor](), len(header)
     for entry in entries:
@@ -100,11 +103,18 @@ def safetensors_target(path: Path, tensors: Sequence[NewTensor], metadata: Mappi
     return FileTarget(path, placed, (TargetFile(path, begin, header),))
 
 
-def _new_entry(tensor: NewTensor) -> TensorEntry:
-    """Return the header entry of a tensor of a target."""
+def _new_entry(path: Path, tensor: NewTensor) -> TensorEntry:
+    """Return the header entry of a tensor of a target.
+
+    Raises:
+        InvalidArguments: the tensor has no descriptor, and its type no name in safetensors.
+    """
     if tensor.desc is not None:
         return make_entry(tensor.name, tensor.desc)
-    return TensorEntry(tensor.name, tensor.stored_type or "U8", tensor.shape, tensor.nbytes)
+    stored_type = tensor.stored_type or "U8"
+    if stored_type not in _DATA_TYPES and stored_type not in OTHER_TYPES:
+        raise InvalidArguments(f"{path} cannot hold tensor {printable(tensor.name)}: {tensor.refusal}")
+    return TensorEntry(tensor.name, stored_type, tensor.shape, tensor.nbytes)
 
 
 def make_entry(name: str, desc: MemoryDesc) -> TensorEntry:
