@@ -21,7 +21,7 @@ from inlay.memory.reorder_cache import find_reorder
 from inlay.reordering import compile_reorder, compiled
 from inlay.reordering.ir import Arithmetic
 from inlay.reordering.reference import read_codes, write_codes
-from inlay.reordering.target import Target, host_target
+from inlay.reordering.target import TargetMachine, host_target
 from inlay.testing import CONVERTIBLE, descriptors, shapes
 from tests.oracles import onednn
 from tests.reordering.test_reorder import check
@@ -71,7 +71,7 @@ def require_equal(codes: Codes, got: Codes, wanted: Codes) -> None:
 
 
 @pytest.fixture(params=PROCESSORS)
-def processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
+def processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[TargetMachine]:
     """Provide another processor whose code runs on this one too."""
     host = host_target()
     width, arithmetic = PROCESSORS[request.param]
@@ -110,7 +110,7 @@ class TestEveryPair:
         ("src", "dst"),
         [pytest.param(*pair, marks=[] if pair in THROUGH_F32 else [pytest.mark.heavy]) for pair in PAIRS],
     )
-    def test_other_processors(self, src: str, dst: str, processor: Target) -> None:
+    def test_other_processors(self, src: str, dst: str, processor: TargetMachine) -> None:
         converted(edge_codes(src), src, dst)
 
 

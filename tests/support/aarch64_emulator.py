@@ -26,7 +26,7 @@ from inlay.reordering.emit import ENTRY
 from inlay.reordering.machine_code import ir_of
 from inlay.reordering.planning import ReorderPlan, plan_reorder
 from inlay.reordering.problem import ReorderProblem
-from inlay.reordering.target import Target, compile_ir
+from inlay.reordering.target import TargetMachine, compile_ir
 from tests.support.guarded_buffers import PAGE, GuardedBuffer
 
 CODE, TABLE, SRC, DST, STACK, START, VALUES = (i << 28 for i in range(1, 8))
@@ -48,7 +48,7 @@ class Image:
     """Address and size of the bytes that are wanted afterwards."""
 
 
-Emulator = Callable[[Image, Target], bytes]
+Emulator = Callable[[Image, TargetMachine], bytes]
 """Runs an image's call; the bytes at its result."""
 
 
@@ -112,7 +112,7 @@ def _relocate(image: bytearray, base: int, place: int, kind: int, value: int) ->
 
 def image_of(
     problem: ReorderProblem,
-    target: Target,
+    target: TargetMachine,
     source: GuardedBuffer,
     destination: GuardedBuffer,
     values: Operands | None = None,
@@ -178,7 +178,7 @@ def faults() -> type[Exception]:
     return fault
 
 
-def run_in_unicorn(image: Image, target: Target) -> bytes:
+def run_in_unicorn(image: Image, target: TargetMachine) -> bytes:
     """Run the call on an emulated processor with NEON."""
     import unicorn
     from unicorn import arm64_const as registers
@@ -240,7 +240,7 @@ def _move(register: int, value: int) -> int:
     return 0xD2800000 | value << 5 | register
 
 
-def run_in_qemu(image: Image, target: Target) -> bytes:
+def run_in_qemu(image: Image, target: TargetMachine) -> bytes:
     """Run the call as a program, on a processor whose SVE registers have the width that `target` says."""
     assert QEMU is not None
     wide = f",sve-default-vector-length={target.vector_bytes}" if target.vector_bytes > 16 else ""

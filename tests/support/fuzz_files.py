@@ -160,7 +160,7 @@ def _read_file(suffix: str) -> Callable[[bytes, random.Random], None]:
         planned = plan(source, "out.safetensors", rules, data_type=draw.choice([None, None, "bf16", "s8"]))
         if planned.nbytes <= LARGEST_RESULT and all(memory.desc.size <= LARGEST_RESULT for memory in memories.values()):
             convert(planned, allow_loss=True, overwrite=True)
-            assert open_memories("out.safetensors").keys() <= {tensor.name for tensor in plan.source.tensors}
+            assert open_memories("out.safetensors").keys() <= {tensor.name for tensor in planned.source.tensors}
             save_memories("again.safetensors", memories)
             again = open_memories("again.safetensors")
             assert {name: memory.desc for name, memory in again.items()} == {n: m.desc for n, m in memories.items()}

@@ -30,6 +30,7 @@ Each module uses those before it:
     file_texts          texts of `inlay info` and `inlay diff` for files
     layout_commands     `inlay show`, `inlay offset`, `inlay info`, `inlay diff`, `inlay names`
     inference_commands  `inlay infer`, `inlay verify`
+    convert_options     options of `inlay convert`
     convert_command     `inlay convert`
     emit_command        `inlay emit`
     network_options     options of the commands on networks, checked and parsed

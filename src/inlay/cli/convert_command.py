@@ -5,11 +5,24 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from inlay.cli.application import TYPE_HELP, CleanOption, app, clear_abandoned, parse_dims
+from inlay.cli.application import CleanOption, app, clear_abandoned, parse_dims
+from inlay.cli.convert_options import (
+    AllowLossOption,
+    DryRunOption,
+    FromOption,
+    LogicalDimsOption,
+    MemoryOption,
+    NewTypeOption,
+    OverwriteOption,
+    PlanJsonOption,
+    ReportOption,
+    SourceArgument,
+    TargetOption,
+    ToOption,
+    VerifyOption,
+)
 from inlay.cli.output import echo
 from inlay.errors import InvalidArguments, printable
 from inlay.files import Progress, atomic_write
@@ -21,36 +34,20 @@ if TYPE_CHECKING:
 
 @app.command(short_help="Convert the tensors of a file to another format.")
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="A .npy or .safetensors file.")],
-    target: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="The file to write.")],
-    to: Annotated[
-        list[str],
-        typer.Option(
-            "--to", metavar="[PATTERN=]TAG", help="New format: tag, pattern or shape:stride; `plain` is row-major."
-        ),
-    ],
-    from_: Annotated[
-        list[str] | None,
-        typer.Option("--from", metavar="[PATTERN=]TAG", help="Format of memory that the file does not describe."),
-    ] = None,
-    data_type: Annotated[str | None, typer.Option("--dtype", metavar="TYPE", help=TYPE_HELP)] = None,
-    dims: Annotated[
-        str | None, typer.Option("--dims", metavar="DIMS", help="With --from: the dims, where the shape is not enough.")
-    ] = None,
-    allow_loss: Annotated[
-        bool, typer.Option("--allow-loss", help="With --dtype: convert though elements become 0 or saturate.")
-    ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT if it exists.")] = False,
-    memory: Annotated[
-        str | None, typer.Option("--memory", metavar="SIZE", help="Most bytes of a box and its result, as 256MB.")
-    ] = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Read OUT back, and compare every element with IN.")] = False,
-    report: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Write formats, bytes, losses and rate as JSON.")
-    ] = None,
+    source: SourceArgument,
+    target: TargetOption,
+    to: ToOption,
+    from_: FromOption = None,
+    data_type: NewTypeOption = None,
+    dims: LogicalDimsOption = None,
+    allow_loss: AllowLossOption = False,
+    memory: MemoryOption = None,
+    overwrite: OverwriteOption = False,
+    verify: VerifyOption = False,
+    report: ReportOption = None,
     clean: CleanOption = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, one line per tensor.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print the plan as JSON.")] = False,
+    dry_run: DryRunOption = False,
+    as_json: PlanJsonOption = False,
 ) -> None:
     """Convert the tensors of a file to another format; padding is added and removed as the format requires.
 
@@ -65,6 +62,8 @@ def convert(
 
       inlay convert image.npy -o image.safetensors --to nChw16c
 
+      inlay convert w.safetensors -o p.safetensors --to plain --dtype bf16 --memory 256MB --verify
+
       inlay convert w.safetensors -o p.safetensors --to 'conv*=OIhw16i16o'
 
       inlay convert p.safetensors -o w.safetensors --to plain
@@ -76,37 +75,47 @@ def convert(
     # Imported here because it loads LLVM, which doubles the start-up time of other commands.
     from inlay.storage import convert as carry_out
     from inlay.storage import plan as make_plan
-    from inlay.storage import verify as verify_result
     from inlay.storage.conversion_plan import DEFAULT_MEMORY
 
-    logical = None if dims is None else parse_dims(dims)
-    if as_json and not dry_run:
-        raise InvalidArguments(
-            "--json prints a plan: give --dry-run too, or write a report of the run with --report FILE"
-        )
-    limit = DEFAULT_MEMORY if memory is None else memory
+    _require_dry_run_for_json(as_json, dry_run)
+    logical, limit = None if dims is None else parse_dims(dims), DEFAULT_MEMORY if memory is None else memory
     plan = make_plan(source, target, to, from_=from_ or (), data_type=data_type, dims=logical, memory=limit)
     if dry_run:
         echo(json.dumps(plan.to_json(), indent=2) if as_json else str(plan))
         return
-    from rich.filesize import decimal
-
     clear_abandoned(target, clean)
     reports: list[ConversionReport] = []
     with _progress_bar(plan) as progress:
-        seconds, losses = time_call(
-            lambda: carry_out(plan, progress, allow_loss=allow_loss, overwrite=overwrite, report=reports.append)
-        )
-    count = f"{plan.converted} of {len(plan.tensors)} tensor{'s' * (len(plan.tensors) != 1)}"
-    echo(f"wrote {printable(str(target))}: {count} converted, {decimal(plan.nbytes)} in {seconds:.2f} s")
+        losses = carry_out(plan, progress, allow_loss=allow_loss, overwrite=overwrite, report=reports.append)
+    echo(_result_text(reports[0]))
     for loss in losses:
         echo(str(loss))
     if report is not None:
         _write_report(report, reports[0])
     if verify:
-        with _progress_bar(plan) as progress:
-            seconds, _ = time_call(lambda: verify_result(plan, progress))
-        echo(f"verified {printable(str(target))}: every element is that of the source, in {seconds:.2f} s")
+        _verify(plan)
+
+
+def _require_dry_run_for_json(as_json: bool, dry_run: bool) -> None:
+    """Check that JSON is requested of a plan.
+
+    Raises:
+        InvalidArguments: it is requested of a conversion.
+    """
+    if as_json and not dry_run:
+        raise InvalidArguments(
+            "--json prints a plan: give --dry-run too, or write a report of the run with --report FILE"
+        )
+
+
+def _result_text(report: "ConversionReport") -> str:
+    """Return the line that says what was written."""
+    from rich.filesize import decimal
+
+    plan = report.plan
+    count = f"{plan.converted} of {len(plan.tensors)} tensor{'s' * (len(plan.tensors) != 1)}"
+    moved = f"{decimal(plan.nbytes)} in {report.seconds:.2f} s"
+    return f"wrote {printable(plan.target.location)}: {count} converted, {moved}"
 
 
 def _write_report(path: Path, report: "ConversionReport") -> None:
@@ -117,6 +126,20 @@ def _write_report(path: Path, report: "ConversionReport") -> None:
     """
     with atomic_write(path) as file:
         file.write(json.dumps(report.to_json(), indent=2).encode())
+
+
+def _verify(plan: "ConversionPlan") -> None:
+    """Compare the target with the source, and print that they agree.
+
+    Raises:
+        FileError: they do not agree.
+    """
+    from inlay.storage import verify
+
+    with _progress_bar(plan) as progress:
+        seconds, _ = time_call(lambda: verify(plan, progress))
+    target = printable(plan.target.location)
+    echo(f"verified {target}: every element is that of the source, in {seconds:.2f} s")
 
 
 @contextmanager

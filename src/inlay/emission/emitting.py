@@ -22,7 +22,7 @@ from inlay.errors import FileError, InvalidArguments, Unimplemented, shown
 from inlay.files import atomic_write
 from inlay.reordering.attributes import PLAIN, Attributes
 from inlay.reordering.problem import require_same_dims
-from inlay.reordering.target import Target, named_target
+from inlay.reordering.target import TargetMachine, named_target
 
 FORMS: Mapping[str, str] = MappingProxyType(
     {
@@ -217,7 +217,7 @@ def _emit_compound(desc: CompoundDesc, form: str, name: str, target: Any) -> Emi
     )
 
 
-def _target_note(machine: Target) -> tuple[str]:
+def _target_note(machine: TargetMachine) -> tuple[str]:
     """Return the sentence about the processor of an object file."""
     return (f"Code for {machine.triple.split('-')[0]}, processor {machine.cpu} or better.",)
 

@@ -48,10 +48,10 @@ from inlay.reordering.panels import (
 from inlay.reordering.panels import ENTRY as PANELS_ENTRY
 from inlay.reordering.planning import ReorderPlan, plan_reorder
 from inlay.reordering.problem import ReorderProblem
-from inlay.reordering.target import Target, llvm_lock, target_machine
+from inlay.reordering.target import TargetMachine, llvm_lock, target_machine
 
 
-def object_file(functions: Iterable[EmittedFunction], target: Target) -> bytes:
+def object_file(functions: Iterable[EmittedFunction], target: TargetMachine) -> bytes:
     """Return an object file of `target` with these functions: ELF for a named target, else the format of this host.
 
     Post-condition: its only symbols that other files see are the names of the functions.
@@ -65,7 +65,7 @@ def object_file(functions: Iterable[EmittedFunction], target: Target) -> bytes:
     return _linked_object(texts, {function.name for function in functions}, target)
 
 
-def compound_object_file(name: str, desc: CompoundDesc, target: Target) -> bytes:
+def compound_object_file(name: str, desc: CompoundDesc, target: TargetMachine) -> bytes:
     """Return an object file of `target` with the function `NAME_unpack` of a tensor in a compound format.
 
     Raises:
@@ -92,7 +92,7 @@ def compound_object_file(name: str, desc: CompoundDesc, target: Target) -> bytes
     return _linked_object([ir_of(kernel, target), "\n".join(lines)], {f"{name}_unpack"}, target)
 
 
-def _linked_object(texts: Sequence[str], public: Set[str], target: Target) -> bytes:
+def _linked_object(texts: Sequence[str], public: Set[str], target: TargetMachine) -> bytes:
     """Return the object file of LLVM modules, in which other files see only the symbols `public`."""
     with llvm_lock:
         machine = target_machine(target)
@@ -109,7 +109,7 @@ def _linked_object(texts: Sequence[str], public: Set[str], target: Target) -> by
         return bytes(machine.emit_object(modules[0]))
 
 
-def _module_texts(function: EmittedFunction, target: Target) -> Iterator[str]:
+def _module_texts(function: EmittedFunction, target: TargetMachine) -> Iterator[str]:
     """Yield the LLVM modules of one function."""
     name, problem = function.name, function.problem()
     if problem.is_empty:
@@ -161,7 +161,7 @@ class ObjectVariant:
         """Number of tiles or panels."""
         return self.plan.table.tiles if self.plan.panels is None else self.plan.pieces
 
-    def module_texts(self, target: Target) -> Iterator[str]:
+    def module_texts(self, target: TargetMachine) -> Iterator[str]:
         """Yield the modules of the code, and the module of its constants."""
         yield _renamed(ir_of(self.plan.kernel, target), KERNEL_ENTRY, f"{self.prefix}.kernel")
         constants = list(self.table_constants())

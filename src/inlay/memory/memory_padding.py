@@ -40,7 +40,7 @@ from inlay.errors import InvalidArguments
 from inlay.memory.buffers import POISON, decode_elements, encode_elements
 from inlay.memory.memory import Memory, require_memory
 from inlay.memory.padding import (
-    Box,
+    DigitBox,
     Elementwise,
     PaddingReport,
     apply_elementwise,
@@ -231,7 +231,7 @@ def map_padded(f: Elementwise, memory: Memory, *, include_padding: bool | None =
         memory.note_padding(filled_with(image, data_type))
 
 
-def _map_box(f: Elementwise, box: Box, memory: Memory) -> None:
+def _map_box(f: Elementwise, box: DigitBox, memory: Memory) -> None:
     """Apply `f` to the elements of one box of coordinates, in place."""
     _, data_type = memory.desc.require_layout("map_padded")
     view, shift = box_view(box, memory.buffer, data_type)

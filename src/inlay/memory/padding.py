@@ -63,7 +63,7 @@ Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class DigitBox:
     """A set of coordinates that is a strided array: one run of each axis."""
 
     start: Dims
@@ -96,7 +96,7 @@ class Box:
         return tuple(coordinate), offset
 
 
-def boxes(desc: MemoryDesc, begin: Dims, end: Dims) -> Iterator[Box]:
+def boxes(desc: MemoryDesc, begin: Dims, end: Dims) -> Iterator[DigitBox]:
     """Yield disjoint boxes that together hold the coordinates x with begin[i] <= x[i] < end[i] for every axis i.
 
     Raises:
@@ -108,10 +108,10 @@ def boxes(desc: MemoryDesc, begin: Dims, end: Dims) -> Iterator[Box]:
     ]
     for one_each in product(*runs_of_axes):
         offset = desc.offset0 + sum(run.offset for run in one_each)
-        yield Box(tuple(run.start for run in one_each), offset, tuple(run.digits for run in one_each))
+        yield DigitBox(tuple(run.start for run in one_each), offset, tuple(run.digits for run in one_each))
 
 
-def padding_boxes(desc: MemoryDesc) -> Iterator[Box]:
+def padding_boxes(desc: MemoryDesc) -> Iterator[DigitBox]:
     """Yield disjoint boxes that together hold the coordinates of padding.
 
     These are the coordinates below the padded dims with at least one entry that is not below its dim.
@@ -129,7 +129,7 @@ def padding_boxes(desc: MemoryDesc) -> Iterator[Box]:
         yield from boxes(desc, begin, (*dims[:i], *padded[i:]))
 
 
-def even_stride_boxes(box: Box) -> Iterator[Box]:
+def even_stride_boxes(box: DigitBox) -> Iterator[DigitBox]:
     """Split a box into boxes of even strides, whose 4-bit elements are all low or all high halves of their bytes."""
     for i, steps in enumerate(box.steps):
         for j, step in enumerate(steps):
@@ -140,16 +140,16 @@ def even_stride_boxes(box: Box) -> Iterator[Box]:
     yield box
 
 
-def _alternate_lanes(box: Box, i: int, j: int, half: int) -> Box:
+def _alternate_lanes(box: DigitBox, i: int, j: int, half: int) -> DigitBox:
     """Return the lanes of a box in which digit j of axis i is even, or odd if `half` is 1."""
     step = box.steps[i][j]
     doubled = RangeDigit((step.extent + 1 - half) // 2, 2 * step.weight, 2 * step.stride)
     steps = (*box.steps[i][:j], doubled, *box.steps[i][j + 1 :])
     start = (*box.start[:i], box.start[i] + half * step.weight, *box.start[i + 1 :])
-    return Box(start, box.offset + half * step.stride, (*box.steps[:i], steps, *box.steps[i + 1 :]))
+    return DigitBox(start, box.offset + half * step.stride, (*box.steps[:i], steps, *box.steps[i + 1 :]))
 
 
-def box_view(box: Box, buffer: Bytes, data_type: DataType) -> tuple[Codes, int]:
+def box_view(box: DigitBox, buffer: Bytes, data_type: DataType) -> tuple[Codes, int]:
     """Return the codes of the elements of a box as a view of `buffer`, and the bit position of a code in its integer.
 
     An element is one unsigned integer; an element of 128 bits is two integers along one more axis. 4-bit types need a
@@ -308,7 +308,7 @@ class PaddingRuns:
     """Number of lanes of padding."""
     overlaps: bool
     """True if elements overlap."""
-    boxes: tuple[Box, ...]
+    boxes: tuple[DigitBox, ...]
     """Disjoint boxes that `box_view` accepts: with even strides for 4-bit types."""
     runs: tuple[ByteRuns, ...]
     """The bytes of each box; empty for 4-bit types."""
@@ -342,7 +342,7 @@ def _padding_runs(desc: MemoryDesc) -> PaddingRuns:
     return PaddingRuns(lanes, layout.overlaps, parts, runs, *_byte_range(parts, data_type))
 
 
-def _byte_range(parts: tuple[Box, ...], data_type: DataType) -> tuple[int, int]:
+def _byte_range(parts: tuple[DigitBox, ...], data_type: DataType) -> tuple[int, int]:
     """Return the offset of the lowest byte of boxes, and the one after the highest byte."""
     lows, highs = [], []
     for box in parts:
@@ -367,7 +367,7 @@ def _first_true(flags: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], most: in
     return indices
 
 
-def _dirty_lane(box: Box, index: int, view: Codes, shift: int, data_type: DataType) -> DirtyLane:
+def _dirty_lane(box: DigitBox, index: int, view: Codes, shift: int, data_type: DataType) -> DirtyLane:
     """Return the lane with this row-major index in a box, with its bytes."""
     coordinate, offset = box.locate(index)
     code = view[np.unravel_index(index, box.shape)]

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from inlay.errors import Unimplemented
-from inlay.reordering.target import Target, host_target, load_permanently
+from inlay.reordering.target import TargetMachine, host_target, load_permanently
 
 CHUNKS = {1: "i8", 2: "i16", 4: "i32", 8: "i64", 16: "<2 x i64>", 32: "<4 x i64>"}
 """LLVM's types of the chunks, by their size in bytes."""
@@ -51,7 +51,7 @@ def run_functions() -> dict[tuple[str, int], Any] | None:
     return {key: _FUNCTION(address) for key, address in zip(keys, addresses, strict=True)}
 
 
-def module_text(target: Target) -> str:
+def module_text(target: TargetMachine) -> str:
     """Return LLVM IR of all functions."""
     functions = [_function_text(size, is_fill) for is_fill in (True, False) for size in CHUNKS]
     return "\n".join([*functions, f"attributes #0 = {{ nounwind {target.attributes} }}\n"])

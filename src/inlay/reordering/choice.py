@@ -32,7 +32,7 @@ from inlay.measure.timing_database import TimingTable
 from inlay.reordering.memory_levels import memory_model
 from inlay.reordering.network import Side
 from inlay.reordering.problem import ReorderProblem
-from inlay.reordering.target import Target, cache_key, canonical_text
+from inlay.reordering.target import TargetMachine, cache_key, canonical_text
 from inlay.reordering.threads import get_num_threads
 
 
@@ -107,7 +107,7 @@ _VERSION = "1"
 _MOST = 2048  # decisions in a table; the whole table is read when a reorder is compiled
 
 
-def load_decision(problem: ReorderProblem, target: Target) -> Decision | None:
+def load_decision(problem: ReorderProblem, target: TargetMachine) -> Decision | None:
     """Return the stored decision about `problem` for `target` and the threads of this process; None if there is none.
 
     With INLAY_TUNED=0 in the environment, stored decisions are ignored.
@@ -117,14 +117,14 @@ def load_decision(problem: ReorderProblem, target: Target) -> Decision | None:
     return parse_decision(_table(target).get(_key(problem)))
 
 
-def store_decision(problem: ReorderProblem, target: Target, decision: Decision) -> None:
+def store_decision(problem: ReorderProblem, target: TargetMachine, decision: Decision) -> None:
     """Store `decision` if the directory of the cache can be written."""
     table = _table(target)
     table.put(_key(problem), asdict(decision))
     table.save()
 
 
-def _table(target: Target) -> TimingTable:
+def _table(target: TargetMachine) -> TimingTable:
     """Return the table of stored decisions for this target, its cache sizes and number of threads."""
     return TimingTable(
         KIND, _VERSION, cache_key(canonical_text((_capacities(), get_num_threads())), target), most=_MOST

@@ -36,7 +36,7 @@ from inlay.reordering.emit_sums import SumKernel
 from inlay.reordering.kernel import Words
 from inlay.reordering.machine_code import machine_code
 from inlay.reordering.problem import require_factor
-from inlay.reordering.target import Target, host_target
+from inlay.reordering.target import TargetMachine, host_target
 from inlay.reordering.threads import Task, choose_thread_count, run_parts
 
 
@@ -198,7 +198,7 @@ class ChannelSums:
         return sums
 
 
-def build_channel_sums(layout: Layout, offset: int, mask: int, target: Target) -> ChannelSums:
+def build_channel_sums(layout: Layout, offset: int, mask: int, target: TargetMachine) -> ChannelSums:
     """Build the computation that sums int8 weights over all axes except those of `mask`.
 
     Args:
@@ -225,7 +225,9 @@ def build_channel_sums(layout: Layout, offset: int, mask: int, target: Target) -
 _NEIGHBORS = 4  # maximum number of consecutive weights that are added to one number
 
 
-def _build_part(channels: tuple[slice, ...], start: int, digits: list[_SumDigit], target: Target) -> _ChannelSumPart:
+def _build_part(
+    channels: tuple[slice, ...], start: int, digits: list[_SumDigit], target: TargetMachine
+) -> _ChannelSumPart:
     """Build the code and the table for a box of weights with these digits."""
     lanes, loops = _split_lanes(_join_rows([digit for digit in digits if digit.extent > 1]), target.vector_bytes)
     kernel = SumKernel(prod(d.extent for d in lanes), 1)

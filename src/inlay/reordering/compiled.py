@@ -58,7 +58,7 @@ from inlay.reordering.memory_levels import measure_slice, memory_model
 from inlay.reordering.panels import PanelKernel, buffer_pool, build_panel_table
 from inlay.reordering.planning import ReorderPlan, estimate_roofline, plan_reorder
 from inlay.reordering.problem import ReorderProblem, build_reorder_problem
-from inlay.reordering.target import Target, assembly_of, host_target, named_target
+from inlay.reordering.target import TargetMachine, assembly_of, host_target, named_target
 from inlay.reordering.threads import Task, cap_thread_count, choose_small_thread_count, choose_thread_count, run_parts
 
 CALLS_PER_VARIANT = 10
@@ -366,7 +366,7 @@ class CompiledReorder:
             return ""
         return assembly_of(ir_of(plan_reorder(self.problem, machine, decision.choice).kernel, machine), machine)
 
-    def _for_target(self, name: str | None) -> tuple[Target, Decision]:
+    def _for_target(self, name: str | None) -> tuple[TargetMachine, Decision]:
         """Return the target and the decision for it; nothing was measured on another machine."""
         return named_target(name), self.decision if name is None else UNMEASURED
 
@@ -437,7 +437,7 @@ def _compile(problem: ReorderProblem, decision: Decision, *, aligned: bool = Tru
     return replace(reorder, trial=PairedTrial(replace(reorder, parts=1), lambda: reorder, shares=True))
 
 
-def _build_task(problem: ReorderProblem, plan: ReorderPlan, target: Target) -> tuple[Task, int]:
+def _build_task(problem: ReorderProblem, plan: ReorderPlan, target: TargetMachine) -> tuple[Task, int]:
     """Return the task and the address of its table: a kernel, or the driver that fills panels with it."""
     code = machine_code(plan.kernel, target)
     if plan.panels is None:
@@ -474,7 +474,7 @@ class CompiledCopies:
 
 
 def explain_plan(
-    problem: ReorderProblem, plan: ReorderPlan, target: Target, threads: int, decision: Decision = UNMEASURED
+    problem: ReorderProblem, plan: ReorderPlan, target: TargetMachine, threads: int, decision: Decision = UNMEASURED
 ) -> str:
     """Return every stage of `plan` in words, with its roofline estimate on `threads` threads of this machine."""
     stores = plan.kernel.stores if plan.panels is None else f"into a buffer, then streamed: {plan.panels}"

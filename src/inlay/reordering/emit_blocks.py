@@ -27,7 +27,7 @@ from typing import TypeAlias
 
 from inlay.reordering.conversion import LINE
 from inlay.reordering.ir import Code, Lanes, module_text, shuffle_mask
-from inlay.reordering.target import Target
+from inlay.reordering.target import TargetMachine
 
 ENTRY = "inlay_blocks"
 """Name of the function."""
@@ -103,7 +103,7 @@ class BlockKernel:
         return 1 + max(stream.section for stream in (self.quants, *self.scales, *self.minima))
 
 
-def blocks_ir(kernel: BlockKernel, target: Target) -> str:
+def blocks_ir(kernel: BlockKernel, target: TargetMachine) -> str:
     """Return the module of `kernel` for `target`."""
     code = Code()
     code.label("entry")
@@ -152,7 +152,7 @@ class _BlockWriter:
 
     code: Code
     kernel: BlockKernel
-    target: Target
+    target: TargetMachine
     starts: list[str]
     """Address of the block in each section."""
     loads: _Loads = field(default_factory=dict)
@@ -300,7 +300,7 @@ class _BlockWriter:
         return wide if is_whole else code.let(f"and i32 {wide}, {(1 << bits.width) - 1}")
 
 
-def _half_to_float(code: Code, number: str, target: Target) -> str:
+def _half_to_float(code: Code, number: str, target: TargetMachine) -> str:
     """Append the conversion of f16 bits to f32."""
     if target.arithmetic.f16:
         half = code.let(f"bitcast i16 {code.let(f'trunc i32 {number} to i16')} to half")
@@ -316,17 +316,17 @@ def _half_to_float(code: Code, number: str, target: Target) -> str:
     return code.let(f"bitcast i32 {code.let(f'or i32 {magnitude}, {sign}')} to float")
 
 
-def _bfloat_to_float(code: Code, number: str, _target: Target) -> str:
+def _bfloat_to_float(code: Code, number: str, _target: TargetMachine) -> str:
     """Append the conversion of bf16 bits to f32."""
     return code.let(f"bitcast i32 {code.let(f'shl i32 {number}, 16')} to float")
 
 
-def _bits_to_float(code: Code, number: str, _target: Target) -> str:
+def _bits_to_float(code: Code, number: str, _target: TargetMachine) -> str:
     """Append the float with these bits."""
     return code.let(f"bitcast i32 {number} to float")
 
 
-_FLOATS: dict[str, Callable[[Code, str, Target], str]] = {
+_FLOATS: dict[str, Callable[[Code, str, TargetMachine], str]] = {
     "f16": _half_to_float,
     "bf16": _bfloat_to_float,
     "f32": _bits_to_float,

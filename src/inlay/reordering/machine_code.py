@@ -17,7 +17,7 @@ from inlay.reordering.emit_blocks import BlockKernel
 from inlay.reordering.emit_sums import SumKernel
 from inlay.reordering.kernel import Kernel
 from inlay.reordering.panels import PanelKernel
-from inlay.reordering.target import LoadedCode, Target, load_or_compile
+from inlay.reordering.target import LoadedCode, TargetMachine, load_or_compile
 
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 AnyKernel = Kernel | PanelKernel | SumKernel | BlockKernel
@@ -44,12 +44,12 @@ class MachineCode:
 
 MOST_KERNELS = 1024
 """Number of recently used kernels that stay loaded even if nothing refers to them."""
-_codes: WeakValueDictionary[tuple[AnyKernel, Target], MachineCode] = WeakValueDictionary()
+_codes: WeakValueDictionary[tuple[AnyKernel, TargetMachine], MachineCode] = WeakValueDictionary()
 _compiling = ForkResetLock()
 
 
 @lru_cache(maxsize=MOST_KERNELS)
-def machine_code(kernel: AnyKernel, target: Target) -> MachineCode:
+def machine_code(kernel: AnyKernel, target: TargetMachine) -> MachineCode:
     """Return the code of `kernel` from memory, from disk, or compiled now and then stored in both.
 
     Post-condition: it stays loaded while the result is alive; besides, the last `MOST_KERNELS` kernels do.
@@ -63,7 +63,7 @@ def machine_code(kernel: AnyKernel, target: Target) -> MachineCode:
         return code
 
 
-def ir_of(kernel: AnyKernel, target: Target) -> str:
+def ir_of(kernel: AnyKernel, target: TargetMachine) -> str:
     """Return the text of the LLVM module of `kernel` for `target`."""
     match kernel:
         case Kernel():

@@ -41,7 +41,7 @@ from inlay.reordering.nest import LoopNest, build_loop_nest
 from inlay.reordering.panels import Panels, cut_into_panels
 from inlay.reordering.problem import ReorderProblem
 from inlay.reordering.schedule import Schedule, find_schedule
-from inlay.reordering.target import Target
+from inlay.reordering.target import TargetMachine
 
 _MANY_RUNS = 64  # runs of the innermost loop from which whole runs can be distributed evenly to threads
 
@@ -85,7 +85,7 @@ class ReorderPlan:
 
 
 def plan_reorder(
-    problem: ReorderProblem, target: Target, choice: Choice = BY_MODEL, *, aligned: bool = True
+    problem: ReorderProblem, target: TargetMachine, choice: Choice = BY_MODEL, *, aligned: bool = True
 ) -> ReorderPlan:
     """Return the best plan of `problem`, which is not empty, on `target` by the machine model of this process.
 
@@ -117,7 +117,7 @@ class _Planner:
 
     problem: ReorderProblem
     nest: LoopNest
-    target: Target
+    target: TargetMachine
     choice: Choice
     traffic: Traffic
     memory: MemoryModel

@@ -1,8 +1,8 @@
 """The target machine, and machine code through LLVM: compiled, stored on disk, loaded and unloaded.
 
-A `Target` is a value. Besides the processor of this process there are named targets of x86-64 and AArch64: the same
-modules can be compiled for them, to read the assembly or to run it elsewhere. The width of SVE registers is unknown at
-compile time in general; a target fixes it to 32 or 64 bytes, and its code runs on processors with exactly that width.
+A `TargetMachine` is a value. Besides the processor of this process there are named targets of x86-64 and AArch64: the
+same modules can be compiled for them, to read the assembly or to run it elsewhere. The width of SVE registers is unknown
+at compile time in general; a target fixes it to 32 or 64 bytes, and its code runs on processors with exactly that width.
 
     >>> sorted(TARGETS)[:3]
     ['aarch64', 'aarch64-sve256', 'aarch64-sve512']
@@ -62,7 +62,7 @@ hold_across_forks(llvm_lock)
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetMachine:
     """The properties of a machine that code depends on."""
 
     triple: str
@@ -114,11 +114,11 @@ def _target(
     vector_bytes: int,
     arithmetic: Arithmetic,
     any_lane: tuple[int, int, int, int] = (16, 16, 16, 16),
-) -> Target:
+) -> TargetMachine:
     architecture = triple.split("-")[0]
     fence, pause = _STATEMENTS.get(architecture, _OTHER_STATEMENTS)
     shuffles = Shuffles("zip" if architecture == "aarch64" else "punpck", any_lane)
-    return Target(triple, cpu, features, vector_bytes, fence, pause, arithmetic, shuffles)
+    return TargetMachine(triple, cpu, features, vector_bytes, fence, pause, arithmetic, shuffles)
 
 
 _X86, _ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
@@ -128,7 +128,7 @@ _BASE = Arithmetic(f16=False, bf16=False, permute_bits=0)
 _HALVES = Arithmetic(f16=True, bf16=False, permute_bits=0)
 _ARM_HALVES = Arithmetic(f16=True, bf16=False, permute_bits=0, max_drops_nan=False, has_lrint=False)
 _PICKS = Arithmetic(f16=True, bf16=False, permute_bits=16)
-TARGETS: Mapping[str, Target] = MappingProxyType(
+TARGETS: Mapping[str, TargetMachine] = MappingProxyType(
     {
         "x86-64-v2": _target(_X86, "x86-64-v2", "", 16, _BASE),
         "x86-64-v3": _target(_X86, "x86-64-v3", "", 32, _HALVES, _ANY_LANE["avx2"]),
@@ -141,7 +141,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
 """The named targets: the levels of the x86-64 ABI (SSE, AVX2, AVX-512), NEON, and SVE of two widths."""
 
 
-def named_target(name: Any) -> Target:
+def named_target(name: Any) -> TargetMachine:
     """Return the target called `name`; for None, that of the machine that runs this process.
 
     Raises:
@@ -159,7 +159,7 @@ def named_target(name: Any) -> Target:
 
 
 @lru_cache(maxsize=1)
-def host_target() -> Target:
+def host_target() -> TargetMachine:
     """Return the target of the machine that runs this process.
 
     Raises:
@@ -190,7 +190,7 @@ def host_target() -> Target:
 
 
 @lru_cache(maxsize=8)
-def target_machine(target: Target) -> Any:
+def target_machine(target: TargetMachine) -> Any:
     """Return LLVM's code generator for `target`."""
     options = {"cpu": target.cpu, "features": target.features, "opt": 2, "reloc": "pic", "codemodel": "small"}
     with llvm_lock:
@@ -200,19 +200,19 @@ def target_machine(target: Target) -> Any:
         return llvm.Target.from_triple(target.triple).create_target_machine(**options)
 
 
-def compile_ir(text: str, target: Target) -> bytes:
+def compile_ir(text: str, target: TargetMachine) -> bytes:
     """Compile a module; return its object file."""
     with llvm_lock:
         return bytes(target_machine(target).emit_object(_parse_module(text, target)))
 
 
-def assembly_of(text: str, target: Target) -> str:
+def assembly_of(text: str, target: TargetMachine) -> str:
     """Return the assembly that `compile_ir` generates for a module."""
     with llvm_lock:
         return str(target_machine(target).emit_assembly(_parse_module(text, target)))
 
 
-def _parse_module(text: str, target: Target) -> Any:
+def _parse_module(text: str, target: TargetMachine) -> Any:
     """Parse the text of a module and set its target."""
     module = llvm.parse_assembly(text)
     module.triple = target.triple
@@ -329,7 +329,9 @@ def _mapping_limit() -> int | None:
 _resident: list[LoadedCode] = []
 
 
-def load_permanently(key: object, module_text: Callable[[], str], target: Target, *symbols: str) -> tuple[int, ...]:
+def load_permanently(
+    key: object, module_text: Callable[[], str], target: TargetMachine, *symbols: str
+) -> tuple[int, ...]:
     """Return the addresses of functions in a module that stays loaded for the life of the process.
 
     Use it for the few modules that every process loads once: it does not check the limit on mappings. Arguments and
@@ -340,7 +342,7 @@ def load_permanently(key: object, module_text: Callable[[], str], target: Target
     return code.addresses
 
 
-def load_or_compile(key: object, module_text: Callable[[], str], target: Target, *symbols: str) -> LoadedCode:
+def load_or_compile(key: object, module_text: Callable[[], str], target: TargetMachine, *symbols: str) -> LoadedCode:
     """Load the functions `symbols` of a module: from the cache on disk, or compile the module and store it there.
 
     Args:
@@ -359,7 +361,7 @@ def load_or_compile(key: object, module_text: Callable[[], str], target: Target,
 
 
 def _load_or_compile(
-    key: object, module_text: Callable[[], str], target: Target, symbols: tuple[str, ...]
+    key: object, module_text: Callable[[], str], target: TargetMachine, symbols: tuple[str, ...]
 ) -> LoadedCode:
     # If the source files cannot be read, as in a zip archive, the text of the module is the key.
     name = cache_key(canonical_text(key) if SOURCES else module_text(), target)
@@ -381,13 +383,13 @@ def _load_cached(data: bytes | None, symbols: tuple[str, ...]) -> LoadedCode | N
         return None
 
 
-def cache_key(text: str, target: Target) -> str:
+def cache_key(text: str, target: TargetMachine) -> str:
     """Return the name of a cached object: the digest of `text`, the emitter's sources, the target, LLVM's version."""
     return cache.object_key(text, SOURCES, *_machine_words(target))
 
 
 @lru_cache(maxsize=8)
-def _machine_words(target: Target) -> tuple[str, str]:
+def _machine_words(target: TargetMachine) -> tuple[str, str]:
     """Return the canonical text of the target, and the version of LLVM."""
     return canonical_text(target), ".".join(map(str, llvm.llvm_version_info))
 

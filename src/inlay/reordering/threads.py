@@ -55,7 +55,7 @@ from inlay.errors import InvalidArguments, shown
 from inlay.forks import ForkResetLock, at_fork
 from inlay.measure.processors import allowed_processors
 from inlay.reordering.emit_team import PARKED, PREVIOUS_STATE, SLOT_WORDS, SPIN_LIMIT, SYMBOLS, WAITING, team_ir
-from inlay.reordering.target import Target, host_target, load_permanently
+from inlay.reordering.target import TargetMachine, host_target, load_permanently
 
 _limit: int | None = None
 
@@ -345,7 +345,7 @@ _sched_getcpu = getattr(ctypes.CDLL(None), "sched_getcpu", None) if hasattr(os, 
 class Team:
     """Worker threads, each with a slot for posted calls."""
 
-    def __init__(self, size: int, target: Target) -> None:
+    def __init__(self, size: int, target: TargetMachine) -> None:
         """Start `size` workers; they are parked."""
         addresses = load_permanently("team", lambda: team_ir(target.pause, target.attributes), target, *SYMBOLS)
         functions = (f(a) for f, a in zip(_FUNCTIONS, addresses, strict=True))
@@ -474,7 +474,7 @@ def _forget() -> None:
 at_fork(after_in_child=_forget)
 
 
-def _team_of(size: int, target: Target) -> Team:
+def _team_of(size: int, target: TargetMachine) -> Team:
     """Return the team of this process, with at least `size` workers."""
     global _team
     with _making:

@@ -36,7 +36,7 @@ from inlay.reordering.memory_levels import memory_model
 from inlay.reordering.network import Side
 from inlay.reordering.planning import ReorderPlan, bandwidth_of, estimate_roofline, plan_reorder
 from inlay.reordering.problem import ReorderProblem
-from inlay.reordering.target import Target, host_target
+from inlay.reordering.target import TargetMachine, host_target
 from inlay.reordering.threads import choose_thread_count
 
 SECONDS = 1.0
@@ -123,7 +123,9 @@ class ScheduleCandidate:
     caches."""
 
 
-def enumerate_candidates(problem: ReorderProblem, target: Target, memory: MemoryModel) -> tuple[ScheduleCandidate, ...]:
+def enumerate_candidates(
+    problem: ReorderProblem, target: TargetMachine, memory: MemoryModel
+) -> tuple[ScheduleCandidate, ...]:
     """Return the candidates for `problem`, which is not empty: the models' plan, then the others by estimate.
 
     Post-condition: no two have the same plan and the same number of threads.
@@ -138,7 +140,9 @@ def enumerate_candidates(problem: ReorderProblem, target: Target, memory: Memory
     return (first, *sorted(others, key=lambda candidate: candidate.estimate + candidate.reader_cost))
 
 
-def _alternatives(problem: ReorderProblem, plan: ReorderPlan, target: Target, memory: MemoryModel) -> Iterator[Choice]:
+def _alternatives(
+    problem: ReorderProblem, plan: ReorderPlan, target: TargetMachine, memory: MemoryModel
+) -> Iterator[Choice]:
     """Yield the choices that differ from `plan`, the plan of the models, in one or two decisions."""
     other: Side = "dst" if plan.schedule.traversal == "src" else "src"
     fetched = plan_prefetch_distance(plan)
@@ -172,7 +176,7 @@ def _identity(candidate: ScheduleCandidate) -> tuple[object, ...]:
 
 
 def _evaluate_choice(
-    problem: ReorderProblem, target: Target, memory: MemoryModel, choice: Choice, model: ReorderPlan | None
+    problem: ReorderProblem, target: TargetMachine, memory: MemoryModel, choice: Choice, model: ReorderPlan | None
 ) -> ScheduleCandidate:
     """Build the plan of `choice` and estimate its times; `model` is the plan of the models, None if this is it."""
     plan = plan_reorder(problem, target, choice)

@@ -54,7 +54,7 @@ from inlay.storage.report import ConversionReport
 from inlay.storage.rules import FormatRule, parse_rule
 from inlay.storage.store import Store, StoredTensor
 from inlay.storage.target import Target, TargetTensor
-from inlay.storage.traffic import Traffic
+from inlay.storage.traffic import ConversionTraffic
 from inlay.storage.verification import verify
 
 __all__ = [
@@ -62,6 +62,7 @@ __all__ = [
     "ConversionPlan",
     "ConversionReport",
     "ConversionTask",
+    "ConversionTraffic",
     "FormatRule",
     "Store",
     "StoreComparison",
@@ -72,7 +73,6 @@ __all__ = [
     "TensorComparison",
     "TensorConversion",
     "TensorSummary",
-    "Traffic",
     "compare_stores",
     "convert",
     "list_contents",

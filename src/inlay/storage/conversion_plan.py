@@ -35,7 +35,7 @@ from inlay.storage.rules import (
 )
 from inlay.storage.store import Store, StoredTensor, raw_bytes
 from inlay.storage.target import NewTensor, Target
-from inlay.storage.traffic import Traffic, count_traffic, total_traffic
+from inlay.storage.traffic import ConversionTraffic, count_traffic, total_traffic
 
 DEFAULT_MEMORY = "1 GB"
 """Memory of a worker for boxes, unless the caller states another."""
@@ -62,7 +62,7 @@ class TensorConversion:
         return count_boxes(self.src.dims, self.extents)
 
     @property
-    def traffic(self) -> Traffic:
+    def traffic(self) -> ConversionTraffic:
         """Bytes that the conversion reads and writes."""
         return count_traffic(self.tensor, self.src, self.extents, self.operation)
 
@@ -163,7 +163,7 @@ class ConversionPlan:
                 number += 1
 
     @property
-    def traffic(self) -> Traffic:
+    def traffic(self) -> ConversionTraffic:
         """Bytes that the conversion reads and writes, and the greatest memory of a task."""
         return total_traffic(each.traffic for each in self.tensors)
 

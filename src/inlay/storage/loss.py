@@ -36,7 +36,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented, printable
 from inlay.memory import Memory
 from inlay.memory.buffers import address_of
-from inlay.reordering.target import Target, host_target, load_permanently
+from inlay.reordering.target import TargetMachine, host_target, load_permanently
 
 MOST_LOSS = 0.001
 """Maximum share of nonzero elements that a conversion may lose unless the caller allows loss."""
@@ -368,7 +368,7 @@ def _scan_function() -> Any:
     return _FUNCTION(address)
 
 
-def _scan_ir(target: Target) -> str:
+def _scan_ir(target: TargetMachine) -> str:
     """Return LLVM IR of a loop over at least one vector; each vector lane has its own counts."""
     vector, masks = f"<{_LANES} x i32>", f"<{_LANES} x i1>"
     words = ("first", "first_length", "second", "second_length", "most")

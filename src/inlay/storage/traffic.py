@@ -22,7 +22,7 @@ from inlay.storage.store import StoredTensor
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class ConversionTraffic:
     """Numbers of bytes that a conversion moves, and of its tasks."""
 
     read: int = 0
@@ -39,9 +39,9 @@ class Traffic:
     def __str__(self) -> str:
         """Return one line of text.
 
-        >>> print(Traffic(2_000_000, 0, 1_500_000, 1, 3_500_000))
+        >>> print(ConversionTraffic(2_000_000, 0, 1_500_000, 1, 3_500_000))
         reads 2.0 MB and writes 1.5 MB in 1 task of 3.5 MB
-        >>> print(Traffic(2_000_000, 500_000, 1_500_000, 4, 600_000))
+        >>> print(ConversionTraffic(2_000_000, 500_000, 1_500_000, 4, 600_000))
         reads 2.0 MB (500.0 kB of them again) and writes 1.5 MB in 4 tasks of up to 600.0 kB
         """
         from rich.filesize import decimal
@@ -52,7 +52,7 @@ class Traffic:
         return f"{moved} in {tasks} {decimal(self.task_nbytes)}"
 
 
-def count_traffic(tensor: StoredTensor, src: MemoryDesc, extents: Dims, operation: BoxOperation) -> Traffic:
+def count_traffic(tensor: StoredTensor, src: MemoryDesc, extents: Dims, operation: BoxOperation) -> ConversionTraffic:
     """Return the traffic of the conversion of one tensor in boxes of these extents; `src` describes its bytes."""
     passes = 2 if operation.needs_scan else 1
     once = _nbytes_read(src, tensor.nbytes, None, extents)
@@ -60,20 +60,22 @@ def count_traffic(tensor: StoredTensor, src: MemoryDesc, extents: Dims, operatio
     written = sum(target.nbytes for target in operation.targets)
     count = count_boxes(src.dims, extents)
     results = sum(_box_nbytes(target.desc, src.dims, extents, target.nbytes) for target in operation.targets)
-    return Traffic(read, read - once, written, count, _box_nbytes(src, src.dims, extents, tensor.nbytes) + results)
+    return ConversionTraffic(
+        read, read - once, written, count, _box_nbytes(src, src.dims, extents, tensor.nbytes) + results
+    )
 
 
-def total_traffic(parts: Iterable[Traffic]) -> Traffic:
+def total_traffic(parts: Iterable[ConversionTraffic]) -> ConversionTraffic:
     """Return the traffic of several tensors together; the memory of a task is the greatest of theirs.
 
-    >>> total_traffic([Traffic(8, 0, 8, 1, 16), Traffic(4, 2, 8, 2, 6)])
-    Traffic(read=12, read_again=2, written=16, tasks=3, task_nbytes=16)
+    >>> total_traffic([ConversionTraffic(8, 0, 8, 1, 16), ConversionTraffic(4, 2, 8, 2, 6)])
+    ConversionTraffic(read=12, read_again=2, written=16, tasks=3, task_nbytes=16)
     """
     read = again = written = tasks = greatest = 0
     for each in parts:
         read, again, written = read + each.read, again + each.read_again, written + each.written
         tasks, greatest = tasks + each.tasks, max(greatest, each.task_nbytes)
-    return Traffic(read, again, written, tasks, greatest)
+    return ConversionTraffic(read, again, written, tasks, greatest)
 
 
 def _nbytes_read(src: MemoryDesc, nbytes: int, chunks: Dims | None, extents: Dims) -> int:

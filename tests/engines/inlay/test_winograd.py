@@ -25,7 +25,7 @@ from inlay.errors import Unimplemented
 from inlay.memory import Memory, pack
 from inlay.primitives.attributes import BinaryPostOp, EltwisePostOp, PrimitiveAttributes, SumPostOp
 from inlay.primitives.engine import Implementation, Operation, ThreadTeam, get_engine
-from inlay.reordering.target import TARGETS, Target, host_target
+from inlay.reordering.target import TARGETS, TargetMachine, host_target
 from tests.oracles import onednn as oracle
 from tests.support.guarded_buffers import GuardedBuffer
 from tests.support.refusals import raises_exactly
@@ -135,7 +135,7 @@ def cases(draw: st.DrawFn, lanes: int = LANES) -> Case:
     return problem, schedule, draw(st.integers(1, 3))
 
 
-def check_convolution(case: Case, seed: int, target: Target) -> None:
+def check_convolution(case: Case, seed: int, target: TargetMachine) -> None:
     problem, schedule, threads = case
     registers = registers_of(target)
     panels = -(-problem.descs["dst"].dims[1] // (registers.lanes * registers.panel))

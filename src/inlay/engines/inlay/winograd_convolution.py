@@ -30,7 +30,7 @@ from inlay.memory import Memory
 from inlay.memory.buffers import Bytes, address_of, allocate
 from inlay.primitives.attributes import EltwisePostOp, PrimitiveAttributes
 from inlay.primitives.engine import Operation, PlainImplementation, ThreadTeam
-from inlay.reordering.target import Target, host_target, load_permanently
+from inlay.reordering.target import TargetMachine, host_target, load_permanently
 
 _FLOAT = 4  # bytes
 _DENSE = {"strides": (1, 1), "dilations": (0, 0)}
@@ -172,7 +172,7 @@ class WinogradSchedule:
         return -(-sizes.tiles // self.blocks)
 
 
-def registers_of(target: Target) -> Registers:
+def registers_of(target: TargetMachine) -> Registers:
     """Return the micro-kernel size of a target: 6 rows by 4 vectors with 32 vector registers, by 2 with 16."""
     has_32_registers = target.vector_bytes == 64 or not target.triple.startswith("x86_64")
     return Registers(target.vector_bytes // 4, 4 if has_32_registers else 2)
@@ -196,7 +196,7 @@ def select_schedule(sizes: WinogradSizes, registers: Registers, threads: int) ->
 
 
 @cache
-def _compile_entry(target: Target) -> int:
+def _compile_entry(target: TargetMachine) -> int:
     """Return the address of the compiled function; the first call compiles or loads it."""
     text = build_module(registers_of(target), target.attributes)
     (address,) = load_permanently(text, lambda: text, target, ENTRY)
@@ -230,7 +230,7 @@ class WinogradConvolution:
         team: ThreadTeam,
         threads: int,
         schedule: WinogradSchedule | None = None,
-        target: Target | None = None,
+        target: TargetMachine | None = None,
     ) -> None:
         """Check the operation, choose a schedule, and fill the call table except for addresses.
 

@@ -31,7 +31,7 @@ from inlay.graph.passes.range_guards import MASKED, THRESHOLD, place_guards
 from inlay.graph.program import Program
 from inlay.memory.buffers import address_of
 from inlay.primitives.engine import Engine, MemoryCheck
-from inlay.reordering.target import Target, host_target, load_permanently
+from inlay.reordering.target import TargetMachine, host_target, load_permanently
 
 Floats = npt.NDArray[np.float32]
 
@@ -235,7 +235,7 @@ def _bits(bound: float) -> int:
     return int(np.float32(bound).view(np.uint32))
 
 
-def _module(target: Target, bound: int) -> str:
+def _module(target: TargetMachine, bound: int) -> str:
     """Return the LLVM module of both functions.
 
     The first has a loop over blocks of four vectors, each with a running maximum, and a loop over the remaining

@@ -1,0 +1,38 @@
+"""Arguments and options of `inlay convert`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from inlay.cli.application import TYPE_HELP
+
+SourceArgument = Annotated[Path, typer.Argument(metavar="IN", help="A .npy or .safetensors file.")]
+TargetOption = Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="The file to write.")]
+ToOption = Annotated[
+    list[str],
+    typer.Option(
+        "--to", metavar="[PATTERN=]TAG", help="New format: tag, pattern or shape:stride; `plain` is row-major."
+    ),
+]
+FromOption = Annotated[
+    list[str] | None,
+    typer.Option("--from", metavar="[PATTERN=]TAG", help="Format of memory that the file does not describe."),
+]
+NewTypeOption = Annotated[str | None, typer.Option("--dtype", metavar="TYPE", help=TYPE_HELP)]
+LogicalDimsOption = Annotated[
+    str | None, typer.Option("--dims", metavar="DIMS", help="With --from: the dims, where the shape is not enough.")
+]
+AllowLossOption = Annotated[
+    bool, typer.Option("--allow-loss", help="With --dtype: convert though elements become 0 or saturate.")
+]
+MemoryOption = Annotated[
+    str | None, typer.Option("--memory", metavar="SIZE", help="Most bytes of a box and its result, such as 256MB.")
+]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace OUT if it exists.")]
+VerifyOption = Annotated[bool, typer.Option("--verify", help="Read OUT back, and compare every element with IN.")]
+ReportOption = Annotated[
+    Path | None, typer.Option("--report", metavar="FILE", help="Write formats, bytes, losses and rate as JSON.")
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, one line per tensor.")]
+PlanJsonOption = Annotated[bool, typer.Option("--json", help="With --dry-run: print the plan as JSON.")]
