@@ -1,8 +1,9 @@
 """The target machine, and machine code through LLVM: compiled, stored on disk, loaded and unloaded.
 
 A `TargetMachine` is a value. Besides the processor of this process there are named targets of x86-64 and AArch64: the
-same modules can be compiled for them, to read the assembly or to run it elsewhere. The width of SVE registers is unknown
-at compile time in general; a target fixes it to 32 or 64 bytes, and its code runs on processors with exactly that width.
+same modules can be compiled for them, to read the assembly or to run it elsewhere. The width of SVE registers is
+unknown at compile time in general; a target fixes it to 32 or 64 bytes, and its code runs on processors with exactly
+that width.
 
     >>> sorted(TARGETS)[:3]
     ['aarch64', 'aarch64-sve256', 'aarch64-sve512']
