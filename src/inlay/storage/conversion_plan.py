@@ -19,6 +19,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.files import require_unused
 from inlay.layout import Dims
+from inlay.memory.reorder_cache import byte_extent
 from inlay.storage.box import Box, box_at, count_boxes, iterate_boxes
 from inlay.storage.cutting import cut_extents
 from inlay.storage.file_store import FileStore
@@ -251,7 +252,8 @@ def _plan_tensor(
         raise InvalidArguments(f"{rule.text} does not fit tensor {tensor.label}: {tensor.refusal}")
     dst = src if rule is None or src is None else destination_descriptor(tensor, src, rule, data_type)
     if src is None or src == dst:
-        unchanged = raw_bytes(tensor.nbytes)
+        # Behind the last element, a packed tensor has bytes up to a multiple of 64, which are not part of it.
+        unchanged = raw_bytes(tensor.nbytes if src is None else min(tensor.nbytes, byte_extent(src)[1]))
         return unchanged, NewTensor(tensor.name, tensor.shape, unchanged, dst, tensor.stored_type, tensor.refusal)
     assert dst is not None
     return src, NewTensor(tensor.name, dst.dims, dst, dst)
