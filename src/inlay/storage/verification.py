@@ -173,7 +173,7 @@ class _Mismatches:
         what = (
             f"{self.count} elements differ, {self.first}"
             if self.count
-            else f"{self.padding} elements of padding are not 0"
+            else f"padding is not 0 in {self.padding} of its elements"
         )
         raise FileError(
             f"{plan.target.location} differs from its source {plan.source.location}: tensor {each.tensor.label}, "
