@@ -133,7 +133,7 @@ def atomic_write(target: Path) -> Iterator[BinaryIO]:
     """
     require_path(target, "write")
     try:
-        final = resolve_target(target)
+        final = _resolve_target(target)
         temporary, file = _new_temporary(final)
         try:
             with file:
@@ -226,7 +226,7 @@ def _try_lock(file: BinaryIO) -> bool | None:
     return True
 
 
-def resolve_target(target: Path) -> Path:
+def _resolve_target(target: Path) -> Path:
     """Follow symbolic links from `target`, and return the path of the file to write.
 
     Raises:
@@ -249,6 +249,22 @@ def resolve_target(target: Path) -> Path:
     if final.exists() and not os.access(final, os.W_OK):
         raise PermissionError(errno.EACCES, "")
     return final
+
+
+def require_writable(target: Path) -> Path:
+    """Check that a file can be written, and return the one at the end of all links from `target`.
+
+    Raises:
+        FileError: the path is a directory or a device, its directory does not exist, links form a cycle, or this user
+            may not replace the file.
+    """
+    require_path(target, "write")
+    try:
+        return _resolve_target(target)
+    except FileError:
+        raise
+    except OSError as error:
+        raise file_error("write", target, error) from error
 
 
 def write_pieces(file: BinaryIO, pieces: Iterable[npt.NDArray[np.uint8]], progress: Progress | None = None) -> None:

@@ -25,7 +25,7 @@ from inlay.cli.convert_options import (
 )
 from inlay.cli.output import echo
 from inlay.errors import InvalidArguments, printable
-from inlay.files import Progress, atomic_write
+from inlay.files import Progress, atomic_write, require_writable
 from inlay.measure.interleaved import time_call
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ def convert(
     if dry_run:
         echo(json.dumps(plan.to_json(), indent=2) if as_json else str(plan))
         return
+    if report is not None:
+        require_writable(report)
     clear_abandoned(target, clean)
     reports: list[ConversionReport] = []
     with _progress_bar(plan) as progress:

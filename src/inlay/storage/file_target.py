@@ -15,7 +15,7 @@ from types import TracebackType
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError
-from inlay.files import file_error, require_path, resolve_target
+from inlay.files import file_error, require_writable
 from inlay.memory import Memory
 from inlay.memory.buffers import Bytes
 from inlay.storage.box import Box
@@ -85,7 +85,7 @@ class FileTarget:
                 device or a file without permission to write has its name. What was created remains for `discard`.
         """
         for file in self.files:
-            _resolve(file.path)
+            require_writable(file.path)
         for file in self.files:
             try:
                 with file.partial(token).open("xb") as opened:
@@ -118,7 +118,7 @@ class FileTarget:
             except OSError as error:
                 raise file_error("write", file.path, error) from error
         for file in self.files:
-            final, partial = _resolve(file.path), file.partial(token)
+            final, partial = require_writable(file.path), file.partial(token)
             try:
                 if final.exists():
                     shutil.copymode(final, partial)
@@ -132,21 +132,6 @@ class FileTarget:
         for file in self.files:
             with suppress(OSError):
                 file.partial(token).unlink()
-
-
-def _resolve(path: Path) -> Path:
-    """Return the file at the end of all links, which is to be written.
-
-    Raises:
-        FileError: it cannot be written (`FileTarget.create`).
-    """
-    require_path(path, "write")
-    try:
-        return resolve_target(path)
-    except FileError:
-        raise
-    except OSError as error:
-        raise file_error("write", path, error) from error
 
 
 def _sync_file(path: Path) -> None:

@@ -170,11 +170,8 @@ class _Mismatches:
         """Check that nothing differs."""
         if not self.count and not self.padding:
             return
-        what = (
-            f"{self.count} elements differ, {self.first}"
-            if self.count
-            else f"padding is not 0 in {self.padding} of its elements"
-        )
+        elements = "1 element differs" if self.count == 1 else f"{self.count} elements differ"
+        what = f"{elements}, {self.first}" if self.count else f"padding is not 0 in {self.padding} of its elements"
         raise FileError(
             f"{plan.target.location} differs from its source {plan.source.location}: tensor {each.tensor.label}, "
             f"{what}; convert it again"
