@@ -38,7 +38,7 @@ _SPAN = 1 << 15
 _WASTE = 4
 """Elements that are read for each one that is used, at most, beyond `_SPAN`."""
 _PIECE = 1 << 20
-"""Number of elements that are gathered at once: their offsets take eight bytes each."""
+"""Number of elements that are gathered at once, at most: their offsets take eight bytes each."""
 
 
 def read_codes(reader: StoreReader, tensor: StoredTensor, desc: MemoryDesc, box: Box) -> Codes:
@@ -120,7 +120,6 @@ def _gather(read: Callable[[int, int], Bytes], offsets: Sequence[Offsets], start
 
 def _split(offsets: Sequence[Offsets]) -> Iterator[tuple[slice, ...]]:
     """Yield parts of a box, as an index, that are small and whose elements are near one another."""
-    has_ranges = all(isinstance(along, range) for along in offsets)
     stack = [tuple(slice(0, len(along)) for along in offsets)]
     while stack:
         part = stack.pop()
@@ -128,7 +127,7 @@ def _split(offsets: Sequence[Offsets]) -> Iterator[tuple[slice, ...]]:
         reaches = [high - low for low, high in bounds]
         counts = [span.stop - span.start for span in part]
         count, reach = prod(counts), sum(reaches) + 1
-        if count == 1 or ((has_ranges or count <= _PIECE) and reach <= max(_SPAN, _WASTE * count)):
+        if count == 1 or (count <= _PIECE and reach <= max(_SPAN, _WASTE * count)):
             yield part
             continue
         axis = max(range(len(part)), key=lambda i: (counts[i] > 1, reaches[i], counts[i]))

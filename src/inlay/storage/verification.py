@@ -170,8 +170,10 @@ class _Mismatches:
         """Check that nothing differs."""
         if not self.count and not self.padding:
             return
-        elements = "1 element differs" if self.count == 1 else f"{self.count} elements differ"
-        what = f"{elements}, {self.first}" if self.count else f"padding is not 0 in {self.padding} of its elements"
+        noun = "byte" if each.is_copy else "element"
+        what = f"1 {noun} differs, {self.first}" if self.count == 1 else f"{self.count} {noun}s differ, {self.first}"
+        if not self.count:
+            what = f"padding is not 0 in {self.padding} of its elements"
         raise FileError(
             f"{plan.target.location} differs from its source {plan.source.location}: tensor {each.tensor.label}, "
             f"{what}; convert it again"
