@@ -134,3 +134,22 @@ def test_boxes_are_the_whole(
     result = open_memories("b.safetensors")["t"]
     assert result.desc == planned.tensors[0].new.desc
     assert result.buffer[: expected.desc.size].tobytes() == expected.buffer[: expected.desc.size].tobytes()
+
+
+BLOCKED = ["ab", "ba", "aB16b", "AB4b2a", "(a a4 a3) (b b4) -> a b a3 b4 a4", "(a a2 a3 a5) b -> a a5 b a2 a3"]
+
+
+@given(
+    st.tuples(st.integers(1, 70), st.integers(1, 70)),
+    st.sampled_from(BLOCKED),
+    st.sampled_from(BLOCKED),
+    st.sampled_from([600, 3000, 1 << 20]),
+)
+def test_cut_boxes_exist_with_the_padding_at_their_end(dims: tuple[int, int], src: str, dst: str, limit: int) -> None:
+    sides = MemoryDesc(dims, "f32", src), MemoryDesc(dims, "f32", dst)
+    try:
+        extents = cut_extents(*sides, limit)
+    except InvalidArguments:
+        return
+    for box in iterate_boxes(dims, extents):
+        assert [locate_box(desc, box) is None for desc in sides] == [False, False]

@@ -16,6 +16,7 @@ from math import lcm, prod
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.layout import Axis, Dims
+from inlay.layout.axis import split_range
 from inlay.storage.box import Box
 from inlay.storage.box_bytes import BoxBytes, can_cut, locate_box
 
@@ -59,13 +60,18 @@ def _candidate_extents(src: MemoryDesc, dst: MemoryDesc, units: Dims) -> list[li
     """Return the possible extents of a box along each axis, ascending; the last one is the whole axis."""
     if not (can_cut(src) and can_cut(dst)):
         return [[max(n, 1)] for n in src.dims]
-    sides = [(desc.require_layout("a box")[0].axes, desc.require_layout("a box")[1].bits) for desc in (src, dst)]
+    sides = [desc.require_layout("a box") for desc in (src, dst)]
     candidates = []
     for i, n in enumerate(src.dims):
-        axes = [(side[i], bits) for side, bits in sides]
+        axes = [(layout.axes[i], layout.dims[i], data_type.bits) for layout, data_type in sides]
         bases = {lcm(a, b, units[i]) for a in _weights(axes[0][0]) for b in _weights(axes[1][0])}
         sizes = {base << power for base in bases for power in range((n // base).bit_length())}
-        fitting = {size for size in sizes if size < n and all(_exists(axis, bits, size) for axis, bits in axes)}
+        fitting = {
+            size
+            for size in sizes
+            if size < n
+            and all(_exists(axis, bits, size) and _last_exists(axis, n, padded, size) for axis, padded, bits in axes)
+        }
         candidates.append([*sorted(fitting), n])
     return candidates
 
@@ -90,6 +96,11 @@ def _exists(axis: Axis, bits: int, size: int) -> bool:
             steps = [size // weight * digit.stride, *(above.stride for above in digits[:i])]
             return not any(step * bits % 8 for step in steps)
     return False
+
+
+def _last_exists(axis: Axis, n: int, padded: int, size: int) -> bool:
+    """Return True if the last range of `size` of `n` coordinates has independent digits together with the padding."""
+    return len(list(split_range(axis, (n - 1) // size * size, padded))) == 1
 
 
 def _axis_to_grow(

@@ -10,6 +10,7 @@ which reads a tensor box by box. `file_store` implements both for formats that s
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -140,6 +141,7 @@ def row_major(dims: Dims, data_type: DataTypeLike) -> MemoryDesc:
     return MemoryDesc(dims, data_type, FormatTag(tuple(range(len(dims)))))
 
 
+@lru_cache(4096)
 def plain_order(desc: MemoryDesc) -> Dims | None:
     """Return the axes from outermost to innermost if `desc` is dense without blocks and padding, else None."""
     tag = None if desc.tag is None else FormatTag.parse(desc.tag)
