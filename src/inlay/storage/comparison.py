@@ -26,7 +26,6 @@ from inlay.storage.box import Box, iterate_boxes
 from inlay.storage.contents import format_of
 from inlay.storage.cutting import cut_extents
 from inlay.storage.element_reading import Codes, find_differences, read_codes
-from inlay.storage.file_store import FileReader
 from inlay.storage.store import Store, StoredTensor, StoreReader, raw_bytes
 
 _BOX_NBYTES = 32 << 20
@@ -186,8 +185,8 @@ def _compare(
 def _have_equal_bytes(
     reader: StoreReader, first: StoredTensor, other: StoreReader, second: StoredTensor, progress: Progress | None
 ) -> bool:
-    """Return True if both tensors are ranges of bytes of files, and all bytes are equal."""
-    if not (isinstance(reader, FileReader) and isinstance(other, FileReader)) or first.nbytes != second.nbytes:
+    """Return True if neither tensor is stored in chunks, and all bytes are equal."""
+    if first.chunks is not None or second.chunks is not None or first.nbytes != second.nbytes:
         return False
     desc, done = raw_bytes(first.nbytes), 0
     for box in _iterate_common_boxes(desc, desc):

@@ -25,8 +25,7 @@ from inlay.layout import Axis
 from inlay.memory.buffers import Bytes
 from inlay.reordering.reference import read_codes as read_memory_codes
 from inlay.storage.box import Box
-from inlay.storage.file_store import FileReader
-from inlay.storage.store import StoredTensor, StoreReader
+from inlay.storage.store import StoredTensor, StoreReader, raw_bytes
 
 Codes: TypeAlias = npt.NDArray[Any]
 """Unsigned integers with the bits of elements; bytes of type `V16` for elements of 16 bytes."""
@@ -44,12 +43,12 @@ _PIECE = 1 << 20
 def read_codes(reader: StoreReader, tensor: StoredTensor, desc: MemoryDesc, box: Box) -> Codes:
     """Return the codes of the elements of a box, in an array of its dims; a code of 4 bits takes one byte.
 
-    `desc` describes the bytes of `tensor`. The box may contain padding.
+    `desc` describes the bytes of `tensor`. The box may contain padding, unless the tensor is stored in chunks.
 
     Raises:
         FileError: the store cannot be read.
     """
-    if not isinstance(reader, FileReader):
+    if tensor.chunks is not None:
         memory = reader.read_box(tensor, desc, box)
         return read_memory_codes(memory.desc, memory.buffer)
     layout, data_type = desc.require_layout("a tensor")
@@ -59,9 +58,11 @@ def read_codes(reader: StoreReader, tensor: StoredTensor, desc: MemoryDesc, box:
 
     def read(begin: int, end: int) -> Bytes:
         """Return a range of bytes of the tensor; those beyond its end are zero."""
-        data = np.zeros(end - begin, np.uint8)
-        reader.read_bytes(tensor.file, data[: max(tensor.nbytes - begin, 0)], tensor.begin + begin)
-        return data
+        inside = min(end, tensor.nbytes)
+        if begin >= inside:
+            return np.zeros(end - begin, np.uint8)
+        data = reader.read_box(tensor, raw_bytes(tensor.nbytes), Box((begin,), (inside,))).buffer
+        return data if inside == end else np.pad(data, (0, end - inside))
 
     if codes.size:
         _gather(read, offsets, desc.offset0, data_type.bits, codes)

@@ -107,16 +107,12 @@ class FileReader:
         for begin, offset in zip(range(0, place.nbytes, run or 1), place.offsets(), strict=False):
             # The file may end before the padding of the last run, which holds no element.
             nbytes = min(run, tensor.nbytes - offset)
-            self.read_bytes(tensor.file, data[begin : begin + nbytes], tensor.begin + offset)
+            self._fill(tensor.file, data[begin : begin + nbytes], tensor.begin + offset)
             data[begin + nbytes : begin + run] = 0
         return Memory(place.desc, data)
 
-    def read_bytes(self, file: int, data: Bytes, begin: int) -> None:
-        """Fill `data` with bytes of a file that start at byte `begin`.
-
-        Raises:
-            FileError: the file cannot be read, or ends before.
-        """
+    def _fill(self, file: int, data: Bytes, begin: int) -> None:
+        """Fill `data` with bytes of a file that start at byte `begin`."""
         path = self._files[file].path
         try:
             count = read_at(self._open(file), data.data, begin)

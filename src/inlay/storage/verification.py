@@ -25,7 +25,6 @@ from inlay.reordering.reference import read_codes as read_memory_codes
 from inlay.storage.box import Box
 from inlay.storage.conversion_plan import ConversionPlan, TensorConversion
 from inlay.storage.element_reading import Codes, find_differences, read_codes
-from inlay.storage.file_store import FileReader
 from inlay.storage.formats import open_store
 from inlay.storage.operation import BoxOperation, ReorderOperation
 from inlay.storage.store import Store, StoredTensor, StoreReader, row_major
@@ -202,8 +201,9 @@ class _ComparingWriter:
 
     def compare(self, tensor: TargetTensor, box: Box, expected: Codes) -> None:
         """Compare the elements of a box, and the padding beside them, with the codes that they should have."""
-        whole = _with_padding(tensor.desc, box) if isinstance(self._reader, FileReader) else box
-        stored = read_codes(self._reader, self._tensors[tensor.name], tensor.desc, whole)
+        found = self._tensors[tensor.name]
+        whole = _with_padding(tensor.desc, box) if found.chunks is None else box
+        stored = read_codes(self._reader, found, tensor.desc, whole)
         if whole != box:
             padded: Codes = np.zeros(whole.dims, expected.dtype)
             padded[tuple(map(slice, box.dims))] = expected
