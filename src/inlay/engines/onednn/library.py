@@ -45,7 +45,6 @@ import site
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from ctypes import byref, c_int64, c_void_p
 from functools import cache
@@ -331,6 +330,8 @@ def run_on_new_thread(call: Callable[[], _Result]) -> _Result:
     >>> run_on_new_thread(threading.current_thread) is threading.current_thread()
     False
     """
+    from concurrent.futures import ThreadPoolExecutor  # loads the package logging, and few processes need it
+
     try:
         with ThreadPoolExecutor(1, "inlay-code-generation") as threads:
             created = threads.submit(call)

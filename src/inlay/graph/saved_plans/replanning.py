@@ -3,7 +3,9 @@
 from pathlib import Path
 
 from inlay.errors import FileError, InvalidArguments, Unimplemented, printable
+from inlay.graph.garbage_collection import pause_garbage_collection
 from inlay.graph.planned_program import PlannedProgram
+from inlay.graph.saved_plans.checked_file import begin_sections
 from inlay.graph.saved_plans.plan_file import PlanOrigin, SavedPlan, read_plan
 from inlay.primitives.engine import EngineLike
 
@@ -16,8 +18,11 @@ def load_plan(path: Path, engine: EngineLike = None) -> tuple[PlannedProgram, st
         InvalidArguments, MissingExtra: as `get_engine`.
         Unimplemented: the network is planned again, and the engine supports no format of a tensor.
     """
-    saved = read_plan(path)
-    differences = saved.origin.differences(PlanOrigin.of_host(engine))
+    with pause_garbage_collection():
+        mapped = begin_sections(path)
+        host = PlanOrigin.of_host(engine)  # loads the engine, while other threads check the file
+        saved = read_plan(path, mapped)
+    differences = saved.origin.differences(host)
     if not differences:
         return saved.plan, ""
     note = (
