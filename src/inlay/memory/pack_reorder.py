@@ -17,6 +17,7 @@ from inlay.data_type import DataType, DataTypeLike, as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.fields import addressed_layout
 from inlay.errors import InvalidArguments, Unimplemented, shown
+from inlay.forks import import_lock
 from inlay.layout import Dims
 from inlay.memory.buffers import address_of, decode_elements, encode_elements, view_as_array
 from inlay.memory.memory import Format, Memory, new_result, require_memory
@@ -407,7 +408,8 @@ class Reorder:
 
     def _find_tuned(self, tune: Any) -> AnyReorder:
         """Return the compiled reorder after tuning it for the time that the argument `tune` allows."""
-        from inlay.memory.reorder_tuning import tune_reorder, tuning_seconds  # loads the whole compiler
+        with import_lock:
+            from inlay.memory.reorder_tuning import tune_reorder, tuning_seconds  # loads the whole compiler
 
         seconds, reorder = tuning_seconds(tune), self._find()
         if seconds is None or reorder.problem is None:

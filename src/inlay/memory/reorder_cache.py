@@ -16,6 +16,7 @@ from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc, kinds
 from inlay.descriptor.fields import addressed_layout, require_start_in_buffer
 from inlay.errors import InvalidArguments, Unimplemented, shown
+from inlay.forks import import_lock
 from inlay.layout import Dims, Layout
 from inlay.memory.buffers import address_of
 from inlay.memory.result_pool import allocate_result
@@ -177,7 +178,8 @@ def find_reorder(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAI
 
 def _compile(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAIN) -> "CompiledReorder":
     """Compile a reorder; the compiler is loaded by the first one, which networks in their planned formats lack."""
-    from inlay.reordering import compile_reorder
+    with import_lock:
+        from inlay.reordering import compile_reorder
 
     return compile_reorder(src, dst, attributes)
 

@@ -23,6 +23,7 @@ import numpy as np
 from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, shown
+from inlay.forks import import_lock
 from inlay.layout import Dims
 from inlay.memory import Memory, pack, reorder
 from inlay.memory.padding_contents import ZERO
@@ -373,7 +374,10 @@ def check_call(
 def _require_zero_padding(memory: Memory, purpose: str) -> None:
     """Make sure that the padding of an argument that is read is zero."""
     if memory.padding != ZERO:
-        from inlay.memory.memory_padding import require_zero_padding  # compiled loops, which planned runs do not need
+        with import_lock:
+            from inlay.memory.memory_padding import (
+                require_zero_padding,  # compiled loops, which planned runs do not need
+            )
 
         require_zero_padding(memory, purpose)
 

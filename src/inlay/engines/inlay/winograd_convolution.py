@@ -23,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay.descriptor import MemoryDesc
-from inlay.engines.inlay import winograd_code, winograd_tables
 from inlay.engines.inlay.winograd_code import ENTRY, ROWS, Registers, build_module, weights_desc
 from inlay.engines.inlay.winograd_tables import KERNEL, OUT, POINTS, TableWord
 from inlay.errors import Unimplemented
@@ -197,7 +196,7 @@ def select_schedule(sizes: WinogradSizes, registers: Registers, threads: int) ->
     return WinogradSchedule(blocks, 1)
 
 
-_EMITTER = digest_of([Path(module.__file__) for module in (winograd_code, winograd_tables)])
+_EMITTER = digest_of([Path(__file__).with_name(name) for name in ("winograd_code.py", "winograd_tables.py")])
 """Digest of the source files that write the module; empty if they cannot be read, as in a zip archive."""
 
 

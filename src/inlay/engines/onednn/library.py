@@ -55,6 +55,7 @@ from inlay import onednn_abi as abi
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InlayError, InvalidArguments, MissingExtra, OutOfMemory, Unimplemented
+from inlay.forks import import_lock
 from inlay.layout import Layout
 
 _FILE: Final = "libdnnl.so.3"
@@ -330,7 +331,8 @@ def run_on_new_thread(call: Callable[[], _Result]) -> _Result:
     >>> run_on_new_thread(threading.current_thread) is threading.current_thread()
     False
     """
-    from concurrent.futures import ThreadPoolExecutor  # loads the package logging, and few processes need it
+    with import_lock:
+        from concurrent.futures import ThreadPoolExecutor  # loads the package logging, and few processes need it
 
     try:
         with ThreadPoolExecutor(1, "inlay-code-generation") as threads:

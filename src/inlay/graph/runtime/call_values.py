@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from inlay.errors import InvalidArguments, printable
+from inlay.forks import import_lock
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Array
 from inlay.graph.open_network import OpenTensor
@@ -53,7 +54,8 @@ def _view_tensor(torch: Any, value: Any) -> Any:
     """Return the array that shares the memory of a value, if it is a tensor and there is one; else the value."""
     if not isinstance(value, torch.Tensor):
         return value
-    from inlay.rearranging.array_kinds import numpy_of_torch
+    with import_lock:
+        from inlay.rearranging.array_kinds import numpy_of_torch
 
     with suppress(RuntimeError, TypeError):
         return numpy_of_torch(torch, value)
@@ -78,7 +80,8 @@ def return_like(inputs: Mapping[str, Any], outputs: Mapping[str, Array]) -> Any:
 def _converter(example: Any) -> Callable[[Array], Any]:
     """Return the function that makes an array of the kind of `example` from one of NumPy."""
     # Imported here, since a session of NumPy's arrays needs no other kinds of arrays.
-    from inlay.rearranging.array_kinds import from_numpy_like, jax_of_numpy, torch_of_numpy
+    with import_lock:
+        from inlay.rearranging.array_kinds import from_numpy_like, jax_of_numpy, torch_of_numpy
 
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     if torch is not None and isinstance(example, torch.Tensor):

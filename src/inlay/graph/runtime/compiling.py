@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.forks import ForkResetLock
+from inlay.forks import ForkResetLock, import_lock
 from inlay.graph.algorithms import as_direct
 from inlay.graph.background import yield_to_runs
 from inlay.graph.network import has_equal_bits
@@ -155,7 +155,8 @@ def prepare(
 
 def _prepare_reference(step: Step, program: Program, graph: OpGraph) -> PreparedStep:
     """Compile a step that ONNX Runtime or NumPy computes."""
-    from inlay.graph.runtime.reference_steps import prepare_reference  # loads operators that most programs lack
+    with import_lock:
+        from inlay.graph.runtime.reference_steps import prepare_reference  # loads operators that most programs lack
 
     return prepare_reference(step, program, graph)
 

@@ -26,7 +26,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from inlay.errors import InlayError, InvalidArguments
-from inlay.forks import ForkResetLock
+from inlay.forks import ForkResetLock, import_lock
 from inlay.graph.background import RUNS
 from inlay.graph.op_graph import Array, OpGraph, exact_graph
 from inlay.graph.program import FallbackShare, NumpyShare, Program, fallback_share, numpy_share
@@ -248,7 +248,8 @@ class ProgramSession:
         Raises:
             InvalidArguments, OutOfMemory: as `run`.
         """
-        from inlay.graph.runtime.step_runs import trace_instance  # loads profiles, which `run` does not need
+        with import_lock:
+            from inlay.graph.runtime.step_runs import trace_instance  # loads profiles, which `run` does not need
 
         values = self._check(inputs)
         if self._fails_guards(values):
@@ -263,7 +264,8 @@ class ProgramSession:
             InvalidArguments: `runs` is not a whole number from 1 on, or as `run`.
             OutOfMemory: as `run`.
         """
-        from inlay.graph.runtime.step_runs import profile_instance
+        with import_lock:
+            from inlay.graph.runtime.step_runs import profile_instance
 
         count, values = require_runs(runs), self._check(inputs)
         if self._fails_guards(values):
@@ -370,7 +372,8 @@ class ProgramSession:
         with self._compile_lock:
             if self._exact is None:
                 self._require_open()
-                from inlay.graph.runtime.plain import plain_program  # loads a part of the planner
+                with import_lock:
+                    from inlay.graph.runtime.plain import plain_program  # loads a part of the planner
 
                 graph = exact_graph(self._graph)
                 self._exact = ProgramSession(
