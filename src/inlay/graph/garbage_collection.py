@@ -1,7 +1,7 @@
 """`pause_garbage_collection`: no collection of cyclic garbage while a plan is loaded.
 
 All that loading makes stays alive: records, descriptors, modules. Python would look through these objects for garbage
-some 70 times, and once through all objects of the process, which takes a quarter of the time to load a plan.
+some 30 times, and once through all objects of the process, which is a fifth of the time to load a plan.
 """
 
 import gc
