@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from inlay.arguments import integer_or_none
-from inlay.errors import FileError, InvalidArguments, StalePlanWarning, printable
+from inlay.errors import FileError, InlayError, InvalidArguments, StalePlanWarning, printable
 from inlay.forks import ForkResetLock
 from inlay.graph.background import in_background
 from inlay.graph.garbage_collection import pause_garbage_collection
@@ -155,14 +155,18 @@ class Session:
         Warns:
             StalePlanWarning: the network is planned again.
         """
-        plan, note = load_plan(Path(path), engine)
+        plan, note, require_intact = load_plan(Path(path), engine)
         if note:
             warnings.warn(note, StalePlanWarning, stacklevel=2)
         try:
             with pause_garbage_collection():
                 session = cls(None, plan, engine=engine)
-        except InvalidArguments as error:
+        except InlayError as error:
+            require_intact()  # of a damaged file, this is the error to raise
+            if not isinstance(error, InvalidArguments):
+                raise
             raise FileError(f"{printable(str(path))} holds no valid plan: {error}") from error
+        require_intact()
         session.note = note
         return session
 

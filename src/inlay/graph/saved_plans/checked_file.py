@@ -9,7 +9,7 @@ metadata are texts:
     checksum    64 hexadecimal digits
 
 The checksum is SHA-256 of the header with zeros in place of the checksum, followed by the CRC-32 of each piece of 32
-MiB of the data, as 4 bytes, little-endian. Pieces are checked on several threads. It detects damage, not malice:
+MiB of the data, as 4 bytes, little-endian. Pieces are checked on other threads. It detects damage, not malice:
 whoever writes a file can compute it. So all that the sections hold is checked as well (`validation`).
 
 A header is accepted only if it is the one that this module writes for its entries; then no byte of the file is without
@@ -105,11 +105,9 @@ def _sum_stream(parts: Iterable[Bytes]) -> list[int]:
 
 
 def _begin_sums(data: memoryview) -> Callable[[], list[int]]:
-    """Begin to compute the CRC of each piece of `_PIECE` bytes on several threads; return a function that waits."""
+    """Begin to compute the CRC of each piece of `_PIECE` bytes on other threads; return a function that waits."""
     pieces = [data[at : at + _PIECE] for at in range(0, len(data), _PIECE)]
-    threads = min(_MOST_THREADS, len(pieces), os.cpu_count() or 1)
-    if threads < 2:
-        return lambda: list(map(crc32, pieces))
+    threads = max(1, min(_MOST_THREADS, len(pieces), (os.cpu_count() or 1) - 1))  # one processor is the caller's
     sums = [0] * len(pieces)
 
     def compute(first: int) -> None:

@@ -69,24 +69,32 @@ class SavedPlan:
     """Versions and processor that it was saved with."""
 
 
-def read_plan(path: Path, mapped: MappedSections | None = None) -> SavedPlan:
+def read_plan(path: Path) -> SavedPlan:
     """Return the plan in a file; its constants are read-only and share the pages of the file with other processes.
 
-    Nothing of the file is executed, and nothing is measured. `mapped` has the sections of the file if `begin_sections`
-    has begun to check them.
+    Nothing of the file is executed, and nothing is measured.
 
     Raises:
         FileError: the file cannot be read, is no saved plan, is of another version, was changed, or holds a plan that
             cannot be.
     """
-    mapped = begin_sections(path) if mapped is None else mapped
-    try:
-        saved = _decode_plan(dict(mapped.sections))
-    except InlayError as error:
-        mapped.require_intact()  # of a damaged file, this is the error to raise
-        raise FileError(f"{printable(str(path))} holds no valid plan: {error}") from error
+    mapped = begin_sections(path)
+    saved = decode_plan(path, mapped)
     mapped.require_intact()
     return saved
+
+
+def decode_plan(path: Path, mapped: MappedSections) -> SavedPlan:
+    """Return the plan in the sections of a file, whose bytes other threads may still check.
+
+    Raises:
+        FileError: the sections hold a plan that cannot be; or the bytes were changed, if that is the reason.
+    """
+    try:
+        return _decode_plan(dict(mapped.sections))
+    except InlayError as error:
+        mapped.require_intact()
+        raise FileError(f"{printable(str(path))} holds no valid plan: {error}") from error
 
 
 def _decode_plan(sections: dict[str, Any]) -> SavedPlan:
