@@ -41,6 +41,7 @@ from inlay.errors import (
     Unimplemented,
 )
 from inlay.layout import RUNTIME, Axis, Digit, Layout, Refusal, Swizzle
+from inlay.lazy_names import import_lazily
 from inlay.notation.format_tag import ALIASES, FormatTag
 from inlay.notation.format_tag import ENUMERATED as TAGS
 
@@ -235,11 +236,7 @@ def __getattr__(name: str) -> Any:
     """Import a public name at its first use and store it in this module."""
     if name in _LATE_PACKAGES:
         return importlib.import_module(f"inlay.{name}")
-    if name not in _LATE_NAMES:
-        raise AttributeError(f"module 'inlay' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_LATE_NAMES[name]), name)
-    globals()[name] = value
-    return value
+    return import_lazily(__name__, _LATE_NAMES, name)
 
 
 def __dir__() -> list[str]:

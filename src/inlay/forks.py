@@ -4,6 +4,7 @@ A fork copies only the calling thread. A lock that another thread holds at this 
 forever. This module has two kinds of locks for that, and a registry of functions:
 
     hold_across_forks(lock)     a fork waits until `lock` is free; for a library with internal locks and state
+    import_lock                 such a lock, for modules that are imported at first use
     ForkResetLock()             the child gets a new, free lock; for Python values that are replaced in one assignment
     at_fork(...)                functions to call in the parent before the fork, and in the child after it
 
@@ -17,7 +18,13 @@ from collections.abc import Callable
 from types import TracebackType
 from weakref import WeakSet
 
-_locks: list["threading.RLock"] = []
+import_lock = threading.RLock()
+"""The lock held while a function imports modules: Python locks each module for that, and does not unlock it in a child.
+
+It is the first lock of `hold_across_forks`: a thread may acquire it whichever of them it holds, and no module acquires
+another one of them when it is imported.
+"""
+_locks: list["threading.RLock"] = [import_lock]
 _acquired: list["threading.RLock"] = []
 _before: list[Callable[[], object]] = []
 _after_in_child: list[Callable[[], object]] = []
@@ -63,10 +70,14 @@ class ForkResetLock:
 
 def _acquire_all() -> None:
     """Acquire all locks of `hold_across_forks`, then call the functions registered as `before`."""
-    # Another thread may register a lock while this one waits, so `_acquired` lists the locks to release.
-    for lock in reversed(list(_locks)):
-        lock.acquire()
-        _acquired.append(lock)
+    while True:
+        count = len(_locks)
+        for lock in reversed(_locks[:count]):
+            lock.acquire()
+            _acquired.append(lock)
+        if len(_locks) == count:
+            break
+        _release_all()  # a module that another thread has imported meanwhile registered a lock, and may hold it
     for call in list(_before):
         call()
 

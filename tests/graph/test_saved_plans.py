@@ -21,7 +21,7 @@ from inlay.errors import FileError, InvalidArguments
 from inlay.graph.plan import Plan
 from inlay.graph.planned_program import PlannedProgram
 from inlay.graph.runtime.program_session import ProgramSession
-from inlay.graph.saved_plans import plan_file
+from inlay.graph.saved_plans import plan_writing
 from inlay.graph.saved_plans.checked_file import is_saved_plan, map_sections, write_sections
 from inlay.graph.saved_plans.plan_file import PlanOrigin, read_plan
 from inlay.graph.stored_constants import StoredConstants
@@ -130,7 +130,7 @@ def test_threads_share_a_session(tmp_path: Path) -> None:
 
 def test_a_loaded_plan_can_be_saved_and_pickled(plan: Plan, path: Path, tmp_path: Path) -> None:
     loaded = read_plan(path).plan
-    plan_file.write_plan(loaded, tmp_path / "again.inlay", plan.computed_by)
+    plan_writing.write_plan(loaded, tmp_path / "again.inlay", plan.computed_by)
     assert (tmp_path / "again.inlay").read_bytes() == path.read_bytes()
     assert pickle.loads(pickle.dumps(loaded)) == loaded
 
@@ -159,7 +159,7 @@ def test_safetensors_opens_the_file_and_every_section_is_aligned(path: Path) -> 
     assert is_saved_plan(path)
     with safe_open(path, "numpy") as file:
         assert file.metadata()["inlay"] == "plan"
-        assert file.metadata()["version"] == "1"
+        assert file.metadata()["version"] == "2"
         shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 - no mapping
     sections = map_sections(path)
     assert {name: [data.size] for name, data in sections.items()} == shapes
@@ -201,7 +201,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     def fail(*_: object) -> None:
         raise FileError("the disk is full")
 
-    monkeypatch.setattr(plan_file, "write_sections", fail)
+    monkeypatch.setattr(plan_writing, "write_sections", fail)
     with pytest.raises(FileError):
         plan.save(path)
     assert path.read_bytes() == before
@@ -330,7 +330,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     remedy = "copy it again, or save the plan again"
     flipped = bytearray(content)
     flipped[-1000] ^= 1
-    newer = content.replace(b'"version":"1"', b'"version":"2"')
+    newer = content.replace(b'"version":"2"', b'"version":"3"')
     for damaged, text in (
         (content[:-64], f"{path} is damaged, its length is not that of its sections: {remedy}"),
         (content[:100], f"{path} is damaged, its header is cut short or too long: {remedy}"),
@@ -339,7 +339,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
         (content.replace(b'"U8"', b'"I8"', 1), f"{path} is damaged, its header is not one that Inlay writes: {remedy}"),
         (
             newer,
-            f"{path} has version '2' of saved plans, and this Inlay reads 1: save the plan with this Inlay, or use the "
+            f"{path} has version '3' of saved plans, and this Inlay reads 2: save the plan with this Inlay, or use the "
             "one that wrote it",
         ),
     ):

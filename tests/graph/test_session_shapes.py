@@ -193,7 +193,7 @@ def test_a_size_that_is_forgotten_during_its_run_ends_the_run(monkeypatch: pytes
 
         return computed
 
-    monkeypatch.setattr("inlay.graph.runtime.compiling.build_computation", build)
+    monkeypatch.setattr("inlay.graph.runtime.reference_steps.build_computation", build)
     session = Session(ErfPlanner(), engine="reference", most_shapes=1)
     x = drawn(2, 3)
     with ThreadPoolExecutor(1) as pool:

@@ -27,6 +27,7 @@ ALL_FILES = sorted(
 LAYERS = (
     "interrupts",
     "errors",
+    "lazy_names",
     "forks",
     "arguments",
     "files",

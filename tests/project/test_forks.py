@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
-from inlay.forks import ForkResetLock, hold_across_forks
+from inlay.forks import ForkResetLock, hold_across_forks, import_lock
 from tests.oracles import onednn as oracle
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
@@ -109,4 +109,32 @@ def test_a_fork_waits_for_a_lock_that_is_held_across_forks() -> None:
         status = status_of_child(lock)
         order.append("forked")
     assert status == 0
+    assert order == ["released", "forked"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_fork_waits_for_a_lock_that_is_registered_while_it_waits() -> None:
+    first, second, order = threading.RLock(), threading.RLock(), list[str]()
+    hold_across_forks(first)
+    with held_elsewhere(first, []) as done, held_elsewhere(second, order) as second_done:
+
+        def import_a_module() -> None:
+            hold_across_forks(second)
+            done.set()
+            threading.Timer(0.2, second_done.set).start()
+
+        threading.Timer(0.2, import_a_module).start()
+        status = status_of_child(second)
+        order.append("forked")
+    assert status == 0
+    assert order == ["released", "forked"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_fork_waits_for_imports_of_other_threads() -> None:
+    order = list[str]()
+    with held_elsewhere(import_lock, order) as done:
+        threading.Timer(0.2, done.set).start()
+        assert status_of_child(import_lock) == 0
+        order.append("forked")
     assert order == ["released", "forked"]

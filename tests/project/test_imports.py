@@ -27,7 +27,7 @@ HEAVY = {
     "difflib",
 }
 
-_PLAIN_TEXT = ("interrupts", "errors", "arguments", "data_type", "notation")
+_PLAIN_TEXT = ("interrupts", "errors", "lazy_names", "arguments", "data_type", "notation")
 DESCRIBING = tuple(f"inlay.{room}" for room in (*_PLAIN_TEXT, "layout", "descriptor"))
 LATE_FORMS = ("serialization", "blob", "onednn_import")
 
@@ -135,6 +135,35 @@ def test_primitives_are_a_room_that_is_loaded_late() -> None:
     assert "inlay.primitives" not in loaded_by("inlay")[1]
     assert inlay.primitives is importlib.import_module("inlay.primitives")
     assert "primitives" not in inlay.__all__
+
+
+WITHOUT_SAVED_PLANS = (
+    *("reordering.compiled", "memory.padding", "rearranging", "graph.passes.simplification", "graph.planner"),
+    *("graph.planning", "graph.costs.measuring", "graph.numpy_operators.evaluation", "graph.fallback.sessions"),
+    *("graph.onnx", "graph.profiling", "engines.onednn", "engines.reference"),
+)
+"""Modules that a session of a saved plan loads only if its program needs them."""
+
+
+def test_a_session_loads_neither_planner_nor_compiler_of_reorders() -> None:
+    packages, modules = loaded_by("inlay.graph.session")
+    assert "inlay.graph.saved_plans.plan_file" in modules
+    assert modules.isdisjoint(f"inlay.{name}" for name in WITHOUT_SAVED_PLANS)
+    assert packages.isdisjoint(HEAVY - {"llvmlite"} | {"concurrent", "logging"})
+
+
+@pytest.mark.parametrize("package", ["memory", "reordering", "graph.costs", "graph.passes", "graph.profiling"])
+def test_lazy_names_of_a_package_are_those_of_all(package: str) -> None:
+    code = (
+        f"import inlay.{package} as p; print(set(p.__all__) <= set(dir(p)), {{n for n in p.__all__ if n in vars(p)}})"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert result.stdout == "True set()\n"
+    module = importlib.import_module(f"inlay.{package}")
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+    with pytest.raises(AttributeError, match=f"^module 'inlay.{package}' has no attribute 'pakc'$"):
+        module.pakc  # noqa: B018  the access is what is tested
 
 
 def test_primitives_load_no_engine() -> None:

@@ -19,7 +19,7 @@ from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.memory.reorder_cache import find_reorder
 from inlay.reordering import compile_reorder, compiled
-from inlay.reordering.ir import Arithmetic
+from inlay.reordering.instructions import Arithmetic
 from inlay.reordering.reference import read_codes, write_codes
 from inlay.reordering.target import TargetMachine, host_target
 from inlay.testing import CONVERTIBLE, descriptors, shapes

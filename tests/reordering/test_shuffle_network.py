@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inlay.reordering.instructions import Family
 from inlay.reordering.network import (
     BitPermutation,
     Deinterleave,
     Exchange,
-    Family,
     ShuffleNetwork,
     ShuffleStep,
     find_shuffle_network,

@@ -19,7 +19,7 @@ from inlay import cache
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, OutOfMemory, Unimplemented
 from inlay.machine import MemoryModel
-from inlay.memory import pack_reorder
+from inlay.memory import reorder_tuning
 from inlay.memory.reorder_cache import find_reorder
 from inlay.reordering import compiled, tuning
 from inlay.reordering.attributes import Attributes, Scales
@@ -172,7 +172,7 @@ def test_remembered_is_not_measured_again_unless_for_longer(monkeypatch: pytest.
     for seconds in (1.0, True, 0.5, 3.0, 2.0):
         inlay.Reorder(SRC, DST, tune=seconds)
     assert measured == [1.0, 3.0]
-    pack_reorder.tune_reorder(SRC, DST, PROBLEM, 2.0, again=True)
+    reorder_tuning.tune_reorder(SRC, DST, PROBLEM, 2.0, again=True)
     assert measured == [1.0, 3.0, 2.0]
 
 

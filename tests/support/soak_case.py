@@ -23,8 +23,8 @@ from inlay.memory import Memory, Reorder
 from inlay.memory.reorder_cache import byte_extent, find_reorder
 from inlay.reordering import compiled, planning, threads
 from inlay.reordering.attributes import PLAIN, Attributes, Scales, ZeroPoints, require_attributes, view_codes  # noqa: F401
-from inlay.reordering.compensation import require_extras
 from inlay.reordering.reference import reference_reorder
+from inlay.reordering.requirements import require_extras
 from inlay.reordering.target import TARGETS, host_target
 from inlay.testing import Seeded, draw_attributes, draw_reorder_problem, draw_weight_problem
 from tests.support.attribute_arguments import assert_same, values_for

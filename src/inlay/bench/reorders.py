@@ -19,7 +19,8 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.measure.interleaved import Call, measure_interleaved
 from inlay.memory import Memory
-from inlay.memory.pack_reorder import pack, tune_reorder
+from inlay.memory.pack_reorder import pack
+from inlay.memory.reorder_tuning import tune_reorder
 from inlay.reordering import compile_reorder
 from inlay.reordering.choice import BY_MODEL, UNMEASURED
 from inlay.reordering.compiled import compile_problem

@@ -21,7 +21,7 @@ from inlay.emission.sentence import compound_sentence, layout_sentence, reorder_
 from inlay.errors import FileError, InvalidArguments, Unimplemented, shown
 from inlay.files import atomic_write
 from inlay.reordering.attributes import PLAIN, Attributes
-from inlay.reordering.problem import require_same_dims
+from inlay.reordering.requirements import require_same_dims
 from inlay.reordering.target import TargetMachine, named_target
 
 FORMS: Mapping[str, str] = MappingProxyType(

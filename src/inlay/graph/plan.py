@@ -32,7 +32,7 @@ from inlay.graph.replanning import refine_program
 from inlay.graph.report import explain_plan
 from inlay.graph.runtime.arguments import check_inputs, dims_of, draw_input, require_dims, require_runs
 from inlay.graph.runtime.program_session import ProgramSession
-from inlay.graph.saved_plans.plan_file import write_plan
+from inlay.graph.saved_plans.plan_writing import write_plan
 from inlay.graph.session import MOST_SHAPES, Session
 from inlay.primitives.engine import EngineLike
 

@@ -10,7 +10,7 @@ See `planner` for the search, and `plan` for `Plan`, which compiles it.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from inlay.graph.costs import CostSources
+from inlay.graph.costs.estimates import CostSources
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import OpGraph
 from inlay.graph.program import FallbackShare, NumpyShare, Program, Step, fallback_share, numpy_share

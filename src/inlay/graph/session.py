@@ -21,17 +21,17 @@ from functools import partial
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from inlay.arguments import integer_or_none
-from inlay.errors import FileError, InvalidArguments, StalePlanWarning, printable
+from inlay.errors import FileError, InlayError, InvalidArguments, StalePlanWarning, printable
 from inlay.forks import ForkResetLock
 from inlay.graph.background import in_background
+from inlay.graph.garbage_collection import pause_garbage_collection
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Array
 from inlay.graph.open_network import OpenTensor, describe_open
 from inlay.graph.planned_program import ADAPTED, PlannedProgram
-from inlay.graph.profiling import Profile
 from inlay.graph.program import FallbackShare, NumpyShare
 from inlay.graph.runtime.arguments import InputValue, check_inputs, dims_of, require_dims
 from inlay.graph.runtime.call_values import name_inputs, return_like, view_tensors
@@ -40,6 +40,9 @@ from inlay.graph.runtime.program_session import ProgramSession
 from inlay.graph.saved_plans.replanning import load_plan
 from inlay.layout import Dims
 from inlay.primitives.engine import Engine, EngineLike, get_engine
+
+if TYPE_CHECKING:
+    from inlay.graph.profiling import Profile
 
 MOST_SHAPES = 32
 """Number of shapes of which a session keeps the plan, unless it is told another."""
@@ -152,13 +155,18 @@ class Session:
         Warns:
             StalePlanWarning: the network is planned again.
         """
-        plan, note = load_plan(Path(path), engine)
+        plan, note, require_intact = load_plan(Path(path), engine)
         if note:
             warnings.warn(note, StalePlanWarning, stacklevel=2)
         try:
-            session = cls(None, plan, engine=engine)
-        except InvalidArguments as error:
+            with pause_garbage_collection():
+                session = cls(None, plan, engine=engine)
+        except InlayError as error:
+            require_intact()  # of a damaged file, this is the error to raise
+            if not isinstance(error, InvalidArguments):
+                raise
             raise FileError(f"{printable(str(path))} holds no valid plan: {error}") from error
+        require_intact()
         session.note = note
         return session
 
@@ -253,7 +261,7 @@ class Session:
         """
         return self._match(inputs)[0].trace(inputs)
 
-    def profile(self, inputs: Mapping[str, Any], *, runs: int = 20) -> Profile:
+    def profile(self, inputs: Mapping[str, Any], *, runs: int = 20) -> "Profile":
         """Return the times of whole runs and of each step, which is waited for: medians and quartiles of `runs` rounds.
 
         Raises:

@@ -34,7 +34,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path, PurePosixPath
-from statistics import fmean
 
 from inlay.forks import ForkResetLock, at_fork
 from inlay.measure.interleaved import Clock, clock
@@ -308,4 +307,4 @@ def average_processors(measured: Sequence[Processors]) -> Processors:
     (0.75, 0.5)
     """
     shares = zip(*(one.shares for one in measured), strict=True)
-    return replace(measured[-1], shares=tuple(fmean(each) for each in shares))
+    return replace(measured[-1], shares=tuple(sum(each) / len(each) for each in shares))

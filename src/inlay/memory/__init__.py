@@ -30,6 +30,7 @@ Data flows through the modules in this order:
     logical_array   `LogicalArray`, base class of `Memory`: the properties and views of an array
     memory          `Memory`; NumPy views described by a layout
     pack_reorder    `pack`, `reorder`, `Reorder`
+    reorder_tuning  measures the alternatives of a reorder on buffers of its own
     padding_code    compiled loops over runs of bytes
     padding_runs    padding lanes as runs of bytes, read and written at the speed of a copy
     padding         padding lanes of a buffer: find nonzero ones, write zeros
@@ -58,10 +59,15 @@ Terms:
     poison                      the byte 0xFF in new memory, which makes reads of unwritten bytes visible
 """
 
-from inlay.memory.memory import Memory, as_strided
-from inlay.memory.memory_padding import check_padding, fill_padding, map_padded, poison_padding, zero_padding
-from inlay.memory.pack_reorder import Reorder, pack, reorder
-from inlay.memory.padding_contents import UNDEFINED, ZERO, Filled, PaddingContents
+from typing import TYPE_CHECKING
+
+from inlay.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from inlay.memory.memory import Memory, as_strided
+    from inlay.memory.memory_padding import check_padding, fill_padding, map_padded, poison_padding, zero_padding
+    from inlay.memory.pack_reorder import Reorder, pack, reorder
+    from inlay.memory.padding_contents import UNDEFINED, ZERO, Filled, PaddingContents
 
 __all__ = [
     "UNDEFINED",
@@ -79,3 +85,23 @@ __all__ = [
     "reorder",
     "zero_padding",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Filled": "inlay.memory.padding_contents",
+        "Memory": "inlay.memory.memory",
+        "PaddingContents": "inlay.memory.padding_contents",
+        "Reorder": "inlay.memory.pack_reorder",
+        "UNDEFINED": "inlay.memory.padding_contents",
+        "ZERO": "inlay.memory.padding_contents",
+        "as_strided": "inlay.memory.memory",
+        "check_padding": "inlay.memory.memory_padding",
+        "fill_padding": "inlay.memory.memory_padding",
+        "map_padded": "inlay.memory.memory_padding",
+        "pack": "inlay.memory.pack_reorder",
+        "poison_padding": "inlay.memory.memory_padding",
+        "reorder": "inlay.memory.pack_reorder",
+        "zero_padding": "inlay.memory.memory_padding",
+    },
+)

@@ -3,8 +3,6 @@
 A reorder is compiled for a pair of descriptors and attributes, and then runs on two addresses. `pack`, `unpack` and
 `reorder` use the cache of `reorder_cache`, so a second call with equal descriptors compiles nothing; a `Reorder` holds
 its compiled reorder itself. Sparse memory has several buffers and is converted by `sparse_entries`.
-
-Tuning times candidate schedules of a reorder on temporary buffers of the sizes that the two descriptors need.
 """
 
 from contextlib import suppress
@@ -19,11 +17,12 @@ from inlay.data_type import DataType, DataTypeLike, as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.fields import addressed_layout
 from inlay.errors import InvalidArguments, Unimplemented, shown
+from inlay.forks import import_lock
 from inlay.layout import Dims
-from inlay.memory.buffers import address_of, allocate, decode_elements, encode_elements, view_as_array
+from inlay.memory.buffers import address_of, decode_elements, encode_elements, view_as_array
 from inlay.memory.memory import Format, Memory, new_result, require_memory
 from inlay.memory.padding_contents import ZERO
-from inlay.memory.reorder_cache import AnyReorder, byte_extent, cached_desc, find_reorder
+from inlay.memory.reorder_cache import AnyReorder, cached_desc, find_reorder
 from inlay.memory.sparse_entries import (
     Entries,
     convert_entries,
@@ -42,9 +41,6 @@ from inlay.reordering.attributes import (
     operands,
     require_seed,
 )
-from inlay.reordering.choice import Decision
-from inlay.reordering.problem import ReorderProblem
-from inlay.reordering.tuning import SECONDS, tune
 
 # From logical arrays
 
@@ -403,16 +399,23 @@ class Reorder:
         self._src = src
         self._dst = dst
         self._attributes = _validate_attributes(attributes)
-        seconds = tuning_seconds(tune)
-        self._reorder = self._find()
-        if seconds is not None and self._reorder.problem is not None:
-            tune_reorder(src, dst, self._reorder.problem, seconds)
-            self._reorder = self._find()
+        self._reorder = self._find() if tune is False else self._find_tuned(tune)
 
     def _find(self) -> AnyReorder:
         """Return the compiled reorder from the cache of `find_reorder`."""
         is_plain = self._attributes is PLAIN
         return find_reorder(self._src, self._dst) if is_plain else find_reorder(self._src, self._dst, self._attributes)
+
+    def _find_tuned(self, tune: Any) -> AnyReorder:
+        """Return the compiled reorder after tuning it for the time that the argument `tune` allows."""
+        with import_lock:
+            from inlay.memory.reorder_tuning import tune_reorder, tuning_seconds  # loads the whole compiler
+
+        seconds, reorder = tuning_seconds(tune), self._find()
+        if seconds is None or reorder.problem is None:
+            return reorder
+        tune_reorder(self._src, self._dst, reorder.problem, seconds)
+        return self._find()
 
     @property
     def src(self) -> MemoryDesc:
@@ -540,49 +543,3 @@ def _refuse_shared(nbytes: int) -> NoReturn:
     raise InvalidArguments(
         f"source and destination share {nbytes} bytes of memory: a reorder is not done in place, give another buffer"
     )
-
-
-# Tuning
-
-
-def tuning_seconds(tune: Any) -> float | None:
-    """Return the seconds that the argument `tune` allows for tuning, or None if it is False.
-
-    Raises:
-        InvalidArguments: `tune` is neither a bool nor a positive number.
-
-    >>> tuning_seconds(True), tuning_seconds(False), tuning_seconds(2.5)
-    (1.0, None, 2.5)
-    """
-    if isinstance(tune, bool):
-        return SECONDS if tune else None
-    if not isinstance(tune, (int, float)) or not 0 < tune < 2**63:
-        raise InvalidArguments(
-            f"tune is {shown(tune)}: give True to tune for {SECONDS:g} s, or the seconds that it may take, more than 0"
-        )
-    return float(tune)
-
-
-_FILL_BYTE = 0x3F
-"""Byte that fills buffers for tuning: in every type a normal number (0.75 as f32, 1.8 as f16, 63 as u8), since
-arithmetic on subnormal numbers is slow on some processors."""
-
-
-def tune_reorder(
-    src: MemoryDesc, dst: MemoryDesc, problem: ReorderProblem, seconds: float, *, again: bool = False
-) -> Decision:
-    """Time candidate schedules for `problem`, the reorder from `src` to `dst`, and store the fastest on disk.
-
-    `seconds` and `again` are those of `reordering.tuning.tune`.
-
-    Post-condition: reorders of `problem` that are made after this call use the returned decision.
-
-    Raises:
-        OutOfMemory: the operating system cannot provide the bytes of a second source and destination.
-    """
-    source, destination = (allocate(byte_extent(desc)[1]) for desc in (src, dst))
-    for buffer in (source, destination):
-        buffer.fill(_FILL_BYTE)  # the write also makes the operating system allocate the pages
-    decision = tune(problem, address_of(source), address_of(destination), seconds, again=again)
-    find_reorder.cache_clear()
-    return decision

@@ -7,7 +7,7 @@ it). Both are cached by descriptors and attributes.
 
 import ctypes
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,15 +16,17 @@ from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc, kinds
 from inlay.descriptor.fields import addressed_layout, require_start_in_buffer
 from inlay.errors import InvalidArguments, Unimplemented, shown
+from inlay.forks import import_lock
 from inlay.layout import Dims, Layout
 from inlay.memory.buffers import address_of
 from inlay.memory.result_pool import allocate_result
 from inlay.notation import Notation
-from inlay.reordering import CompiledReorder, compile_reorder
 from inlay.reordering.attributes import PLAIN, Attributes, Operands, require_attributes, view_codes
-from inlay.reordering.compensation import require_extras
-from inlay.reordering.problem import require_distinct, require_same_dims
 from inlay.reordering.reference import reference_reorder
+from inlay.reordering.requirements import require_distinct, require_extras, require_same_dims
+
+if TYPE_CHECKING:
+    from inlay.reordering import CompiledReorder
 
 
 @lru_cache(maxsize=512)
@@ -139,7 +141,7 @@ def _require_reorder(src: MemoryDesc, dst: MemoryDesc) -> tuple[int, int]:
     return nbytes
 
 
-AnyReorder: TypeAlias = CompiledReorder | ReferenceReorder
+AnyReorder: TypeAlias = "CompiledReorder | ReferenceReorder"
 """A reorder between two addresses, with `run`, `explain` and `assembly`."""
 
 
@@ -165,13 +167,21 @@ def find_reorder(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAI
     if attributes == PLAIN:
         if dst.extras or src.extras.scale_adjust != 1:
             _require_reorder(src, dst)
-        return compile_reorder(src, dst)
+        return _compile(src, dst)
     reference = ReferenceReorder(src, dst, attributes)
     require_attributes(attributes, src, dst)
     try:
-        return compile_reorder(src, dst, attributes)
+        return _compile(src, dst, attributes)
     except Unimplemented:
         return reference
+
+
+def _compile(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAIN) -> "CompiledReorder":
+    """Compile a reorder; the compiler is loaded by the first one, which networks in their planned formats lack."""
+    with import_lock:
+        from inlay.reordering import compile_reorder
+
+    return compile_reorder(src, dst, attributes)
 
 
 def logical_array(desc: MemoryDesc, address: int) -> npt.NDArray[Any]:

@@ -56,8 +56,8 @@ from inlay.memory.buffers import (
     value_codes,
 )
 from inlay.memory.reorder_cache import cached_desc, find_reorder, logical_array
-from inlay.reordering.problem import require_same_dims
 from inlay.reordering.reference import convert
+from inlay.reordering.requirements import require_same_dims
 
 Codes = npt.NDArray[Any]
 """Elements as unsigned integers with the same bits."""

@@ -23,9 +23,10 @@ import numpy as np
 from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, shown
+from inlay.forks import import_lock
 from inlay.layout import Dims
 from inlay.memory import Memory, pack, reorder
-from inlay.memory.memory_padding import require_zero_padding
+from inlay.memory.padding_contents import ZERO
 from inlay.memory.sparse_entries import validate_sparse
 from inlay.primitives.algorithms import ALL_ELTWISE, BINARY
 from inlay.primitives.attributes import (
@@ -366,8 +367,19 @@ def check_call(
     if signature.sparse:
         _require_buffers_apart(primitive_name, signature, arguments)
     for name in signature.reads:
-        require_zero_padding(arguments[name], f"{primitive_name}: {name}")
+        _require_zero_padding(arguments[name], f"{primitive_name}: {name}")
     return CallArguments(arguments, tuple(allocated), is_repeatable and not allocated)
+
+
+def _require_zero_padding(memory: Memory, purpose: str) -> None:
+    """Make sure that the padding of an argument that is read is zero."""
+    if memory.padding != ZERO:
+        with import_lock:
+            from inlay.memory.memory_padding import (
+                require_zero_padding,  # compiled loops, which planned runs do not need
+            )
+
+        require_zero_padding(memory, purpose)
 
 
 def guard_sparse_entries(memories: Sequence[Memory], run: Callable[[], None]) -> Callable[[], None]:

@@ -1,10 +1,13 @@
 """The reorder compiler: moves a tensor from one memory layout to another with machine code made for the pair.
 
 The package works on descriptors and addresses; it allocates no tensors. `compile_reorder(src, dst, attributes)` returns
-a `CompiledReorder`, whose `run` can be called any number of times. The modules, in the order of the data flow:
+a `CompiledReorder`, whose `run` can be called any number of times. The compiler is imported at the first use of one of
+these names, so that other code can import one of its modules alone. The modules, in the order of the data flow:
 
     attributes       scales, zero points, sum and rounding mode; checks and converts the values passed to a call
+    requirements     checks of the descriptors of a reorder, and of the extras that it computes
     problem          the normalized problem: two layouts and types, and the formula to compute on each element
+    instructions     the instructions of a processor: conversions, permutations, shuffles
     nest             the loop nest over the digits that both layouts share, with guards for padding
     network          the shuffle network: register exchanges that turn source order into destination order
     loop_order       the order of the loops around a register tile, and the prefetch distance
@@ -62,6 +65,13 @@ Glossary:
                      `dnnl_post_ops_append_sum`)
 """
 
-from inlay.reordering.compiled import CompiledReorder, compile_reorder
+from typing import TYPE_CHECKING
+
+from inlay.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from inlay.reordering.compiled import CompiledReorder, compile_reorder
 
 __all__ = ["CompiledReorder", "compile_reorder"]
+
+__getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(__all__, "inlay.reordering.compiled"))

@@ -28,44 +28,14 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay.descriptor import MemoryDesc
-from inlay.descriptor.extras import ASYMMETRIC_SRC, S8S8, SCALE_ADJUST, Extras
-from inlay.errors import Unimplemented
+from inlay.descriptor.extras import ASYMMETRIC_SRC, S8S8, Extras
 from inlay.layout import Dims, Layout
 from inlay.layout.axis import split_range
 from inlay.reordering.emit_sums import SumKernel
 from inlay.reordering.kernel import Words
 from inlay.reordering.machine_code import machine_code
-from inlay.reordering.problem import require_factor
 from inlay.reordering.target import TargetMachine, host_target
 from inlay.reordering.threads import Task, choose_thread_count, run_parts
-
-
-def require_extras(src: MemoryDesc, dst: MemoryDesc) -> None:
-    """Check that a reorder can compute the extras of the destination, and need not undo those of the source.
-
-    Raises:
-        Unimplemented: the destination has extras of an RNN or a GPU, compensation for other weights than s8 or without
-            memory of its own, or the weights of the source were multiplied by another factor.
-    """
-    extras = dst.extras
-    require_factor(src, extras.scale_adjust)
-    if extras.flags & ~(S8S8 | SCALE_ADJUST | ASYMMETRIC_SRC):
-        raise Unimplemented(
-            f"the destination has extras of an RNN or a GPU ({extras!r}), which a reorder does not compute: give it "
-            "flags 1, 2 and 8 only"
-        )
-    if not extras.flags & (S8S8 | ASYMMETRIC_SRC):
-        return
-    layout, data_type = dst.require_layout("reorder")
-    if data_type.name != "s8":
-        raise Unimplemented(f"compensation is a sum of s8 weights, and the destination is {data_type}: make it s8")
-    end = dst.offset0 + layout.span[1]
-    behind = dst.size - sum(extras.buffer_sizes(dst.padded_dims).values())
-    if layout.size and end > behind:
-        raise Unimplemented(
-            f"elements of the destination reach byte {end}, and its compensation starts at byte {behind}: reorder to "
-            "the whole tensor, not to a part of it"
-        )
 
 
 def without_extras(desc: MemoryDesc) -> MemoryDesc:

@@ -50,7 +50,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.machine import MemoryModel
 from inlay.reordering.attributes import PLAIN, Attributes, Operands
 from inlay.reordering.choice import UNMEASURED, Choice, Decision, load_decision
-from inlay.reordering.compensation import Compensation, build_compensation, require_extras, without_extras
+from inlay.reordering.compensation import Compensation, build_compensation, without_extras
 from inlay.reordering.conversion import LINE, address_bits
 from inlay.reordering.kernel import Words, greatest_value_indices
 from inlay.reordering.machine_code import ir_of, machine_code
@@ -58,6 +58,7 @@ from inlay.reordering.memory_levels import measure_slice, memory_model
 from inlay.reordering.panels import PanelKernel, buffer_pool, build_panel_table
 from inlay.reordering.planning import ReorderPlan, estimate_roofline, plan_reorder
 from inlay.reordering.problem import ReorderProblem, build_reorder_problem
+from inlay.reordering.requirements import require_extras
 from inlay.reordering.target import TargetMachine, assembly_of, host_target, named_target
 from inlay.reordering.threads import Task, cap_thread_count, choose_small_thread_count, choose_thread_count, run_parts
 

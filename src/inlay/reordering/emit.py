@@ -30,7 +30,8 @@ from inlay.reordering.emit_tile import (
     tile_parameters,
 )
 from inlay.reordering.emit_values import emit_formula, value_arguments
-from inlay.reordering.ir import Arithmetic, Code, module_text
+from inlay.reordering.instructions import Arithmetic
+from inlay.reordering.ir import Code, module_text
 from inlay.reordering.kernel import STAGE_BYTES, Kernel, table_shape
 
 ENTRY = "inlay_kernel"

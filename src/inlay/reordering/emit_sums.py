@@ -17,7 +17,8 @@ adds it. The words of the table describe the loops:
 
 from dataclasses import dataclass
 
-from inlay.reordering.ir import Arithmetic, Code, Lanes
+from inlay.reordering.instructions import Arithmetic
+from inlay.reordering.ir import Code, Lanes
 
 ENTRY = "inlay_sums"
 """Name of the function."""

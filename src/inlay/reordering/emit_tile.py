@@ -24,7 +24,8 @@ from inlay.data_type import DATA_TYPES
 from inlay.reordering.conversion import LINE, REGISTER_TYPES, Elements, bits_of, convert, elements_of
 from inlay.reordering.emit_access import RegisterMask, SideAccess
 from inlay.reordering.emit_values import emit_formula, lane_coordinates, value_parameters
-from inlay.reordering.ir import Arithmetic, Code, Lanes, shuffle_mask
+from inlay.reordering.instructions import Arithmetic
+from inlay.reordering.ir import Code, Lanes, shuffle_mask
 from inlay.reordering.kernel import Kernel, TableShape
 from inlay.reordering.network import BitPermutation, Deinterleave, Exchange, ShuffleStep
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from types import MappingProxyType
 
+from inlay.reordering.instructions import Arithmetic
+
 
 @dataclass(slots=True)
 class Code:
@@ -172,28 +174,6 @@ def suffix(vector: str) -> str:
     """
     count, element = vector.strip("<>").split(" x ")
     return f"v{count}{_SPELLING.get(element, element)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Arithmetic:
-    """The conversion and permutation instructions of a processor.
-
-    For a missing instruction, the emitter writes a sequence of others with the same result.
-    """
-
-    f16: bool
-    """True if it converts between f16 and f32."""
-    bf16: bool
-    """True if it converts f32 to bf16, with subnormals flushed to zero (x86: AVX512_BF16)."""
-    permute_bits: int
-    """Width in bits of the narrowest elements that one instruction permutes arbitrarily across two 64-byte registers
-    (x86: 8 with AVX512_VBMI, 16 with AVX512BW); 0 if there is none."""
-    max_drops_nan: bool = True
-    """True if the maximum of a NaN and a number is the number also for signaling NaNs; false on AArch64, which only
-    makes the NaN quiet."""
-    has_lrint: bool = True
-    """True if a float is rounded to the nearest integer with LLVM's `lrint`. False on AArch64: LLVM expands `lrint`
-    element by element for SVE, and merges the alternative, rounding and then converting, into one instruction."""
 
 
 _BITS: Mapping[str, int] = MappingProxyType(

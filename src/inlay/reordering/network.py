@@ -20,32 +20,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from inlay.reordering.instructions import Family
+
 Side = Literal["src", "dst"]
 """One of the two tensors: source or destination."""
 SIDES: tuple[Side, Side] = ("src", "dst")
-LANE_BYTES = 16
-"""Width of a 128-bit lane in bytes: interleaves within it are one instruction on every target."""
-Family = Literal["punpck", "zip"]
-"""The exchanges that are one instruction. `punpck` (x86): interleaves inside 16-byte lanes, and moves of whole such
-lanes. `zip` (AArch64): over the whole register of any width, two registers interleave (zip), swap every other unit
-(trn) or join every other unit (uzp); a unit is at most 8 bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shuffles:
-    """The shuffle instructions of a processor."""
-
-    family: Family = "punpck"
-    """The family of exchanges that are one instruction."""
-    any_lane: tuple[int, int, int, int] = (64, 64, 64, 64)
-    """For elements of 1, 2, 4 and 8 bytes, the widest register in bytes for which one or two instructions can permute
-    the lanes of two registers arbitrarily."""
-
-    def deals(self, lanes: int, element_bytes: int) -> bool:
-        """Return whether registers of `lanes` lanes can be deinterleaved by an odd extent."""
-        return lanes * element_bytes <= self.any_lane[element_bytes.bit_length() - 1]
-
-
 _SEARCH_LIMIT = 20_000  # states that the search expands before it gives up
 _LOOKUP_COST = 2.5  # of an exchange that needs a permutation with an index vector; an interleave costs 1
 

@@ -35,6 +35,7 @@ from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Axis, Digit, Dims, Layout, Swizzle
 from inlay.layout.swizzle import MOST_BITS
 from inlay.reordering.attributes import PLAIN, Attributes, QuantizationAttribute, Scales
+from inlay.reordering.requirements import require_distinct, require_factor, require_same_dims
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,26 +224,6 @@ def scale_swizzle(swizzle: Swizzle | None, bits: int) -> Swizzle | None:
     return Swizzle(count, base, swizzle.shift) if count > 0 else None
 
 
-def require_same_dims(src: MemoryDesc, dst: MemoryDesc) -> None:
-    """Check that source and destination have the same dims.
-
-    Raises:
-        InvalidArguments: the dims differ.
-    """
-    if src.dims != dst.dims:
-        raise InvalidArguments(f"a reorder keeps the dims: source {src.dims}, destination {dst.dims}")
-
-
-def require_distinct(dst: Layout) -> None:
-    """Check that every element of the destination has an offset of its own.
-
-    Raises:
-        InvalidArguments: some elements share an offset.
-    """
-    if dst.overlaps:
-        raise InvalidArguments("elements of the destination overlap: give every element an offset of its own")
-
-
 def _require_no_extras(src: MemoryDesc, dst: MemoryDesc) -> None:
     """Check that no extras need computation: the destination has none, and the source has no factor.
 
@@ -255,19 +236,6 @@ def _require_no_extras(src: MemoryDesc, dst: MemoryDesc) -> None:
             "not compute: describe it without extras"
         )
     require_factor(src, 1.0)
-
-
-def require_factor(src: MemoryDesc, wanted: float) -> None:
-    """Check that weights of the source were multiplied by 1 or by the factor `wanted`.
-
-    Raises:
-        Unimplemented: they were multiplied by another factor.
-    """
-    if src.extras.scale_adjust not in (1, wanted):
-        raise Unimplemented(
-            f"the weights of the source were multiplied by {src.extras.scale_adjust}, which a reorder does not undo: "
-            "describe it without extras"
-        )
 
 
 # What is computed

@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import ceil, inf, log2, prod
 
+from inlay.reordering.instructions import LANE_BYTES, Shuffles
 from inlay.reordering.loop_order import OuterLoop, Traffic, distance, order_loops
 from inlay.reordering.nest import Guard, Loop, LoopNest, join_contiguous_loops, split_odd_factor
 from inlay.reordering.network import (
-    LANE_BYTES,
     SIDES,
     Deinterleave,
     ShuffleNetwork,
-    Shuffles,
     Side,
     find_shuffle_network,
 )

@@ -53,8 +53,7 @@ import llvmlite.binding as llvm
 from inlay import cache, data_type
 from inlay.errors import InvalidArguments, OutOfMemory, Unimplemented, shown
 from inlay.forks import hold_across_forks
-from inlay.reordering.ir import Arithmetic
-from inlay.reordering.network import LANE_BYTES, Shuffles
+from inlay.reordering.instructions import LANE_BYTES, Arithmetic, Shuffles
 
 llvm_lock = threading.RLock()
 """The lock held during every call of LLVM, and while the process forks: llvmlite's own lock would stay locked in the

@@ -20,7 +20,7 @@ from inlay.descriptor.extras import ASYMMETRIC_SRC, GPU, GPU_BACKWARD, GPU_SWAPP
 from inlay.errors import InlayError
 from inlay.layout import RUNTIME, Dims
 from inlay.reordering.attributes import QUANTIZATION_TYPES, Attributes, Groups, QuantizationAttribute, ZeroPoints
-from inlay.reordering.compensation import require_extras
+from inlay.reordering.requirements import require_extras
 from inlay.testing.cases import Scope, draw_any_kind
 from inlay.testing.choices import Choices, check_arguments
 from inlay.testing.drawing import draw_data_type, draw_descriptor, draw_shape, draw_tag, draw_tile_shape

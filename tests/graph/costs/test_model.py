@@ -11,8 +11,9 @@ import pytest
 from inlay import MemoryDesc
 from inlay.graph.costs import AnalyticCosts, Costs, KernelEstimate, Machine, analytic
 from inlay.graph.costs import machine as machine_module
+from inlay.graph.costs.instruction_sets import ISAS, host_isa
 from inlay.graph.costs.kernel_models import channel_layout
-from inlay.graph.costs.machine import ISAS, Workload, read_figures, this_machine, workload
+from inlay.graph.costs.machine import Workload, read_figures, this_machine, workload
 from inlay.graph.costs.timing_records import operation_key, operation_text
 from inlay.graph.network import Subgraph, Tensor
 from inlay.graph.op_graph import Op, OpGraph
@@ -261,7 +262,7 @@ def test_figures_of_a_machine_are_those_of_the_number_of_threads(monkeypatch: py
     machine_module._machine_figures.cache_clear()
     try:
         for threads[0] in (2, 1, 2):
-            here = this_machine(machine_module.host_isa())
+            here = this_machine(host_isa())
             found = (here.threads, here.peak, here.cache_bandwidth, here.memory_bandwidth)
             assert found == (threads[0], *stored[threads[0]][1:])
     finally:

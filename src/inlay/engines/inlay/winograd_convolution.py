@@ -13,8 +13,9 @@ import ctypes
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from math import inf
+from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -30,7 +31,7 @@ from inlay.memory import Memory
 from inlay.memory.buffers import Bytes, address_of, allocate
 from inlay.primitives.attributes import EltwisePostOp, PrimitiveAttributes
 from inlay.primitives.engine import Operation, PlainImplementation, ThreadTeam
-from inlay.reordering.target import TargetMachine, host_target, load_permanently
+from inlay.reordering.target import TargetMachine, digest_of, host_target, load_permanently
 
 _FLOAT = 4  # bytes
 _DENSE = {"strides": (1, 1), "dilations": (0, 0)}
@@ -195,11 +196,17 @@ def select_schedule(sizes: WinogradSizes, registers: Registers, threads: int) ->
     return WinogradSchedule(blocks, 1)
 
 
+_EMITTER = digest_of([Path(__file__).with_name(name) for name in ("winograd_code.py", "winograd_tables.py")])
+"""Digest of the source files that write the module; empty if they cannot be read, as in a zip archive."""
+
+
 @cache
 def _compile_entry(target: TargetMachine) -> int:
     """Return the address of the compiled function; the first call compiles or loads it."""
-    text = build_module(registers_of(target), target.attributes)
-    (address,) = load_permanently(text, lambda: text, target, ENTRY)
+    registers = registers_of(target)
+    module_text = partial(build_module, registers, target.attributes)
+    key = (_EMITTER, registers) if _EMITTER else module_text()
+    (address,) = load_permanently(key, module_text, target, ENTRY)
     return address
 
 

@@ -45,7 +45,6 @@ import site
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from ctypes import byref, c_int64, c_void_p
 from functools import cache
@@ -56,6 +55,7 @@ from inlay import onednn_abi as abi
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InlayError, InvalidArguments, MissingExtra, OutOfMemory, Unimplemented
+from inlay.forks import import_lock
 from inlay.layout import Layout
 
 _FILE: Final = "libdnnl.so.3"
@@ -331,6 +331,9 @@ def run_on_new_thread(call: Callable[[], _Result]) -> _Result:
     >>> run_on_new_thread(threading.current_thread) is threading.current_thread()
     False
     """
+    with import_lock:
+        from concurrent.futures import ThreadPoolExecutor  # loads the package logging, and few processes need it
+
     try:
         with ThreadPoolExecutor(1, "inlay-code-generation") as threads:
             created = threads.submit(call)

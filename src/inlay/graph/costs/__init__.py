@@ -9,6 +9,7 @@ Three tiers implement the protocol `Costs`:
 Modules, in the order in which data flows through them:
 
     estimates         `Costs`, `KernelEstimate`, `CostSources`: the interface to the planner
+    instruction_sets  names and order of instruction sets; those that this processor has
     machine           arithmetic and bytes of an operation; peak and bandwidths of a processor
     kernel_models     formats by the position of channels; the table of optimized formats and their efficiency
     timing_records    operations as text, and measured times by that text, on disk
@@ -26,10 +27,15 @@ Terms:
     any           the format by which a caller lets the engine choose (oneDNN, `format_tag::any`)
 """
 
-from inlay.graph.costs.estimates import Costs, CostSources, KernelEstimate
-from inlay.graph.costs.machine import Machine
-from inlay.graph.costs.measuring import MeasuredCosts, measured, reorder_source
-from inlay.graph.costs.models import AnalyticCosts, ProbedCosts, analytic, probed
+from typing import TYPE_CHECKING
+
+from inlay.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from inlay.graph.costs.estimates import Costs, CostSources, KernelEstimate
+    from inlay.graph.costs.machine import Machine
+    from inlay.graph.costs.measuring import MeasuredCosts, measured, reorder_source
+    from inlay.graph.costs.models import AnalyticCosts, ProbedCosts, analytic, probed
 
 __all__ = [
     "AnalyticCosts",
@@ -44,3 +50,20 @@ __all__ = [
     "probed",
     "reorder_source",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "AnalyticCosts": "inlay.graph.costs.models",
+        "CostSources": "inlay.graph.costs.estimates",
+        "Costs": "inlay.graph.costs.estimates",
+        "KernelEstimate": "inlay.graph.costs.estimates",
+        "Machine": "inlay.graph.costs.machine",
+        "MeasuredCosts": "inlay.graph.costs.measuring",
+        "ProbedCosts": "inlay.graph.costs.models",
+        "analytic": "inlay.graph.costs.models",
+        "measured": "inlay.graph.costs.measuring",
+        "probed": "inlay.graph.costs.models",
+        "reorder_source": "inlay.graph.costs.measuring",
+    },
+)

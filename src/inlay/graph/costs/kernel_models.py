@@ -26,7 +26,8 @@ from typing import Literal, TypeAlias
 
 from inlay.descriptor import MemoryDesc
 from inlay.graph.algorithms import algorithm_of
-from inlay.graph.costs.machine import Machine, elements, isa_level, multiplications, taps, workload
+from inlay.graph.costs.instruction_sets import isa_level
+from inlay.graph.costs.machine import Machine, elements, multiplications, taps, workload
 from inlay.layout.axis import LETTERS
 from inlay.primitives.engine import Operation
 from inlay.primitives.rules import RECURRENT, WEIGHTED

@@ -10,7 +10,6 @@ Workload(flops=102760448, activation_bytes=4014080, weight_bytes=65536)
 '1.03 ms'
 """
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,6 +21,7 @@ import numpy as np
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.graph.algorithms import algorithm_of
+from inlay.graph.costs.instruction_sets import allowed_isa, host_isa, isa_level
 from inlay.machine import cache_hierarchy, reported_caches
 from inlay.measure.interleaved import Call, clock, fastest_call
 from inlay.measure.timing_database import TimingTable
@@ -162,35 +162,6 @@ def taps(parameters: Mapping[str, object]) -> int:
     return prod(kernel)
 
 
-ISAS = (
-    "SSE41",
-    "AVX",
-    "AVX2",
-    "AVX2_VNNI",
-    "AVX2_VNNI_2",
-    "AVX512_CORE",
-    "AVX512_CORE_VNNI",
-    "AVX512_CORE_BF16",
-    "AVX512_CORE_FP16",
-    "AVX512_CORE_AMX",
-    "AVX512_CORE_AMX_FP16",
-)
-"""Instruction sets in ascending order, by the names that ONEDNN_MAX_CPU_ISA accepts."""
-
-_ISA_FEATURES = (
-    ("AVX512_CORE_AMX_FP16", "+amx-fp16"),
-    ("AVX512_CORE_AMX", "+amx-int8"),
-    ("AVX512_CORE_FP16", "+avx512fp16"),
-    ("AVX512_CORE_BF16", "+avx512bf16"),
-    ("AVX512_CORE_VNNI", "+avx512vnni"),
-    ("AVX512_CORE", "+avx512bw"),
-    ("AVX2_VNNI_2", "+avxneconvert"),
-    ("AVX2_VNNI", "+avxvnni"),
-    ("AVX2", "+avx2"),
-    ("AVX", "+avx"),
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Machine:
     """The figures of a machine that bound the run time of kernels."""
@@ -238,31 +209,6 @@ def relative_rate(data_type: str, isa: str) -> float:
     if data_type in ("s8", "u8"):
         return 16.0 if "AMX" in isa else 4.0 if "VNNI" in isa or level > isa_level("AVX512_CORE") else 2.0
     return 1.0
-
-
-def isa_level(isa: str) -> int:
-    """Return the index of an instruction set in `ISAS`.
-
-    Raises:
-        InvalidArguments: there is no instruction set of this name.
-    """
-    try:
-        return ISAS.index(isa.upper())
-    except ValueError:
-        raise InvalidArguments(f"there is no instruction set {isa!r}: give one of {', '.join(ISAS)}") from None
-
-
-@lru_cache(maxsize=1)
-def host_isa() -> str:
-    """Return the largest instruction set in `ISAS` that this processor supports."""
-    features = host_target().features.split(",")
-    return next((isa for isa, feature in _ISA_FEATURES if feature in features), "SSE41")
-
-
-def allowed_isa() -> str:
-    """Return the instruction set that oneDNN may use: the processor's, or a smaller one named by ONEDNN_MAX_CPU_ISA."""
-    named = (os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or "").upper()
-    return min(host_isa(), named, key=ISAS.index) if named in ISAS else host_isa()
 
 
 def this_machine(isa: str | None = None, threads: int | None = None) -> Machine:

@@ -13,6 +13,8 @@ Data flow. `simplify_network` runs passes on a `Network`, whose nodes are ONNX's
     attention_products   scales, repeated heads and negated features of attention become parts of other operations
     common_subexpressions  equal nodes with equal inputs become one node
 
+    simplification       `simplify_network`
+
 After lowering, passes run on an `OpGraph`, whose operations are primitives, views and references:
 
     elementwise_motion   element-wise operations move before reshapes
@@ -30,42 +32,13 @@ Glossary:
     guard        check in a run that the elements of a tensor are within a value range
 """
 
-from inlay.graph.network import Network
-from inlay.graph.passes.attention_operators import decompose_attention
-from inlay.graph.passes.attention_products import broadcast_groups, hoist_scales, sign_rotations
-from inlay.graph.passes.common_subexpressions import merge_common_subexpressions
-from inlay.graph.passes.expansions import delay_expansions, remove_expansions
-from inlay.graph.passes.normalizations import fuse_normalizations
-from inlay.graph.passes.padding import fold_padding
-from inlay.graph.passes.patterns import fold_affine, fuse_activations, remove_noops
-from inlay.graph.passes.precision import widen_narrow_floats
+from typing import TYPE_CHECKING
 
-PATTERNS = (
-    widen_narrow_floats,
-    remove_noops,
-    decompose_attention,
-    delay_expansions,
-    remove_expansions,
-    fold_padding,
-    fuse_normalizations,
-    fuse_activations,
-    fold_affine,
-    hoist_scales,
-    broadcast_groups,
-    sign_rotations,
-    merge_common_subexpressions,
-)
-"""Passes of `simplify_network`, in the order in which it runs them."""
+from inlay.lazy_names import lazy_names
 
+if TYPE_CHECKING:
+    from inlay.graph.passes.simplification import PATTERNS, simplify_network
 
-def simplify_network(network: Network) -> Network:
-    """Return the network with every pattern fused, and without nodes that no output needs.
+__all__ = ["PATTERNS", "simplify_network"]
 
-    It computes the same as before, except for the rounding of reordered sums.
-
-    The nodes that replace a pattern are ONNX's Gelu, LayerNormalization, RMSNormalization, HardSwish, Swish and Mish,
-    even if the network's opset does not have them yet.
-    """
-    for pattern in PATTERNS:
-        network = pattern(network)
-    return network
+__getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(__all__, "inlay.graph.passes.simplification"))

@@ -14,7 +14,20 @@ Terms:
     one by one    a run in which each step is waited for, so that its own time can be measured
 """
 
-from inlay.graph.profiling.profile import Profile
-from inlay.graph.profiling.timings import StepTiming
+from typing import TYPE_CHECKING
+
+from inlay.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from inlay.graph.profiling.profile import Profile
+    from inlay.graph.profiling.timings import StepTiming
 
 __all__ = ["Profile", "StepTiming"]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Profile": "inlay.graph.profiling.profile",
+        "StepTiming": "inlay.graph.profiling.timings",
+    },
+)

@@ -5,6 +5,8 @@ Modules, in the order in which data flows through them:
     plain            the program of a graph without a planner, the baseline
     arena            allocation and offset of each buffer: memory planning
     checking         validation of a program before it is compiled
+    prepared_steps   values: a step compiled except for addresses, and the memory that it is bound to
+    reference_steps  compilation of steps that ONNX Runtime or NumPy computes
     compiling        implementations of steps, and constants packed in their formats
     guards           the buffers that a run checks for NaN, infinities and very large numbers
     instance         a compiled program bound to memory of its own

@@ -19,7 +19,6 @@ two processors that are half taken by other programs, a run may take ten times a
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from statistics import median
 
 from inlay.forks import ForkResetLock
 from inlay.measure.interleaved import Clock, clock
@@ -82,6 +81,8 @@ class TeamTrial:
     @property
     def typical(self) -> float:
         """Median time of the last runs in seconds."""
+        from statistics import median  # loads fractions and decimal, which sessions start without
+
         return median(self.times[1:][-_DECIDING_RUNS:])
 
     @property

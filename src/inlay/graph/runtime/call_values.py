@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from inlay.errors import InvalidArguments, printable
+from inlay.forks import import_lock
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Array
 from inlay.graph.open_network import OpenTensor
-from inlay.rearranging.array_kinds import from_numpy_like, jax_of_numpy, numpy_of_torch, torch_of_numpy
 
 
 def name_inputs(arrays: Sequence[Any], inputs: Sequence[Tensor | OpenTensor]) -> Mapping[str, Any]:
@@ -54,6 +54,9 @@ def _view_tensor(torch: Any, value: Any) -> Any:
     """Return the array that shares the memory of a value, if it is a tensor and there is one; else the value."""
     if not isinstance(value, torch.Tensor):
         return value
+    with import_lock:
+        from inlay.rearranging.array_kinds import numpy_of_torch
+
     with suppress(RuntimeError, TypeError):
         return numpy_of_torch(torch, value)
     return value
@@ -76,6 +79,10 @@ def return_like(inputs: Mapping[str, Any], outputs: Mapping[str, Array]) -> Any:
 
 def _converter(example: Any) -> Callable[[Array], Any]:
     """Return the function that makes an array of the kind of `example` from one of NumPy."""
+    # Imported here, since a session of NumPy's arrays needs no other kinds of arrays.
+    with import_lock:
+        from inlay.rearranging.array_kinds import from_numpy_like, jax_of_numpy, torch_of_numpy
+
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     if torch is not None and isinstance(example, torch.Tensor):
         return partial(torch_of_numpy, torch)

@@ -5,31 +5,26 @@
 
 `Weights` holds the constants in the formats that implementations chose, each once: sessions of one network for several
 batch sizes share them, and so do steps whose constants have equal elements. It releases a constant with the last step
-that uses it. A `Workspace` provides the memory of each buffer.
+that uses it.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 from weakref import WeakValueDictionary
-
-import numpy as np
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.forks import ForkResetLock
+from inlay.forks import ForkResetLock, import_lock
 from inlay.graph.algorithms import as_direct
 from inlay.graph.background import yield_to_runs
-from inlay.graph.fallback.sessions import FallbackSession, describe_interface, take_session
-from inlay.graph.network import Subgraph, has_equal_bits
-from inlay.graph.numpy_operators.evaluation import Computation, build_computation
+from inlay.graph.network import has_equal_bits
 from inlay.graph.op_graph import Array, OpGraph, constant_desc
 from inlay.graph.passes.range_guards import propagates
-from inlay.graph.program import Buffer, Program, Step, reference_impl
+from inlay.graph.program import Program, Step
 from inlay.graph.runtime.checking import OLD_DST
+from inlay.graph.runtime.prepared_steps import Call, PreparedStep, Workspace, require_arguments
 from inlay.graph.stored_constants import StoredConstants
-from inlay.layout import Layout
 from inlay.memory import Memory, pack
 from inlay.primitives import Reorder
 from inlay.primitives.calls import CallSignature, infer_call_signature, make_zero_fill
@@ -42,7 +37,6 @@ from inlay.primitives.engine import (
     get_engine,
     select_reorder_engine,
 )
-from inlay.reordering.threads import get_num_threads
 
 _Key: TypeAlias = tuple[tuple[int, ...], str, bytes]
 
@@ -130,58 +124,7 @@ def _pack_constant(array: Array, desc: MemoryDesc, engine: Engine | None) -> Mem
     return memory
 
 
-Call: TypeAlias = Callable[[], object]
 _SCRATCHPAD = "scratchpad"
-
-
-class Workspace(Protocol):
-    """Memory for every buffer of a program."""
-
-    dynamic: dict[str, Array]
-    """Result of the last run for each output whose dims depend on the data, by name."""
-
-    def memory(self, name: str) -> Memory:
-        """Return the memory of a buffer that has a descriptor."""
-
-    def array(self, name: str) -> Array:
-        """Return the elements of a buffer in a plain format as an array that shares its memory."""
-
-    def scratch(self, desc: MemoryDesc) -> Memory:
-        """Return the scratchpad that all steps share, as memory of `desc`."""
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedStep:
-    """A step that is compiled except for the addresses of its buffers."""
-
-    step: Step
-    """The step of the program."""
-    bind: Callable[[Workspace], Call | None]
-    """Binds the step to the memory of a workspace; None in place of a call where the step writes no element."""
-    implementation: Implementation | None = None
-    """The implementation of an engine; None for a reference."""
-    scratch: int = 0
-    """Bytes of the scratchpad that the session must provide."""
-    is_submitted: bool = False
-    """True if the call returns before the step is done, so that the engine must be waited for."""
-    is_joined: bool = False
-    """True if the engine can execute the call in one batch with others."""
-    is_declined: bool = False
-    """True if the engine does not support the step, so that the reference engine computes it."""
-    constants: Mapping[str, Memory] = field(default_factory=dict)
-    """Memory of each constant argument that an engine reads, in the format of its kernel."""
-    engine: Engine | None = None
-    """The engine that computes the step; None for a reference."""
-
-    @property
-    def impl(self) -> str:
-        """Name of the implementation; `onnxruntime` or `numpy` for a reference."""
-        return reference_impl(self.step.node) if self.implementation is None else self.implementation.impl
-
-    @property
-    def replaced(self) -> str:
-        """Name of the implementation that the engine prefers but cannot generate code for; empty otherwise."""
-        return "" if self.implementation is None else self.implementation.replaced
 
 
 def prepare(
@@ -203,11 +146,19 @@ def prepare(
     for step in program.steps:
         yield_to_runs()
         prepared.append(
-            _prepare_node(step, program, graph)
+            _prepare_reference(step, program, graph)
             if step.operation is None
             else _prepare_operation(step, step.operation, program, engine, weights, is_exact)
         )
     return tuple(prepared)
+
+
+def _prepare_reference(step: Step, program: Program, graph: OpGraph) -> PreparedStep:
+    """Compile a step that ONNX Runtime or NumPy computes."""
+    with import_lock:
+        from inlay.graph.runtime.reference_steps import prepare_reference  # loads operators that most programs lack
+
+    return prepare_reference(step, program, graph)
 
 
 def _prepare_operation(
@@ -217,7 +168,7 @@ def _prepare_operation(
     selected, implementation, expectation = _select_implementation(operation, engine, is_exact)
     used = {name: buffer for name, buffer in {**step.reads, **step.writes}.items() if name != OLD_DST}
     needed = {*expectation.reads, *expectation.writes} - {_SCRATCHPAD}
-    _require_arguments(step, needed, {*used, *step.constants})
+    require_arguments(step, needed, {*used, *step.constants})
     for argument, name in used.items():
         if program.buffers[name].desc != expectation.descs[argument]:
             raise InvalidArguments(
@@ -298,81 +249,3 @@ def _select_implementation(
             raise
         implementation = fallback.create(operation)
         return fallback, implementation, infer_call_signature(operation, implementation)
-
-
-def _require_arguments(step: Step, needed: set[str], given: set[str]) -> None:
-    """Check that a step has the needed arguments and no others."""
-    if missing := sorted(needed - given):
-        raise InvalidArguments(
-            f"step {step.name}, a {step.kind}, lacks {', '.join(missing)}: it is given {', '.join(sorted(given))}"
-        )
-    if unknown := sorted(given - needed):
-        raise InvalidArguments(
-            f"step {step.name}, a {step.kind}, has no {', '.join(unknown)}: it takes {', '.join(sorted(needed))}"
-        )
-
-
-def _prepare_node(step: Step, program: Program, graph: OpGraph) -> PreparedStep:
-    """Compile a step that ONNX Runtime or NumPy computes."""
-    assert step.node is not None  # `require_names` checks this
-    node = step.node
-    reads, writes = (
-        {program.buffers[name].tensor: name for name in names.values()} for names in (step.reads, step.writes)
-    )
-    _require_arguments(step, {name for name in node.inputs if name}, {*reads, *step.constants})
-    _require_arguments(step, {name for name in node.outputs if name} & {*writes}, {*writes})
-    for name in (*reads.values(), *writes.values()):
-        _require_plain(step, program.buffers[name])
-    if isinstance(node, Subgraph):
-        interface = describe_interface(node, graph.opset, graph.tensors, writes, step.constants)
-        session = take_session(graph.sessions, interface, get_num_threads())
-        inner = zip(node.inner_names, node.inputs, strict=True)
-        sources = {own: reads[name] for own, name in inner if name in reads}
-        results = {name: buffer for name, buffer in writes.items() if not graph.tensors[name].is_dynamic}
-        return PreparedStep(step, partial(_bind_subgraph, session, {**sources, **results}))
-    return PreparedStep(step, partial(_bind_node, step, build_computation(node, graph.opset), reads, writes))
-
-
-def _bind_subgraph(session: FallbackSession, buffers: Mapping[str, str], workspace: Workspace) -> Call:
-    """Bind a session of ONNX Runtime to buffers, by the names of its tensors, and return its call."""
-    arrays = {name: workspace.array(buffer) for name, buffer in buffers.items()}
-    return session.bind(arrays, workspace.dynamic)
-
-
-def _bind_node(
-    step: Step, compute: Computation, reads: Mapping[str, str], writes: Mapping[str, str], workspace: Workspace
-) -> Call:
-    """Bind a node to arrays and return the call that computes it by NumPy.
-
-    `reads` and `writes` map the node's names of tensors to buffers.
-    """
-    sources = {name: workspace.array(buffer) for name, buffer in reads.items()} | dict(step.constants)
-    results = {name: workspace.array(buffer) for name, buffer in writes.items()}
-
-    def run() -> None:
-        found = compute(sources, results)
-        for name, result in results.items():
-            if found[name].shape != result.shape:
-                raise InvalidArguments(
-                    f"step {step.name}: {name} has dims {found[name].shape} now, the network says "
-                    f"{result.shape}: dims that depend on values cannot be compiled"
-                )
-            if found[name].dtype != result.dtype:
-                raise InvalidArguments(
-                    f"step {step.name}: {name} is {found[name].dtype}, the network says {result.dtype}: correct the "
-                    "model"
-                )
-            if found[name] is not result:
-                np.copyto(result, found[name], casting="no")
-
-    return run
-
-
-def _require_plain(step: Step, buffer: Buffer) -> None:
-    """Check that the buffer of a reference has a format without blocks."""
-    layout = None if buffer.desc is None else buffer.desc.layout
-    if layout is not None and not (isinstance(layout, Layout) and not any(axis.inner for axis in layout.axes)):
-        raise InvalidArguments(
-            f"step {step.name} is computed by NumPy, and buffer {buffer.name} is {buffer.desc!r}: give it a format "
-            "without blocks"
-        )

@@ -24,8 +24,8 @@ from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Array
 from inlay.graph.program import Program
 from inlay.graph.runtime.arena import MemoryPlan
-from inlay.graph.runtime.compiling import Call, PreparedStep
 from inlay.graph.runtime.guards import NO_GUARDS, RunGuards, batched_guard, guard
+from inlay.graph.runtime.prepared_steps import Call, PreparedStep
 from inlay.memory import Memory, reorder
 from inlay.memory.buffers import Bytes, address_of, allocate
 from inlay.memory.frameworks import to_numpy

@@ -18,8 +18,9 @@ from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.graph.op_graph import Op, OpGraph, ReshapeView, operation_of
-from inlay.graph.planner.formats import Formats, apply_transform
+from inlay.graph.planner.formats import Formats
 from inlay.graph.program import Buffer, Program, Step
+from inlay.graph.view_transforms import apply_transform
 from inlay.layout import Layout
 from inlay.primitives.engine import Operation
 

@@ -23,13 +23,12 @@ The dims are those of the program; `inlay.graph.session` has sessions for severa
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from inlay.errors import InlayError, InvalidArguments
-from inlay.forks import ForkResetLock
+from inlay.forks import ForkResetLock, import_lock
 from inlay.graph.background import RUNS
 from inlay.graph.op_graph import Array, OpGraph, exact_graph
-from inlay.graph.profiling import Profile
 from inlay.graph.program import FallbackShare, NumpyShare, Program, fallback_share, numpy_share
 from inlay.graph.runtime.adaptive_team import AdaptiveTeam, free_threads, quota_threads
 from inlay.graph.runtime.arena import Arena, plan_memory, require_memory
@@ -43,19 +42,21 @@ from inlay.graph.runtime.arguments import (
     require_runs,
 )
 from inlay.graph.runtime.checking import require_names, require_sound
-from inlay.graph.runtime.compiling import PreparedStep, Weights, prepare
+from inlay.graph.runtime.compiling import Weights, prepare
 from inlay.graph.runtime.guards import NO_GUARDS, GuardFailed, GuardHistory, RunGuards, build_guards
 from inlay.graph.runtime.instance import (
     CompiledProgram,
     Instance,
     InstancePool,
 )
-from inlay.graph.runtime.plain import plain_program
-from inlay.graph.runtime.step_runs import profile_instance, trace_instance
+from inlay.graph.runtime.prepared_steps import PreparedStep
 from inlay.graph.runtime.worker_affinity import keep_workers_apart
 from inlay.layout import Dims
 from inlay.primitives.engine import Engine, EngineLike, get_engine
 from inlay.reordering.threads import ThreadLimit
+
+if TYPE_CHECKING:
+    from inlay.graph.profiling import Profile
 
 _MOST_TEAMS = 4  # numbers of threads for which the program stays compiled
 
@@ -247,19 +248,25 @@ class ProgramSession:
         Raises:
             InvalidArguments, OutOfMemory: as `run`.
         """
+        with import_lock:
+            from inlay.graph.runtime.step_runs import trace_instance  # loads profiles, which `run` does not need
+
         values = self._check(inputs)
         if self._fails_guards(values):
             return self._exact_session().trace(inputs)
         with self._instance(values) as instance:
             return trace_instance(instance, self._graph)
 
-    def profile(self, inputs: Mapping[str, Any], *, runs: int = 20) -> Profile:
+    def profile(self, inputs: Mapping[str, Any], *, runs: int = 20) -> "Profile":
         """Return the times of whole runs and of each step, which is waited for: medians and quartiles of `runs` rounds.
 
         Raises:
             InvalidArguments: `runs` is not a whole number from 1 on, or as `run`.
             OutOfMemory: as `run`.
         """
+        with import_lock:
+            from inlay.graph.runtime.step_runs import profile_instance
+
         count, values = require_runs(runs), self._check(inputs)
         if self._fails_guards(values):
             return self._exact_session().profile(inputs, runs=runs)
@@ -365,6 +372,9 @@ class ProgramSession:
         with self._compile_lock:
             if self._exact is None:
                 self._require_open()
+                with import_lock:
+                    from inlay.graph.runtime.plain import plain_program  # loads a part of the planner
+
                 graph = exact_graph(self._graph)
                 self._exact = ProgramSession(
                     plain_program(graph),

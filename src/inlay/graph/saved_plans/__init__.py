@@ -7,6 +7,7 @@ Data flows through the modules in this order:
     value_tables    the lists of descriptors and constants that records refer to
     validation      checks of a plan that comes from a file
     plan_file       a plan in a file, with the versions and the processor that it was saved with
+    plan_writing    the same file, written
     replanning      the plan of a saved graph for another processor or version
 
 Terms:

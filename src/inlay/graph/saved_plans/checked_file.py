@@ -8,9 +8,9 @@ metadata are texts:
     version     version of what the sections hold
     checksum    64 hexadecimal digits
 
-The checksum is SHA-256 of the header with zeros in place of the checksum, followed by the CRC-32 of each piece of 4 MiB
-of the data, as 4 bytes, little-endian. Pieces are checked on several threads. It detects damage, not malice: whoever
-writes a file can compute it. So all that the sections hold is checked as well (`validation`).
+The checksum is SHA-256 of the header with zeros in place of the checksum, followed by the CRC-32 of each piece of 32
+MiB of the data, as 4 bytes, little-endian. Pieces are checked on other threads. It detects damage, not malice:
+whoever writes a file can compute it. So all that the sections hold is checked as well (`validation`).
 
 A header is accepted only if it is the one that this module writes for its entries; then no byte of the file is without
 meaning, and the safetensors library opens the file too.
@@ -22,10 +22,10 @@ import json
 import mmap
 import os
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from threading import Thread
 from typing import Any, NoReturn
 from zlib import crc32
 
@@ -36,7 +36,7 @@ from inlay.files import atomic_write, file_error, require_file, write_bytes
 from inlay.memory.buffers import Bytes
 from inlay.safetensors_header import ALIGNMENT, TensorEntry, build_header, in_file_order
 
-VERSION = "1"
+VERSION = "2"
 """Version of saved plans that is written, and the only one that is read."""
 
 MAX_HEADER_BYTES = 1 << 24
@@ -45,7 +45,7 @@ MAX_HEADER_BYTES = 1 << 24
 _MAGIC = b'{"__metadata__":{"inlay":"plan",'
 _METADATA = ("inlay", "version", "checksum")
 _NO_CHECKSUM = "0" * 64
-_PIECE = 1 << 22
+_PIECE = 1 << 25  # after each piece, a thread that checks waits for the lock of Python
 _MOST_THREADS = 4
 
 
@@ -105,15 +105,24 @@ def _sum_stream(parts: Iterable[Bytes]) -> list[int]:
 
 
 def _begin_sums(data: memoryview) -> Callable[[], list[int]]:
-    """Begin to compute the CRC of each piece of `_PIECE` bytes on several threads; return a function that waits."""
+    """Begin to compute the CRC of each piece of `_PIECE` bytes on other threads; return a function that waits."""
     pieces = [data[at : at + _PIECE] for at in range(0, len(data), _PIECE)]
-    threads = min(_MOST_THREADS, len(pieces), os.cpu_count() or 1)
-    if threads < 2:
-        return lambda: list(map(crc32, pieces))
-    executor = ThreadPoolExecutor(threads)
-    sums = executor.map(crc32, pieces)
-    executor.shutdown(wait=False)
-    return lambda: list(sums)
+    threads = max(1, min(_MOST_THREADS, len(pieces), (os.cpu_count() or 1) - 1))  # one processor is the caller's
+    sums = [0] * len(pieces)
+
+    def compute(first: int) -> None:
+        sums[first::threads] = map(crc32, pieces[first::threads])
+
+    workers = [Thread(target=compute, args=(first,), name=f"inlay-crc-{first}") for first in range(threads)]
+    for worker in workers:
+        worker.start()
+
+    def wait() -> list[int]:
+        for worker in workers:
+            worker.join()
+        return sums
+
+    return wait
 
 
 def _combine(blank: bytes, sums: Iterable[int]) -> str:

@@ -1,30 +1,40 @@
 """`load_plan`: the plan in a file, or a new plan of its graph if it was made for another processor or version."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from inlay.errors import FileError, InvalidArguments, Unimplemented, printable
+from inlay.graph.garbage_collection import pause_garbage_collection
 from inlay.graph.planned_program import PlannedProgram
-from inlay.graph.saved_plans.plan_file import PlanOrigin, SavedPlan, read_plan
+from inlay.graph.saved_plans.checked_file import begin_sections
+from inlay.graph.saved_plans.plan_file import PlanOrigin, SavedPlan, decode_plan
 from inlay.primitives.engine import EngineLike
 
 
-def load_plan(path: Path, engine: EngineLike = None) -> tuple[PlannedProgram, str]:
-    """Return a plan for this processor and engine, and a line on why it was made again; empty if it was not.
+def load_plan(path: Path, engine: EngineLike = None) -> tuple[PlannedProgram, str, Callable[[], None]]:
+    """Return a plan for this processor and engine, a line on why it was made again, and a function that ends the check.
+
+    The line is empty if the plan is the one in the file. The bytes of the file may still be checked by other threads.
+    The function waits for that, and raises FileError if they were changed; call it before the plan runs.
 
     Raises:
         FileError: as `read_plan`.
         InvalidArguments, MissingExtra: as `get_engine`.
         Unimplemented: the network is planned again, and the engine supports no format of a tensor.
     """
-    saved = read_plan(path)
-    differences = saved.origin.differences(PlanOrigin.of_host(engine))
+    with pause_garbage_collection():
+        mapped = begin_sections(path)
+        host = PlanOrigin.of_host(engine)  # loads the engine, while other threads check the file
+        saved = decode_plan(path, mapped)
+    differences = saved.origin.differences(host)
     if not differences:
-        return saved.plan, ""
+        return saved.plan, "", mapped.require_intact
+    mapped.require_intact()
     note = (
         f"{printable(str(path))} was saved for {', '.join(differences)}: it is planned again with probed costs; save "
         "a plan here to start faster"
     )
-    return _plan_again(path, saved, engine), note
+    return _plan_again(path, saved, engine), note, mapped.require_intact
 
 
 def _plan_again(path: Path, saved: SavedPlan, engine: EngineLike) -> PlannedProgram:

@@ -33,11 +33,12 @@ from inlay.graph.op_graph import (
     operation_of,
 )
 from inlay.graph.planned_program import PlannedProgram
-from inlay.graph.planner.formats import apply_transform
 from inlay.graph.program import Program, Step
 from inlay.graph.runtime.checking import OLD_DST, require_names
 from inlay.graph.runtime.guards import RunGuards, can_scan
 from inlay.graph.stored_constants import StoredConstants
+from inlay.graph.view_transforms import apply_transform
+from inlay.memory.reorder_cache import cached_desc
 from inlay.primitives.engine import Operation
 from inlay.primitives.operation_checks import require_operation
 from inlay.primitives.rules import SIGNATURES
@@ -145,13 +146,13 @@ def _constant_descs(op: Op) -> dict[str, MemoryDesc]:
     for name in op.constants:
         constant = op.constants.stored(name)
         is_free = row is not None and name in row.free and "weights" in name
-        descs[name] = MemoryDesc(constant.dims, as_number_type(constant.dtype), "any" if is_free else None)
+        descs[name] = cached_desc(constant.dims, as_number_type(constant.dtype), "any" if is_free else None)
     return descs
 
 
 def _plain_desc(tensor: Tensor) -> MemoryDesc:
     """Return the row-major descriptor of a tensor; one without axes has one element."""
-    return MemoryDesc(tensor.dims or (1,), as_number_type(tensor.dtype))
+    return cached_desc(tensor.dims or (1,), as_number_type(tensor.dtype), None)
 
 
 def _require_view(op: Op, tensors: Mapping[str, Tensor]) -> None:
