@@ -1,6 +1,7 @@
 """The command that converts the memory formats of tensors in files: `inlay convert`."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -116,7 +117,7 @@ def _require_report(path: Path, source: Path, target: Path) -> None:
     Raises:
         FileError: it cannot be written, or is the file that is read or converted to.
     """
-    if require_writable(path) == target.resolve():
+    if os.fspath(require_writable(path)) == os.path.realpath(target):
         raise FileError(f"cannot write {path}: it is the output of the conversion; choose another name")
     require_unused(path, source)
 
