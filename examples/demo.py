@@ -174,8 +174,8 @@ def convert_files(console: Console, weights: Weights, blocked: list[str]) -> tup
     plain, packed, back = "resnet50.safetensors", "packed.safetensors", "back.safetensors"
     save_file(weights, plain)
     rules = ("--to", f"gpu_0/conv1_w_0={BLOCKED}", "--to", f"gpu_0/res*_w_0={BLOCKED}")
-    there = run_command(console, "convert", plain, "-o", packed, *rules)
-    again = run_command(console, "convert", packed, "-o", back, "--to", "plain")
+    there = run_command(console, "convert", plain, "-o", packed, *rules, "--overwrite")
+    again = run_command(console, "convert", packed, "-o", back, "--to", "plain", "--overwrite")
     with safe_open(packed, framework="numpy") as file:
         right = all(file.get_tensor(name).tobytes() == blocked_by_numpy(weights[name]) for name in blocked)
     check(console, f"{len(blocked)} packed weights and NumPy's pad, reshape and transpose, bit for bit", right)

@@ -64,6 +64,12 @@ def test_info_of_an_array_and_of_an_empty_file(capsys: Capture) -> None:
     )
 
 
+def test_names_of_files_may_have_spaces(capsys: Capture) -> None:
+    np.save("a b.npy", numbered((3, 5)))
+    assert succeed(capsys, "info", "a b.npy").splitlines()[-1] == "1 tensor, 60 bytes, no padding"
+    assert succeed(capsys, "diff", "a b.npy", "a b.npy").splitlines()[-1] == "equal elements, equal formats"
+
+
 def test_info_of_a_layout_is_as_before(capsys: Capture) -> None:
     assert succeed(capsys, "info", "nChw8c", "2x17x5x4").startswith("nChw8c (aBcd8b), 2 x 17 x 5 x 4 of f32\n")
 

@@ -26,7 +26,7 @@ def test_layouts_do_not_matter_and_are_named() -> None:
     save_memories("b.safetensors", {"w": pack(values, "aB16b"), "b": pack(values[0], "a")})
     found = compared()
     assert sorted(str(found).splitlines()) == [
-        "b: equal elements, f32 row-major",
+        "1 tensor of equal elements and format",
         "w: equal elements, f32 row-major and f32 aB16b",
     ]
     assert (found.has_equal_elements, found.has_equal_formats) == (True, False)
@@ -92,8 +92,8 @@ def test_what_cannot_be_compared_is_named() -> None:
     )
     found = compared()
     assert sorted(str(found).splitlines()) == [
+        "1 tensor of equal elements and format",
         "mask: types bool and u8, which cannot be compared",
-        "s: equal elements, F32",
         "w: dims 2x3 and 3x2",
         "x: only in the second",
     ]
@@ -109,7 +109,9 @@ def test_what_cannot_be_compared_is_named() -> None:
 def test_files_of_one_tensor_are_compared_whatever_its_name_is() -> None:
     np.save("a.npy", numbered((2, 3)))
     save_file({"w": numbered((2, 3))}, "w.safetensors")
-    assert str(compared("a.npy", "w.safetensors")) == "a: equal elements, f32 row-major"
+    assert str(compared("a.npy", "w.safetensors")) == "1 tensor of equal elements and format"
+    save_file({"w": numbered((2, 3), np.uint16)}, "u.safetensors")
+    assert str(compared("a.npy", "u.safetensors")) == "a: types f32 and u16, which cannot be compared"
 
 
 def test_a_comparison_is_json() -> None:

@@ -1,6 +1,7 @@
 """Verification: a conversion passes, and every byte that holds an element or padding is compared."""
 
 import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from safetensors.numpy import save_file
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError
-from inlay.memory import pack
-from inlay.storage import convert, cutting, open_store, plan, save_memories, verify
+from inlay.memory import Memory, pack
+from inlay.storage import convert, cutting, open_memories, open_store, plan, save_memories, verify
 from inlay.storage.box import Box
 from inlay.storage.conversion_plan import ConversionPlan
 from inlay.storage.element_reading import read_codes
+from inlay.storage.operation import BoxCounts
+from inlay.storage.target import TargetTensor, TargetWriter
 from tests.support.refusals import raises_exactly
 from tests.support.tensor_files import numbered
 
@@ -82,6 +85,48 @@ def test_every_byte_of_elements_and_padding_is_compared() -> None:
             continue
         with pytest.raises(FileError, match=r"^b\.safetensors differs from its source a\.safetensors: tensor "):
             verify(planned)
+
+
+@dataclass(frozen=True, slots=True)
+class DivideByGreatest:
+    """An operation that needs a scan: it divides by the greatest magnitude of the tensor."""
+
+    target: TargetTensor
+    greatest: float | None = None
+    needs_scan: bool = True
+    units: None = None
+
+    @property
+    def targets(self) -> tuple[TargetTensor, ...]:
+        return (self.target,)
+
+    def scan(self, memory: Memory) -> float:
+        return float(np.abs(memory.unpack()).max())
+
+    def with_scan(self, greatest: float) -> "DivideByGreatest":
+        return replace(self, greatest=float(greatest))
+
+    def apply(self, memory: Memory, box: Box, writer: TargetWriter) -> BoxCounts:
+        assert self.greatest is not None
+        values = memory.unpack() / np.float32(self.greatest)
+        writer.write_box(self.target, box, pack(values, writer.box_desc(self.target, box)))
+        return BoxCounts()
+
+
+def test_other_operations_are_done_again_and_compared() -> None:
+    values = np.random.default_rng(0).standard_normal((50, 33)).astype(np.float32)
+    save_file({"t": values}, "a.safetensors")
+    planned = plan("a.safetensors", "b.safetensors", ["aB16b"], memory="4 kB")
+    operation = DivideByGreatest(planned.target.tensors["t"])
+    (each,) = planned.tensors
+    scanned = replace(planned, tensors=(replace(each, operation=operation.with_scan(np.abs(values).max())),))
+    convert(scanned)
+    again = replace(planned, tensors=(replace(each, operation=operation),))
+    verify(again)
+    assert np.array_equal(open_memories("b.safetensors")["t"].unpack(), values / np.abs(values).max())
+    damage(planned, "t", 7, 4)
+    with pytest.raises(FileError, match=" tensor t, 1 element differs, the first at 0,7: "):
+        verify(again)
 
 
 def damage(planned: ConversionPlan, name: str, element: int, width: int) -> None:

@@ -20,8 +20,8 @@
     inlay bench model.onnx --batch 8
 
 The exit code is 0 after success, 2 after an error, with one message on the error stream, and 130 after Ctrl-C. It is 1,
-without a message, if the reader of the output, such as `head`, ends early. With INLAY_DEBUG in the environment, errors
-are reported with a traceback.
+without a message, if the reader of the output, such as `head`, ends early, and if `inlay diff` finds that elements of
+two files differ. With INLAY_DEBUG in the environment, errors are reported with a traceback.
 
 Each module uses those before it:
 

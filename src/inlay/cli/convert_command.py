@@ -1,6 +1,7 @@
 """The command that converts the memory formats of tensors in files: `inlay convert`."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,8 +25,8 @@ from inlay.cli.convert_options import (
     VerifyOption,
 )
 from inlay.cli.output import echo
-from inlay.errors import InvalidArguments, printable
-from inlay.files import Progress, atomic_write, require_writable
+from inlay.errors import FileError, InvalidArguments, printable
+from inlay.files import Progress, atomic_write, require_unused, require_writable
 from inlay.measure.interleaved import time_call
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def convert(
         echo(json.dumps(plan.to_json(), indent=2) if as_json else str(plan))
         return
     if report is not None:
-        require_writable(report)
+        _require_report(report, source, target)
     clear_abandoned(target, clean)
     reports: list[ConversionReport] = []
     with _progress_bar(plan) as progress:
@@ -108,6 +109,17 @@ def _require_dry_run_for_json(as_json: bool, dry_run: bool) -> None:
         raise InvalidArguments(
             "--json prints a plan: give --dry-run too, or write a report of the run with --report FILE"
         )
+
+
+def _require_report(path: Path, source: Path, target: Path) -> None:
+    """Check that a report can be written, and is no other file of the conversion.
+
+    Raises:
+        FileError: it cannot be written, or is the file that is read or converted to.
+    """
+    if os.fspath(require_writable(path)) == os.path.realpath(target):
+        raise FileError(f"cannot write {path}: it is the output of the conversion; choose another name")
+    require_unused(path, source)
 
 
 def _result_text(report: "ConversionReport") -> str:

@@ -60,8 +60,7 @@ def _require_location(location: str) -> None:
     Raises:
         InvalidArguments: it names a format.
     """
-    is_name = Path(location).suffix or "/" in location or Path(location).exists()
-    if not is_name or " " in location:
+    if not (Path(location).suffix or "/" in location or Path(location).exists()):
         raise InvalidArguments(f"{location!r} names no file of tensors: give DIMS after a format, such as 2x17x5x4")
 
 

@@ -12,6 +12,7 @@ blocks of 8, from a multiple of 8 to another or to the end, or within one block.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from math import prod
 from operator import mul
@@ -58,6 +59,7 @@ class BoxBytes:
         yield from offsets.tolist()
 
 
+@lru_cache(1024)
 def locate_box(desc: MemoryDesc, box: Box) -> BoxBytes | None:
     """Return the bytes of a box; None if its digits depend on one another, or a run does not have whole bytes.
 

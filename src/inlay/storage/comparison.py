@@ -120,10 +120,13 @@ class StoreComparison:
         }
 
     def __str__(self) -> str:
-        """Return one line of text for each tensor."""
-        lines = [str(each) for each in self.tensors]
+        """Return one line of text for each tensor that differs in elements or format, and one for all others."""
+        lines = [str(each) for each in self.tensors if not (each.has_equal_elements and each.has_equal_formats)]
         lines += [f"{printable(name)}: only in the first" for name in self.only_first]
         lines += [f"{printable(name)}: only in the second" for name in self.only_second]
+        equal = sum(each.has_equal_elements and each.has_equal_formats for each in self.tensors)
+        if equal or not lines:
+            lines.append(f"{equal} tensor{'s' * (equal != 1)} of equal elements and format")
         return "\n".join(lines)
 
 

@@ -106,7 +106,7 @@ class FileReader:
         run = place.run_nbytes
         for begin, offset in zip(range(0, place.nbytes, run or 1), place.offsets(), strict=False):
             # The file may end before the padding of the last run, which holds no element.
-            nbytes = min(run, tensor.nbytes - offset)
+            nbytes = max(min(run, tensor.nbytes - offset), 0)
             self._fill(tensor.file, data[begin : begin + nbytes], tensor.begin + offset)
             data[begin + nbytes : begin + run] = 0
         return Memory(place.desc, data)

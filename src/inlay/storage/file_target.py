@@ -190,7 +190,7 @@ class FileWriter:
         try:
             for begin, offset in zip(range(0, place.nbytes, run or 1), place.offsets(), strict=False):
                 # The file may end before the padding of the last run, which holds no element.
-                nbytes = min(run, tensor.nbytes - offset)
+                nbytes = max(min(run, tensor.nbytes - offset), 0)
                 write_at(descriptor, view[begin : begin + nbytes], tensor.begin + offset)
         except OSError as error:
             raise file_error("write", self._files[tensor.file].path, error) from error

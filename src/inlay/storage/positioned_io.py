@@ -62,12 +62,18 @@ def sync(descriptor: int) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Wait until the names of the files in a directory are on disk, on systems that can open directories."""
+    """Wait until the names of the files in a directory are on disk, where the system and its user can do that."""
     if os.name != "posix":
         return
-    descriptor = os.open(path, os.O_RDONLY | _FLAGS)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | _FLAGS)
+    except PermissionError:  # a directory that may be written and not listed
+        return
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF):
+            raise
     finally:
         os.close(descriptor)
 

@@ -11,6 +11,7 @@ source and compared.
 """
 
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from types import TracebackType
 
 import numpy as np
@@ -23,6 +24,7 @@ from inlay.memory import Memory
 from inlay.reordering.reference import convert as convert_codes
 from inlay.reordering.reference import read_codes as read_memory_codes
 from inlay.storage.box import Box
+from inlay.storage.box_bytes import require_place
 from inlay.storage.conversion_plan import ConversionPlan, TensorConversion
 from inlay.storage.element_reading import Codes, find_differences, read_codes
 from inlay.storage.formats import open_store
@@ -94,30 +96,31 @@ def _compare_boxes(
     """Compare the boxes of one tensor, and yield each."""
     operation = _scanned(each, reader) if each.operation.needs_scan else each.operation
     for box in each.boxes():
-        codes = read_codes(reader, each.tensor, each.src, box)
         if isinstance(operation, ReorderOperation):
+            codes = read_codes(reader, each.tensor, each.src, box)
             dst_type = operation.target.desc.require_layout(each.new.name)[1]
             comparison.compare(operation.target, box, _convert(codes, operation.src_type, dst_type))
         else:
-            operation.apply(_memory_of(codes, each.src, box), box, comparison)
+            operation.apply(_read_memory(each, reader, box), box, comparison)
         yield box
 
 
 def _scanned(each: TensorConversion, reader: StoreReader) -> BoxOperation:
     """Return the operation that knows the greatest number of all boxes of the source."""
-    memories = (_memory_of(read_codes(reader, each.tensor, each.src, box), each.src, box) for box in each.boxes())
-    return each.operation.with_scan(max(map(each.operation.scan, memories)))
+    results = [each.operation.scan(_read_memory(each, reader, box)) for box in each.boxes()]
+    return each.operation.with_scan(reduce(np.maximum, results, 0.0))
 
 
-def _memory_of(codes: Codes, desc: MemoryDesc, box: Box) -> Memory:
-    """Return the elements of a box as row-major memory."""
-    data_type = desc.require_layout("a box")[1]
-    desc, data = row_major(box.dims, data_type), np.ascontiguousarray(codes).reshape(-1).view(np.uint8)
+def _read_memory(each: TensorConversion, reader: StoreReader, box: Box) -> Memory:
+    """Return the elements of a box of the source: row-major, but of 4 bits as they are stored.
+
+    Row-major rows of 4-bit elements may be no whole bytes.
+    """
+    data_type = each.src.require_layout(each.tensor.label)[1]
     if data_type.is_sub_byte:
-        pairs = np.zeros((desc.size, 2), np.uint8)
-        pairs.reshape(-1)[: data.size] = data
-        data = pairs[:, 0] | pairs[:, 1] << np.uint8(4)
-    return Memory(desc, data)
+        return reader.read_box(each.tensor, each.src, box)
+    codes = read_codes(reader, each.tensor, each.src, box)
+    return Memory(row_major(box.dims, data_type), codes.reshape(-1).view(np.uint8))
 
 
 def _convert(codes: Codes, src: DataType, dst: DataType) -> Codes:
@@ -192,8 +195,8 @@ class _ComparingWriter:
         self._reader, self._tensors, self._mismatches = reader, tensors, mismatches
 
     def box_desc(self, tensor: TargetTensor, box: Box) -> MemoryDesc:
-        """Return the row-major descriptor of a box."""
-        return row_major(box.dims, tensor.desc.require_layout(tensor.name)[1])
+        """Return the descriptor that the memory of a box has to have; its elements are read by their coordinates."""
+        return require_place(tensor.desc, box).desc
 
     def write_box(self, tensor: TargetTensor, box: Box, memory: Memory) -> None:
         """Compare the elements of a box."""
