@@ -1,0 +1,298 @@
+"""Executors of conversions: this process, processes of this machine, or workers of Dask.
+
+    executor = choose_executor(workers=4, dask=None)
+    with executor(job) as execute:
+        for result in execute(items):
+            ...
+
+An executor opens the source and the target once in each worker. `execute` takes work items from an iterator as workers
+become free, and yields results in the order in which they are ready. All executors write the same bytes.
+"""
+
+import signal
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from multiprocessing import connection, get_context, parent_process
+from os import _exit
+from threading import Thread, get_ident
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from inlay.errors import FileError, InlayError, InvalidArguments, MissingExtra, shown
+from inlay.reordering.threads import available_threads, set_num_threads
+from inlay.storage.task_runner import ConversionJob, TaskFailure, TaskResult, TaskRunner, WorkItem
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+Execute: TypeAlias = Callable[[Iterable[WorkItem]], Generator[TaskResult, None, None]]
+"""Executes work items, and yields their results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Executor:
+    """A way to execute the work items of a job."""
+
+    open: Callable[[ConversionJob], AbstractContextManager[Execute]]
+    """Opens a job in the workers."""
+    keeps_journal: bool
+    """True if the workers append to the journal, because they run on this machine."""
+
+
+LOCAL = "local"
+"""Address that stands for a new cluster of Dask on this machine."""
+MOST_LOSSES = 3
+"""Number of times that workers may end without a result in between."""
+_ITEMS_PER_WORKER = 2
+"""Number of work items in flight for each worker: one that it executes, and one that waits for it."""
+
+
+def choose_executor(workers: int | None, dask: str | None) -> Executor:
+    """Return the executor for these options of `convert`.
+
+    Raises:
+        InvalidArguments: `workers` is no whole number above 0, or is set for a cluster that exists.
+        MissingExtra: Dask is not installed.
+    """
+    if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
+        raise InvalidArguments(f"the number of workers is {shown(workers)}: give a whole number from 1 on")
+    if dask is None:
+        if workers is None or workers == 1:
+            return Executor(run_here, keeps_journal=True)
+        return Executor(partial(run_in_processes, workers=workers), keeps_journal=True)
+    if dask != LOCAL and workers is not None:
+        raise InvalidArguments(f"the cluster at {dask} has workers of its own: leave out their number")
+    _require_dask()
+    return Executor(partial(run_on_dask, address=dask, workers=workers), keeps_journal=False)
+
+
+@contextmanager
+def run_here(job: ConversionJob) -> Iterator[Execute]:
+    """Execute in this process, one item after another."""
+    with TaskRunner(job) as runner:
+        yield partial(_execute_here, runner)
+
+
+def _execute_here(runner: TaskRunner, items: Iterable[WorkItem]) -> Generator[TaskResult, None, None]:
+    for item in items:
+        yield runner.run(item)
+
+
+# Processes
+
+
+@contextmanager
+def run_in_processes(job: ConversionJob, workers: int) -> Iterator[Execute]:
+    """Execute in this many processes; processes that end early are replaced."""
+    pools = _ProcessPools(job, workers)
+    try:
+        yield pools.execute
+    finally:
+        pools.close()
+
+
+class _ProcessPools:
+    """A pool of processes, and its successor when a process of it is lost."""
+
+    def __init__(self, job: ConversionJob, workers: int) -> None:
+        self._job, self._workers = job, workers
+        self._losses = 0
+        self._pool = self._start()
+
+    def _start(self) -> ProcessPoolExecutor:
+        threads = max(1, available_threads() // self._workers)
+        return ProcessPoolExecutor(
+            self._workers, get_context("spawn"), initializer=_start_process, initargs=(self._job, threads)
+        )
+
+    def execute(self, items: Iterable[WorkItem]) -> Generator[TaskResult, None, None]:
+        """Execute work items, and those again that were lost with a process."""
+        source, lost, running = iter(items), deque[WorkItem](), dict[Future[TaskResult], WorkItem]()
+        while True:
+            is_broken = not self._submit(lost, source, running)
+            if not running and not is_broken:
+                return
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                item = running.pop(future)
+                try:
+                    result = future.result()
+                except BrokenProcessPool:
+                    lost.append(item)
+                    continue
+                self._losses = 0
+                yield result
+            if not running and lost:
+                self._replace()
+
+    def _submit(
+        self, lost: deque[WorkItem], source: Iterator[WorkItem], running: dict[Future[TaskResult], WorkItem]
+    ) -> bool:
+        """Give work items to the pool until it has enough; return False if it is broken."""
+        while len(running) < _ITEMS_PER_WORKER * self._workers:
+            item = lost.popleft() if lost else next(source, None)
+            if item is None:
+                return True
+            try:
+                running[self._pool.submit(_run_in_process, item)] = item
+            except BrokenProcessPool:
+                lost.appendleft(item)
+                return False
+        return True
+
+    def _replace(self) -> None:
+        """Start another pool.
+
+        Raises:
+            FileError: workers ended too often.
+        """
+        self._losses += 1
+        self._pool.shutdown()
+        if self._losses > MOST_LOSSES:
+            raise FileError(
+                f"cannot write {self._job.plan.target.location}: worker processes ended {self._losses} times in a row, "
+                "as for too little memory; use fewer workers (--workers) or less memory for each (--memory). The boxes "
+                "that are written are kept: the same command goes on"
+            )
+        self._pool = self._start()
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+
+_job_of_process: ConversionJob | None = None
+_runner_of_process: TaskRunner | None = None
+
+
+def _start_process(job: ConversionJob, threads: int) -> None:
+    """Prepare a worker process: it ignores Ctrl-C, which its parent handles, and ends with its parent."""
+    global _job_of_process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    set_num_threads(threads)
+    _job_of_process = job
+    Thread(target=_end_with_parent, name="inlay-parent", daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Wait until the parent has ended, and end this process: a killed parent does not do so itself."""
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        _exit(1)
+
+
+def _run_in_process(item: WorkItem) -> TaskResult:
+    """Execute a work item in a worker process, which opens its job first if it has not."""
+    global _runner_of_process
+    assert _job_of_process is not None
+    if _runner_of_process is None:
+        try:
+            _runner_of_process = TaskRunner(_job_of_process)
+        except (InlayError, OSError, MemoryError) as error:
+            return TaskResult(item, failure=TaskFailure(error, stops=True))
+    return _runner_of_process.run(item)
+
+
+# Dask
+
+
+def _require_dask() -> None:
+    """Check that Dask is installed.
+
+    Raises:
+        MissingExtra: it is not.
+    """
+    try:
+        import distributed  # noqa: F401
+    except ImportError:
+        raise MissingExtra("Dask's scheduler is not installed: pip install 'inlay[storage]'") from None
+
+
+@contextmanager
+def run_on_dask(job: ConversionJob, address: str, workers: int | None) -> Iterator[Execute]:
+    """Execute on the workers of a cluster of Dask, or of a new one on this machine if `address` is `local`.
+
+    Raises:
+        FileError: the scheduler cannot be reached.
+    """
+    from distributed import Client, LocalCluster
+
+    if address == LOCAL:
+        options = {"threads_per_worker": 1, "dashboard_address": None}
+        with LocalCluster(n_workers=workers, **options) as cluster, Client(cluster) as client:
+            yield partial(_execute_on_dask, client, job)
+        return
+    try:
+        client = Client(address)
+    except (OSError, ValueError) as error:
+        raise FileError(f"cannot reach Dask's scheduler at {address}: {error}; check the address") from error
+    with client:
+        yield partial(_execute_on_dask, client, job)
+
+
+def _execute_on_dask(
+    client: "Client", job: ConversionJob, items: Iterable[WorkItem]
+) -> Generator[TaskResult, None, None]:
+    """Submit work items as workers become free, and yield their results."""
+    from distributed import as_completed
+
+    source, running = iter(items), dict[Any, WorkItem]()
+    # A task, unlike scattered data, is computed again if all workers that hold the plan are lost.
+    shared = client.submit(_same, job, pure=False)
+    completed = as_completed()
+    try:
+        while True:
+            most = _ITEMS_PER_WORKER * max(1, sum(client.nthreads().values()))
+            for item in islice(source, max(0, most - len(running))):
+                future = client.submit(_run_on_dask, shared, item, pure=False)
+                running[future] = item
+                completed.add(future)
+            if not running:
+                return
+            future = next(completed)
+            yield _result_of(future, running.pop(future))
+    finally:
+        client.cancel(list(running))
+        with suppress(OSError, ValueError):
+            client.run(_close_runners, job.token)
+
+
+def _result_of(future: Any, item: WorkItem) -> TaskResult:
+    """Return the result of a future of Dask; a task that ended several workers has failed."""
+    from distributed import CancelledError, KilledWorker
+
+    try:
+        result: TaskResult = future.result()
+    except (KilledWorker, CancelledError) as error:
+        return TaskResult(item, failure=TaskFailure(error, stops=False))
+    return result
+
+
+def _same(job: ConversionJob) -> ConversionJob:
+    return job
+
+
+_runners = dict[tuple[str, int], TaskRunner]()
+"""Open jobs of a worker of Dask, by token and thread."""
+
+
+def _run_on_dask(job: ConversionJob, item: WorkItem) -> TaskResult:
+    """Execute a work item in a worker of Dask; each of its threads opens the job once."""
+    key = job.token, get_ident()
+    if key not in _runners:
+        try:
+            _runners[key] = TaskRunner(job)
+        except (InlayError, OSError, MemoryError) as error:
+            return TaskResult(item, failure=TaskFailure(error, stops=True))
+    return _runners[key].run(item)
+
+
+def _close_runners(token: str) -> None:
+    """Close what the threads of a worker opened for a job."""
+    for key in [key for key in _runners if key[0] == token]:
+        _runners.pop(key).close()

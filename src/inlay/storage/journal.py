@@ -1,0 +1,339 @@
+"""The journal of a conversion: which boxes are written, in a file beside the target.
+
+A conversion whose process ended goes on after the boxes in its journal. Each line is a JSON object, after a checksum of
+its text:
+
+    5d1f0a3c {"begin": "9c41e07a", "plan": "3a...", "source": "81..."}
+    0e77b2c4 {"of": "9c41e07a", "task": 0, "boot": "b1946ac92492"}
+    c2d8391f {"of": "9c41e07a", "task": 1, "boot": "b1946ac92492", "counts": {"nonzero": 4096, "zeroed": 2}}
+    71ab44d0 {"of": "9c41e07a", "synced": [0, 1]}
+
+`begin` starts a conversion: its token, the fingerprint of its plan, and the digest of the version of its source. Each
+process appends a line when it has written a box. The line is in the page cache of the operating system before the next
+box begins, so a killed process loses the box that it was writing, and no other. If the machine stops, boxes whose line
+is on disk may be missing themselves. Therefore processes write their boxes to disk from time to time and append the
+numbers of the tasks (`synced`). Only those tasks count after the machine was started again, or if a line is damaged.
+
+The conversion that is running holds a lock on the journal. Its name is derived from the target, so a second conversion
+to the same target finds the lock.
+"""
+
+import errno
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from shutil import rmtree
+from types import TracebackType
+from typing import Any, BinaryIO
+from zlib import crc32
+
+from inlay.cache import require_cache_directory
+from inlay.errors import FileError, printable
+from inlay.files import file_error, require_path, try_lock
+from inlay.storage.file_target import PARTIAL_SUFFIX
+from inlay.storage.operation import BoxCounts
+
+JOURNAL_SUFFIX = ".inlay.journal"
+"""Suffix of the name of a journal."""
+
+_NAME_CHARACTERS = 40
+"""Number of characters of the target's name in that of the journal; names are limited to 255 bytes."""
+
+_NO_COUNTS = BoxCounts()
+_COUNTED = tuple(field.name for field in fields(BoxCounts))
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntries:
+    """The last conversion of a journal, and what it finished."""
+
+    token: str
+    """Token of the conversion, which is in the names of its files."""
+    plan: str
+    """Fingerprint of its plan."""
+    source: str
+    """Digest of the version of its source."""
+    tasks: Mapping[int, BoxCounts]
+    """Numbers of the tasks whose boxes are certainly written, with what they counted."""
+    scans: Mapping[int, float]
+    """Numbers of the tasks that were scanned, with the results."""
+    is_damaged: bool
+    """True if a line does not have its checksum."""
+
+
+def journal_path(location: str) -> Path:
+    """Return the path of the journal of a target: a hidden file beside it, or in the cache directory for a URL.
+
+    Raises:
+        FileError: the location contains a NUL character, its links form a cycle, or there is no cache directory.
+    """
+    path = Path(location)
+    require_path(path, "write")
+    if re.match(r"[a-z][a-z0-9+.-]+://", location):
+        return require_cache_directory() / _journal_name(location)
+    try:
+        final = path.resolve()
+    except RuntimeError:  # links form a cycle
+        raise file_error("write", path, OSError(errno.ELOOP, "")) from None
+    except OSError as error:
+        raise file_error("write", path, error) from error
+    name = _journal_name(str(final))
+    # The conversion may create the directory of the target after the journal.
+    existing = (parent / name for parent in final.parents if (parent / name).exists())
+    return next(existing, None) or next(parent for parent in final.parents if parent.is_dir()) / name
+
+
+def _journal_name(location: str) -> str:
+    """Return the name of the journal of a target with this full path or URL."""
+    digest = sha256(os.fsencode(location)).hexdigest()[:12]
+    return f".{Path(location).name[:_NAME_CHARACTERS]}.{digest}{JOURNAL_SUFFIX}"
+
+
+@cache
+def boot_id() -> str:
+    """Return a text that changes when the machine starts again; empty where the system has none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", "")[:12]
+    except OSError:
+        return ""
+
+
+class Journal:
+    """The journal of a target, locked by this conversion; a context manager that releases it."""
+
+    def __init__(self, location: str) -> None:
+        """Open the journal of the target at `location`, and create it if there is none.
+
+        Raises:
+            FileError: another process holds its lock, or it cannot be written.
+        """
+        self.path = journal_path(location)
+        """Path of the journal."""
+        self._location = location
+        try:
+            self._file: BinaryIO = self._lock()
+        except FileError:
+            raise
+        except OSError as error:
+            raise file_error("write", Path(location), error) from error
+
+    def _lock(self) -> BinaryIO:
+        while True:
+            file = self.path.open("a+b")
+            if try_lock(file) is False:
+                file.close()
+                raise FileError(
+                    f"cannot write {printable(self._location)}: another process is writing it; wait for its end, or "
+                    "choose another name"
+                )
+            # Another conversion may have finished and removed the journal between the two calls.
+            with suppress(FileNotFoundError):
+                if os.path.samestat(self.path.stat(), os.fstat(file.fileno())):
+                    return file
+            file.close()
+
+    def read(self) -> JournalEntries | None:
+        """Return the last conversion of the journal, None if there is none.
+
+        Raises:
+            FileError: the journal cannot be read.
+        """
+        try:
+            self._file.seek(0)
+            return _read_entries(self._file)
+        except OSError as error:
+            raise file_error("read", self.path, error) from error
+
+    def begin(self, entries: JournalEntries) -> None:
+        """Start a conversion; what the journal contains before counts no longer.
+
+        Raises:
+            FileError: the journal cannot be written.
+        """
+        try:
+            self._file.truncate(0)
+            _append(self._file.fileno(), _beginning(entries))
+        except OSError as error:
+            raise file_error("write", Path(self._location), error) from error
+
+    def repair(self, entries: JournalEntries) -> None:
+        """Write the tasks that count once more, behind damaged lines, which then count no longer.
+
+        Raises:
+            FileError: the journal cannot be written.
+        """
+        with JournalWriter(self.path, entries.token) as writer:
+            writer.begin_again(entries)
+
+    def discard(self) -> None:
+        """Remove the files of the conversion that are beside the journal, as far as possible."""
+        entries = self.read()
+        if entries is not None:
+            for folder in {self.path.parent, Path(self._location).parent, Path(self._location)}:
+                for path in folder.glob(f".*.{entries.token}{PARTIAL_SUFFIX}"):
+                    with suppress(OSError):
+                        rmtree(path) if path.is_dir() else path.unlink()
+
+    def remove(self) -> None:
+        """Remove the journal; a conversion that starts now creates another one."""
+        with suppress(OSError):
+            self.path.unlink()
+
+    def close(self) -> None:
+        """Release the lock."""
+        self._file.close()
+
+    def __enter__(self) -> "Journal":
+        """Return the journal."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release the lock."""
+        self.close()
+
+
+class JournalWriter:
+    """A journal that is open for appending lines, in any process; a context manager that closes it."""
+
+    def __init__(self, path: Path, token: str) -> None:
+        """Open the journal for the conversion with this token.
+
+        Raises:
+            FileError: it does not exist, or this user may not write it.
+        """
+        self._path, self._token = path, token
+        try:
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0))
+        except OSError as error:
+            raise file_error("write", path, error) from error
+
+    def add_task(self, number: int, counts: BoxCounts, boot: str) -> None:
+        """Append that a task has written its box, on the machine with this `boot_id`.
+
+        Raises:
+            FileError: the journal cannot be written, as on a full disk.
+        """
+        record: dict[str, Any] = {"of": self._token, "task": number, "boot": boot}
+        if counts != _NO_COUNTS:
+            record["counts"] = {name: value for name, value in asdict(counts).items() if value}
+        self._append(record)
+
+    def add_scan(self, number: int, value: float) -> None:
+        """Append the result of the scan of a box.
+
+        Raises:
+            FileError: the journal cannot be written, as on a full disk.
+        """
+        self._append({"of": self._token, "scan": number, "value": value})
+
+    def add_synced(self, numbers: Sequence[int]) -> None:
+        """Append that the boxes of these tasks are on disk, and wait until the journal is.
+
+        Raises:
+            FileError: the journal cannot be written, as on a full disk.
+        """
+        self._append({"of": self._token, "synced": list(numbers)})
+        try:
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise file_error("write", self._path, error) from error
+
+    def begin_again(self, entries: JournalEntries) -> None:
+        """Append a new beginning of the same conversion, and the tasks that count.
+
+        Raises:
+            FileError: the journal cannot be written, as on a full disk.
+        """
+        os.write(self._descriptor, b"\n")
+        self._append(_beginning(entries))
+        for number, counts in entries.tasks.items():
+            self.add_task(number, counts, "")
+        for number, value in entries.scans.items():
+            self.add_scan(number, value)
+        self.add_synced(tuple(entries.tasks))
+
+    def close(self) -> None:
+        """Close the journal."""
+        os.close(self._descriptor)
+
+    def _append(self, record: Mapping[str, Any]) -> None:
+        try:
+            _append(self._descriptor, record)
+        except OSError as error:
+            raise file_error("write", self._path, error) from error
+
+    def __enter__(self) -> "JournalWriter":
+        """Return the writer."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the journal."""
+        self.close()
+
+
+def _beginning(entries: JournalEntries) -> Mapping[str, Any]:
+    """Return the record that starts a conversion."""
+    return {"begin": entries.token, "plan": entries.plan, "source": entries.source}
+
+
+def _append(descriptor: int, record: Mapping[str, Any]) -> None:
+    """Append one line in one write, so that lines of several processes do not mix."""
+    text = json.dumps(record).encode()
+    os.write(descriptor, b"%08x %s\n" % (crc32(text), text))
+
+
+def _parse_line(line: bytes) -> dict[str, Any] | None:
+    """Return the record of a line, None if it is damaged."""
+    try:
+        if line[8:9] != b" " or not line.endswith(b"\n") or int(line[:8], 16) != crc32(line[9:-1]):
+            return None
+        record = json.loads(line[9:])
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _read_entries(lines: Iterator[bytes]) -> JournalEntries | None:
+    """Return the last conversion in the lines of a journal; lines of earlier ones do not count."""
+    begin, is_damaged = dict[str, Any](), False
+    tasks, scans, boots, synced = dict[int, BoxCounts](), dict[int, float](), dict[int, str](), set[int]()
+    for line in lines:
+        record = _parse_line(line)
+        if record is None:
+            is_damaged = is_damaged or line != b"\n"
+        elif "begin" in record:
+            begin, is_damaged = record, False
+            for found in (tasks, scans, boots, synced):
+                found.clear()  # type: ignore[attr-defined]
+        elif record.get("of") != begin.get("begin"):
+            continue  # a process of an earlier conversion that still wrote
+        elif "task" in record:
+            counts = record.get("counts")
+            tasks[record["task"]] = BoxCounts(**_known(counts)) if counts else _NO_COUNTS
+            boots[record["task"]] = record["boot"]
+        elif "scan" in record:
+            scans[record["scan"]] = record["value"]
+        else:
+            synced.update(record["synced"])
+    if not begin:
+        return None
+    current = boot_id()
+    is_written = {
+        number: number in synced or (not is_damaged and current != "" and boots[number] == current) for number in tasks
+    }
+    written = {number: counts for number, counts in tasks.items() if is_written[number]}
+    return JournalEntries(begin["begin"], begin["plan"], begin["source"], written, scans, is_damaged)
+
+
+def _known(counts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in counts.items() if name in _COUNTED}
