@@ -1,21 +1,15 @@
 """The command that converts the memory formats of tensors in files: `inlay convert`."""
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from inlay.cli.application import TYPE_HELP, CleanOption, app, clear_abandoned, parse_dims
+from inlay.cli.application import TYPE_HELP, CleanOption, app, parse_dims
+from inlay.cli.conversion_progress import ConversionProgress, clear_unfinished, note_resumable
 from inlay.cli.output import echo
 from inlay.errors import printable
-from inlay.files import Progress
 from inlay.measure.interleaved import time_call
-
-if TYPE_CHECKING:
-    from inlay.storage import ConversionPlan
 
 
 @app.command(short_help="Convert the tensors of a file to another format.")
@@ -39,6 +33,16 @@ def convert(
     allow_loss: Annotated[
         bool, typer.Option("--allow-loss", help="With --dtype: convert though elements become 0 or saturate.")
     ] = False,
+    workers: Annotated[
+        int | None, typer.Option("--workers", metavar="N", help="Convert in N processes; the default is this one.")
+    ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option("--dask", metavar="ADDRESS|local", help="Convert on a cluster of Dask, or on a new one."),
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Start anew, though an interrupted run would go on.")
+    ] = False,
     clean: CleanOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, one line per tensor.")] = False,
 ) -> None:
@@ -50,6 +54,8 @@ def convert(
 
     If over 0.1 % of the non-zero elements of a tensor would become 0 or saturate in the type of --dtype, nothing is
     written, unless --allow-loss is given.
+
+    If a run is interrupted or killed, the same command goes on after the boxes that are written. --restart starts anew.
 
     For example:
 
@@ -74,26 +80,20 @@ def convert(
         return
     from rich.filesize import decimal
 
-    clear_abandoned(target, clean)
-    with _progress_bar(plan) as progress:
-        seconds, losses = time_call(lambda: carry_out(plan, progress, allow_loss=allow_loss))
+    clear_unfinished(plan, target, clean)
+    with note_resumable(plan), ConversionProgress(plan) as bar:
+        seconds, losses = time_call(
+            lambda: carry_out(
+                plan,
+                bar.advance,
+                allow_loss=allow_loss,
+                workers=workers,
+                dask=dask,
+                restart=restart,
+                on_resume=bar.note_resume,
+            )
+        )
     count = f"{plan.converted} of {len(plan.tensors)} tensor{'s' * (len(plan.tensors) != 1)}"
     echo(f"wrote {printable(str(target))}: {count} converted, {decimal(plan.nbytes)} in {seconds:.2f} s")
     for loss in losses:
         echo(str(loss))
-
-
-@contextmanager
-def _progress_bar(plan: "ConversionPlan") -> Iterator[Progress | None]:
-    """Draw a progress bar over the bytes of `plan`, if the error stream is a terminal and there are at least 16 MiB."""
-    if not sys.stderr.isatty() or plan.nbytes < 1 << 24:
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(TextColumn("{task.description}", markup=False), *columns, console=console, transient=True) as bar:
-        task = bar.add_task(printable(plan.target.location), total=plan.nbytes)
-        yield lambda n: bar.advance(task, n)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from inlay.errors import FileError, InlayError, InvalidArguments, MissingExtra, shown
 from inlay.reordering.threads import available_threads, set_num_threads
+from inlay.storage.journal import read_entries
 from inlay.storage.task_runner import ConversionJob, TaskFailure, TaskResult, TaskRunner, WorkItem
 
 if TYPE_CHECKING:
@@ -129,6 +130,20 @@ class _ProcessPools:
                 yield result
             if not running and lost:
                 self._replace()
+                yield from self._results_in_journal(lost)
+
+    def _results_in_journal(self, lost: deque[WorkItem]) -> Iterator[TaskResult]:
+        """Yield the results that a worker wrote into the journal before it could return them, and keep the others."""
+        entries = None if self._job.journal is None else read_entries(self._job.journal)
+        for _ in range(len(lost)):
+            item = lost.popleft()
+            number = item.task.number
+            if entries is not None and not item.is_scan and number in entries.tasks:
+                yield TaskResult(item, entries.tasks[number])
+            elif entries is not None and item.is_scan and number in entries.scans:
+                yield TaskResult(item, scanned=entries.scans[number])
+            else:
+                lost.append(item)
 
     def _submit(
         self, lost: deque[WorkItem], source: Iterator[WorkItem], running: dict[Future[TaskResult], WorkItem]

@@ -22,7 +22,7 @@ import errno
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cache
@@ -145,8 +145,7 @@ class Journal:
             FileError: the journal cannot be read.
         """
         try:
-            self._file.seek(0)
-            return _read_entries(self._file)
+            return read_entries(self.path)
         except OSError as error:
             raise file_error("read", self.path, error) from error
 
@@ -303,7 +302,17 @@ def _parse_line(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _read_entries(lines: Iterator[bytes]) -> JournalEntries | None:
+def read_entries(path: Path) -> JournalEntries | None:
+    """Return the last conversion of a journal, None if there is none.
+
+    Raises:
+        OSError: the journal cannot be read.
+    """
+    with path.open("rb") as file:
+        return _last_entries(file)
+
+
+def _last_entries(lines: Iterable[bytes]) -> JournalEntries | None:
     """Return the last conversion in the lines of a journal; lines of earlier ones do not count."""
     begin, is_damaged = dict[str, Any](), False
     tasks, scans, boots, synced = dict[int, BoxCounts](), dict[int, float](), dict[int, str](), set[int]()
