@@ -10,7 +10,7 @@ become free, and yields results in the order in which they are ready. All execut
 """
 
 import signal
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -23,9 +23,9 @@ from os import _exit
 from threading import Thread, get_ident
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from inlay.errors import FileError, InlayError, InvalidArguments, MissingExtra, shown
+from inlay.errors import FileError, InlayError, InvalidArguments, MissingExtra, printable, shown
 from inlay.reordering.threads import available_threads, set_num_threads
-from inlay.storage.journal import read_entries
+from inlay.storage.journal import JournalEntries, read_entries
 from inlay.storage.task_runner import ConversionJob, TaskFailure, TaskResult, TaskRunner, WorkItem
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class Executor:
 LOCAL = "local"
 """Address that stands for a new cluster of Dask on this machine."""
 MOST_LOSSES = 3
+"""Number of worker processes that may end at one box before it has failed."""
+_MOST_LOSSES_IN_A_ROW = 2 * MOST_LOSSES
 """Number of times that workers may end without a result in between."""
 _ITEMS_PER_WORKER = 2
 """Number of work items in flight for each worker: one that it executes, and one that waits for it."""
@@ -98,11 +100,19 @@ def run_in_processes(job: ConversionJob, workers: int) -> Iterator[Execute]:
 
 
 class _ProcessPools:
-    """A pool of processes, and its successor when a process of it is lost."""
+    """A pool of processes, and its successor when a process of it is lost.
+
+    It is unknown which of the items in flight ended a process. They are executed again one at a time, so that an item
+    that ends every process is found.
+    """
 
     def __init__(self, job: ConversionJob, workers: int) -> None:
         self._job, self._workers = job, workers
-        self._losses = 0
+        self._running = dict[Future[TaskResult], WorkItem]()
+        self._lost = deque[WorkItem]()  # in flight when a process ended
+        self._broken = list[WorkItem]()  # in flight in the present pool, which is broken
+        self._is_alone = False  # the only item in flight was lost before
+        self._losses, self._losses_in_a_row = Counter[int](), 0
         self._pool = self._start()
 
     def _start(self) -> ProcessPoolExecutor:
@@ -113,71 +123,92 @@ class _ProcessPools:
 
     def execute(self, items: Iterable[WorkItem]) -> Generator[TaskResult, None, None]:
         """Execute work items, and those again that were lost with a process."""
-        source, lost, running = iter(items), deque[WorkItem](), dict[Future[TaskResult], WorkItem]()
+        source = iter(items)
         while True:
-            is_broken = not self._submit(lost, source, running)
-            if not running and not is_broken:
+            self._submit(source)
+            if not self._running and not self._broken:
                 return
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            done, _ = wait(self._running, return_when=FIRST_COMPLETED)
             for future in done:
-                item = running.pop(future)
+                item = self._running.pop(future)
                 try:
                     result = future.result()
                 except BrokenProcessPool:
-                    lost.append(item)
+                    self._broken.append(item)
                     continue
-                self._losses = 0
+                self._losses_in_a_row = 0
                 yield result
-            if not running and lost:
-                self._replace()
-                yield from self._results_in_journal(lost)
+            if self._broken and not self._running:
+                yield from self._replace()
 
-    def _results_in_journal(self, lost: deque[WorkItem]) -> Iterator[TaskResult]:
-        """Yield the results that a worker wrote into the journal before it could return them, and keep the others."""
-        entries = None if self._job.journal is None else read_entries(self._job.journal)
-        for _ in range(len(lost)):
-            item = lost.popleft()
-            number = item.task.number
-            if entries is not None and not item.is_scan and number in entries.tasks:
-                yield TaskResult(item, entries.tasks[number])
-            elif entries is not None and item.is_scan and number in entries.scans:
-                yield TaskResult(item, scanned=entries.scans[number])
-            else:
-                lost.append(item)
-
-    def _submit(
-        self, lost: deque[WorkItem], source: Iterator[WorkItem], running: dict[Future[TaskResult], WorkItem]
-    ) -> bool:
-        """Give work items to the pool until it has enough; return False if it is broken."""
-        while len(running) < _ITEMS_PER_WORKER * self._workers:
-            item = lost.popleft() if lost else next(source, None)
+    def _submit(self, source: Iterator[WorkItem]) -> None:
+        """Give work items to the pool until it has enough: only one if it was lost before."""
+        if self._running and (self._lost or self._is_alone):
+            return
+        self._is_alone = bool(self._lost)
+        if self._lost:
+            self._give(self._lost.popleft())
+            return
+        while not self._broken and len(self._running) < _ITEMS_PER_WORKER * self._workers:
+            item = next(source, None)
             if item is None:
-                return True
-            try:
-                running[self._pool.submit(_run_in_process, item)] = item
-            except BrokenProcessPool:
-                lost.appendleft(item)
-                return False
-        return True
+                return
+            self._give(item)
 
-    def _replace(self) -> None:
-        """Start another pool.
+    def _give(self, item: WorkItem) -> None:
+        try:
+            self._running[self._pool.submit(_run_in_process, item)] = item
+        except BrokenProcessPool:
+            self._broken.append(item)
+
+    def _replace(self) -> Iterator[TaskResult]:
+        """Start another pool, and yield the lost items that are finished or have failed.
 
         Raises:
             FileError: workers ended too often.
         """
-        self._losses += 1
         self._pool.shutdown()
-        if self._losses > MOST_LOSSES:
+        self._losses_in_a_row += 1
+        if self._losses_in_a_row > _MOST_LOSSES_IN_A_ROW:
             raise FileError(
-                f"cannot write {self._job.plan.target.location}: worker processes ended {self._losses} times in a row, "
-                "as for too little memory; use fewer workers (--workers) or less memory for each (--memory). The boxes "
-                "that are written are kept: the same command goes on"
+                f"cannot write {printable(self._job.plan.target.location)}: worker processes ended "
+                f"{self._losses_in_a_row} times in a row, as for too little memory; use fewer of them (--workers) or "
+                "less memory for each (--memory). Boxes that are written are kept: the same command goes on"
             )
         self._pool = self._start()
+        if len(self._broken) == 1:
+            self._losses[self._broken[0].task.number] += 1
+        self._lost.extend(self._broken)
+        self._broken.clear()
+        entries = None if self._job.journal is None else read_entries(self._job.journal)
+        for _ in range(len(self._lost)):
+            item = self._lost.popleft()
+            result = _result_in_journal(item, entries) or self._failure_of(item)
+            if result is None:
+                self._lost.append(item)
+            else:
+                yield result
+
+    def _failure_of(self, item: WorkItem) -> TaskResult | None:
+        """Return the failure of an item that ended too many processes, else None."""
+        losses = self._losses[item.task.number]
+        if losses <= MOST_LOSSES:
+            return None
+        error = FileError(f"{losses} worker processes ended at it, as for too little memory; use less (--memory)")
+        return TaskResult(item, failure=TaskFailure(error, stops=False))
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
+
+
+def _result_in_journal(item: WorkItem, entries: JournalEntries | None) -> TaskResult | None:
+    """Return the result that a worker wrote into the journal before it could return it, None if there is none."""
+    number = item.task.number
+    if entries is not None and item.is_scan and number in entries.scans:
+        return TaskResult(item, scanned=entries.scans[number])
+    if entries is not None and not item.is_scan and number in entries.tasks:
+        return TaskResult(item, entries.tasks[number])
+    return None
 
 
 _job_of_process: ConversionJob | None = None
