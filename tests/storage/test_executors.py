@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from inlay.errors import FileError, InlayError, InvalidArguments, MissingExtra
-from inlay.storage import ConversionPlan, convert, executors, plan
+from inlay.storage import ConversionPlan, conversion_run, convert, executors, plan, task_runner
 from inlay.storage.executors import choose_executor
 from inlay.storage.fingerprint import describe, fingerprint
 from inlay.storage.finished_tasks import FinishedTasks
@@ -31,8 +31,9 @@ from tests.support.tensor_files import numbered
 
 
 @pytest.fixture(autouse=True)
-def weights(directory: Path) -> Path:
-    """Tensors of several types, one without elements, and a scalar."""
+def weights(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Tensors of several types, one without elements, and a scalar; every conversion is worth to be kept."""
+    monkeypatch.setattr(conversion_run, "KEPT_NBYTES", 0)
     rng = np.random.default_rng(0)
     tensors: dict[str, Any] = {
         "conv": numbered((40, 17, 3, 3)),
@@ -182,8 +183,8 @@ def test_a_box_that_ends_each_worker_is_named_and_the_same_command_goes_on() -> 
     planned = ending(5)
     text = (
         f"cannot write a.safetensors: 1 of {planned.count} boxes failed: conv [32:33, 0:17, 0:3, 0:3]: 4 worker "
-        "processes ended at it, as for too little memory; use less (--memory). The others are kept: after the cause "
-        "is removed, the same command goes on"
+        "processes ended at it, as for too little memory; use less (--memory); remove the cause, and "
+        "run the same command again"
     )
     with raises_exactly(FileError, text):
         convert(planned, workers=2)
@@ -198,7 +199,7 @@ def test_workers_that_cannot_start_are_an_error(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(executors, "_MOST_LOSSES_IN_A_ROW", 1)
     text = (
         "cannot write a.safetensors: worker processes ended 2 times in a row, as for too little memory; use fewer of "
-        "them (--workers) or less memory for each (--memory). Boxes that are written are kept: the same command goes on"
+        "them (--workers) or less memory for each (--memory)"
     )
     with raises_exactly(FileError, text):
         convert(make_plan("blocks", "a.safetensors"), workers=2)
@@ -271,10 +272,7 @@ def make_and_forget() -> ConversionPlan:
 
 @dask_warnings
 @pytest.mark.heavy
-def test_dask_finishes_what_processes_began(address: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from inlay.storage import conversion_run
-
-    monkeypatch.setattr(conversion_run, "KEPT_NBYTES", 0)
+def test_processes_finish_what_dask_began(address: str, directory: Path) -> None:
     convert(make_plan("blocks", "expected.safetensors"))
     planned = plan(directory / "w.safetensors", directory / "a.safetensors", memory=12000, **PLANS["blocks"])
     heard: list[int] = []
@@ -317,8 +315,6 @@ def test_a_graph_of_dask_does_the_conversion(scheduler: str, kind: type[WrappedO
 
 def test_a_graph_of_dask_that_fails_goes_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("dask")
-    from inlay.storage import task_runner
-
     monkeypatch.setattr(task_runner, "PAUSES", ())
     convert(make_plan("blocks", "expected.safetensors"))
     error = FileError("cannot read w.safetensors: Input/output error")

@@ -134,9 +134,12 @@ def test_many_interrupts_lose_nothing() -> None:
     assert Path(TARGET).read_bytes() == whole
 
 
-def test_small_conversions_leave_nothing_after_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_conversions_leave_nothing_after_an_interrupt_or_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversion_run, "KEPT_NBYTES", make_plan().nbytes + 1)
     interrupted(10)
+    assert left() == []
+    with pytest.raises(FileError, match="2 of 25 boxes failed"):
+        convert(failing(READ_ERROR, 6))
     assert left() == []
 
 
@@ -247,8 +250,8 @@ def test_tasks_that_fail_are_named_and_the_rest_is_done(workers: int) -> None:
     whole, resumed = expected(), []
     reason = "cannot read w.safetensors: Input/output error"
     text = (
-        f"cannot write {TARGET}: 2 of 25 boxes failed: v [16:20, 0:64]: {reason}; w [16:20, 0:64]: {reason}. The "
-        "others are kept: after the cause is removed, the same command goes on"
+        f"cannot write {TARGET}: 2 of 25 boxes failed: v [16:20, 0:64]: {reason}; w [16:20, 0:64]: {reason}; "
+        "remove the cause, and run the same command again"
     )
     with raises_exactly(FileError, text):
         convert(failing(READ_ERROR, 6), workers=workers)

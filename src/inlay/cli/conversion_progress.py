@@ -83,13 +83,11 @@ def clear_unfinished(plan: "ConversionPlan", target: Path, remove: bool) -> None
 
 
 @contextmanager
-def note_resumable(plan: "ConversionPlan") -> Iterator[None]:
-    """Print after an interrupt that the same command goes on, if the run left boxes that it can use."""
-    from inlay.storage.journal import journal_path
-
+def print_notes() -> Iterator[None]:
+    """If the block ends with an exception, print its notes, such as that the same command goes on."""
     try:
         yield
-    except (KeyboardInterrupt, SystemExit):
-        if journal_path(plan.target.location).exists():
-            echo("interrupted: the same command goes on after the boxes that are written", err=True)
+    except BaseException as error:
+        for note in getattr(error, "__notes__", ()):
+            echo(note, err=True)
         raise

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from inlay.cli.application import TYPE_HELP, CleanOption, app, parse_dims
-from inlay.cli.conversion_progress import ConversionProgress, clear_unfinished, note_resumable
+from inlay.cli.conversion_progress import ConversionProgress, clear_unfinished, print_notes
 from inlay.cli.output import echo
 from inlay.errors import printable
 from inlay.measure.interleaved import time_call
@@ -81,7 +81,7 @@ def convert(
     from rich.filesize import decimal
 
     clear_unfinished(plan, target, clean)
-    with note_resumable(plan), ConversionProgress(plan) as bar:
+    with print_notes(), ConversionProgress(plan) as bar:
         seconds, losses = time_call(
             lambda: carry_out(
                 plan,

@@ -39,8 +39,7 @@ def convert(
 
     If the conversion ends early, as by a signal, a full disk or a failed read, its boxes stay beside the target under
     hidden names, and the same call goes on after them; `on_resume` is then called with the numbers of finished and of
-    all boxes. `restart` starts anew. Conversions of less than 256 MiB that an exception of the caller interrupts
-    leave nothing.
+    all boxes. `restart` starts anew. Conversions of less than 256 MiB leave nothing, unless the process is killed.
 
     Post-conditions:
         The target contains every tensor of the plan. If an exception is raised, the target is unchanged. Memory use of

@@ -29,7 +29,9 @@ from inlay.storage.task_runner import (
 )
 
 KEPT_NBYTES = 256 << 20
-"""Size of a target from which a conversion that is interrupted keeps what it wrote; a smaller one takes seconds."""
+"""Size of a target from which a conversion that ends early keeps what it wrote; a smaller one takes seconds."""
+KEPT_NOTE = "boxes that are written are kept: the same command goes on after them, and --clean removes them"
+"""Note on the exception of a conversion that keeps what it wrote."""
 _SCANNED_NBYTES = 1 << 30
 """Bytes that are scanned before their tasks are executed: what was read should still be in memory."""
 _MOST_FAILURES = 20
@@ -307,11 +309,9 @@ def discard_worthless(run: ConversionRun) -> Iterator[None]:
     """If the block ends with an exception, remove what no later run can use, or what is made again in seconds."""
     try:
         yield
-    except (KeyboardInterrupt, SystemExit):
+    except BaseException as error:
         if not run.is_resumable or run.plan.nbytes < KEPT_NBYTES:
             run.discard()
-        raise
-    except Exception:
-        if not run.is_resumable:
-            run.discard()
+        elif run.entries is not None:
+            error.add_note(KEPT_NOTE)
         raise

@@ -173,7 +173,7 @@ class _ProcessPools:
             raise FileError(
                 f"cannot write {printable(self._job.plan.target.location)}: worker processes ended "
                 f"{self._losses_in_a_row} times in a row, as for too little memory; use fewer of them (--workers) or "
-                "less memory for each (--memory). Boxes that are written are kept: the same command goes on"
+                "less memory for each (--memory)"
             )
         self._pool = self._start()
         if len(self._broken) == 1:

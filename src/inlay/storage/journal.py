@@ -115,7 +115,7 @@ class Journal:
         """
         self.path = journal_path(location)
         """Path of the journal."""
-        self._location = location
+        self._location, self._is_removed = location, False
         try:
             self._file: BinaryIO = self._lock()
         except FileError:
@@ -181,11 +181,15 @@ class Journal:
 
     def remove(self) -> None:
         """Remove the journal; a conversion that starts now creates another one."""
-        with suppress(OSError):
-            self.path.unlink()
+        if not self._is_removed:
+            with suppress(OSError):
+                self.path.unlink()
+            self._is_removed = True
 
     def close(self) -> None:
-        """Release the lock."""
+        """Release the lock, and remove the journal if no conversion began."""
+        if os.fstat(self._file.fileno()).st_size == 0:
+            self.remove()
         self._file.close()
 
     def __enter__(self) -> "Journal":

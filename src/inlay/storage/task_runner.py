@@ -264,8 +264,8 @@ def describe_failures(plan: ConversionPlan, failures: list[TaskResult], total: i
     shown = "; ".join(f"{printable(plan.tensors[r.item.task.tensor].tensor.name)} {r}" for r in failures[:5])
     more = f"; and {len(failures) - 5} more" if len(failures) > 5 else ""
     return FileError(
-        f"cannot write {printable(plan.target.location)}: {len(failures)} of {total} boxes failed: {shown}{more}. The "
-        f"others are kept: after the cause is removed, the same command goes on"
+        f"cannot write {printable(plan.target.location)}: {len(failures)} of {total} boxes failed: {shown}{more}; "
+        "remove the cause, and run the same command again"
     )
 
 
