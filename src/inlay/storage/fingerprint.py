@@ -5,13 +5,15 @@ conversion that was interrupted may go on with either plan. Paths count by their
 number of workers nor the version of the source counts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import PurePath
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from inlay import __version__
 from inlay.data_type import DataType
@@ -31,33 +33,34 @@ def fingerprint(plan: ConversionPlan) -> str:
 def describe(value: object) -> str:
     """Return a text that is equal in every process for equal values, and different for different ones.
 
-    >>> describe((PurePath("w/a.npy"), MemoryDesc((2, 3), "f32", "ab"), {"x": 1.5}))[:9]
-    "('a.npy',"
+    >>> describe((PurePath("w/a.npy"), None, {"x": 1.5}))
+    "('a.npy',None,{'x':1.5},)"
     """
-    if isinstance(value, MemoryDesc):
-        return _describe_descriptor(value)
-    if isinstance(value, DataType):
-        return value.name
-    if isinstance(value, PurePath):
-        return repr(value.name)
-    if isinstance(value, bytes):
-        return sha256(value).hexdigest()
-    if isinstance(value, np.ndarray):
-        return f"{value.dtype.str}{value.shape}{sha256(np.ascontiguousarray(value).tobytes()).hexdigest()}"
-    if isinstance(value, tuple | list):
-        return f"({''.join(f'{describe(item)},' for item in value)})"
-    if isinstance(value, Mapping):
-        return f"{{{','.join(f'{describe(key)}:{describe(item)}' for key, item in value.items())}}}"
-    if value is None or isinstance(value, str | int | float | bool):
-        return repr(value)
-    return _describe_object(value)
+    found = _DESCRIPTIONS.get(type(value))
+    return _describe_object(value) if found is None else found(value)
+
+
+def _describe_sequence(value: Sequence[object]) -> str:
+    return f"({''.join([f'{describe(item)},' for item in value])})"
+
+
+def _describe_mapping(value: Mapping[object, object]) -> str:
+    return f"{{{','.join([f'{describe(key)}:{describe(item)}' for key, item in value.items()])}}}"
+
+
+def _describe_array(value: npt.NDArray[Any]) -> str:
+    return f"{value.dtype.str}{value.shape}{sha256(np.ascontiguousarray(value).tobytes()).hexdigest()}"
 
 
 def _describe_object(value: object) -> str:
     """Return the name of the class and its values."""
     kind = type(value)
+    if isinstance(value, PurePath):
+        return repr(value.name)
+    if isinstance(value, Mapping):
+        return _describe_mapping(value)
     if is_dataclass(value):
-        return f"{kind.__qualname__}{describe([getattr(value, name) for name in _field_names(kind)])}"
+        return f"{kind.__qualname__}{_describe_sequence([getattr(value, name) for name in _field_names(kind)])}"
     if kind.__repr__ is not object.__repr__:
         return f"{kind.__qualname__}({value!r})"
     return f"{kind.__qualname__}{describe(getattr(value, '__dict__', {}))}"
@@ -68,6 +71,24 @@ def _field_names(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
 
 
-@lru_cache(4096)
 def _describe_descriptor(desc: MemoryDesc) -> str:
-    return desc.to_json()
+    # Descriptors that are equal as in oneDNN may differ in strides, so the fields are the key of the cache.
+    return _describe_fields(desc.dims, desc.data_type, desc.layout, desc.offset0, desc.extras)
+
+
+@lru_cache(4096)
+def _describe_fields(*values: object) -> str:
+    return _describe_sequence(values)
+
+
+_DESCRIPTIONS: Mapping[type, Callable[[Any], str]] = {
+    **dict.fromkeys((str, int, float, bool, type(None)), repr),
+    tuple: _describe_sequence,
+    list: _describe_sequence,
+    dict: _describe_mapping,
+    bytes: lambda value: sha256(value).hexdigest(),
+    np.ndarray: _describe_array,
+    DataType: lambda value: value.name,
+    MemoryDesc: _describe_descriptor,
+}
+"""Descriptions of values whose class is exactly one of these."""
