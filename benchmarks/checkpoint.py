@@ -24,6 +24,8 @@ import numpy as np
 from rich.table import Table
 from safetensors.numpy import save_file
 
+from inlay.measure.interleaved import clock
+
 TAG = "AB16b64a2b"
 """Format of the packed weights: pairs of inputs beside each other, for 64 outputs, as AVX-512 and AMX read them."""
 MEMORY = "256 MB"
@@ -206,13 +208,13 @@ def _run(folder: Path, contestant: Contestant, cold: bool) -> tuple[float, list[
     words = [word.format(source=source, target=target) for word in contestant.command[1:]]
     script = folder / "contestant.py"
     script.write_text(contestant.command[0])
-    began = time.perf_counter()  # of whole processes, not of calls
+    began = clock()
     process = subprocess.Popen([sys.executable, str(script), *words])
     memories = dict[int, int]()
     while process.poll() is None:
         memories |= {pid: nbytes for pid in _tree(process.pid) if (nbytes := _peak(pid))}
         time.sleep(0.02)
-    seconds = time.perf_counter() - began
+    seconds = clock() - began
     if process.returncode:
         raise RuntimeError(f"{contestant.name} ended with exit code {process.returncode}")
     return seconds, list(memories.values())

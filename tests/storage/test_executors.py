@@ -81,8 +81,9 @@ def test_sums_do_not_depend_on_the_order_of_tasks() -> None:
     planned = make_plan("blocks", "a.safetensors")
     counts = [BoxCounts(nonzero=i, squared_error=1 / (i + 1), greatest_error=i / 7) for i in range(planned.count)]
     totals = set()
+    finished = FinishedTasks(planned)
     for seed in range(5):
-        finished, completed = FinishedTasks(planned), []
+        finished, completed = FinishedTasks(planned), list[int]()
         for number in np.random.default_rng(seed).permutation(planned.count).tolist():
             assert number not in finished
             completed += finished.add(number, counts[number])
@@ -188,7 +189,7 @@ def test_a_box_that_ends_each_worker_is_named_and_the_same_command_goes_on() -> 
     )
     with raises_exactly(FileError, text):
         convert(planned, workers=2)
-    resumed: list[tuple[int, int]] = []
+    resumed: list[tuple[int, ...]] = []
     convert(planned, workers=2, on_resume=lambda *numbers: resumed.append(numbers))
     assert resumed == [(planned.count - 1, planned.count)]
     assert content_of("a.safetensors") == content_of("expected.safetensors")
@@ -284,7 +285,7 @@ def test_processes_finish_what_dask_began(address: str, directory: Path) -> None
 
     with pytest.raises(KeyboardInterrupt):
         convert(planned, interrupt, dask=address)
-    resumed: list[tuple[int, int]] = []
+    resumed: list[tuple[int, ...]] = []
     convert(planned, workers=2, on_resume=lambda *numbers: resumed.append(numbers))
     assert resumed == [(5, planned.count)]
     assert content_of("a.safetensors") == content_of("expected.safetensors")

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from hypothesis import settings
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from inlay.errors import FileError
+from inlay.files import try_lock
 from inlay.storage import journal as journals
 from inlay.storage.journal import Journal, JournalEntries, JournalWriter, journal_path, read_entries
 from inlay.storage.operation import BoxCounts
@@ -126,8 +128,8 @@ class JournalMachine(RuleBasedStateMachine):
         self.path.unlink()
 
 
-class TestJournalMachine(JournalMachine.TestCase):  # type: ignore[misc,name-defined]
-    settings = settings(deadline=None, max_examples=60, stateful_step_count=25)
+TestJournalMachine = JournalMachine.TestCase
+TestJournalMachine.settings = settings(deadline=None, max_examples=60, stateful_step_count=25)
 
 
 @pytest.mark.parametrize("place", range(9))
@@ -191,15 +193,14 @@ def test_two_conversions_do_not_hold_one_journal() -> None:
 
 def test_a_journal_that_its_owner_removes_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another conversion ends between the opening of the journal and the lock."""
-    real = journals.try_lock
     first = Journal("a.npy")
 
-    def end_first(file: object) -> bool | None:
+    def end_first(file: BinaryIO) -> bool | None:
         if first.path.exists() and not removed:
             first.remove()
             first.close()
             removed.append(True)
-        return real(file)  # type: ignore[arg-type]
+        return try_lock(file)
 
     removed: list[bool] = []
     monkeypatch.setattr(journals, "try_lock", end_first)

@@ -18,5 +18,5 @@ def test_a_plan_of_10_terabytes_fits_in_one_gigabyte() -> None:
     assert figures["boxes"] > 100_000
     assert figures["finished"] == 1000
     # Boxes are computed once for each shape, not for each tensor.
-    assert figures["computed"] == len(SHAPES)
+    assert figures["computed"] == len(set(SHAPES))
     assert figures["memory"] < 1e9

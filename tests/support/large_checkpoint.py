@@ -7,7 +7,7 @@ import json
 import resource
 import sys
 from pathlib import Path
-from typing import Any
+from unittest.mock import patch
 
 from inlay.storage import ConversionPlan, conversion_plan
 from inlay.storage.cutting import cut_extents
@@ -36,12 +36,8 @@ def large_store() -> FileStore:
 
 def plan_of(store: FileStore, target: str = "packed.safetensors") -> ConversionPlan:
     """Return the plan that packs all weights."""
-    real: Any = conversion_plan.open_store
-    conversion_plan.open_store = lambda *_, **__: store  # type: ignore[assignment]
-    try:
+    with patch.object(conversion_plan, "open_store", lambda *_, **__: store):
         return conversion_plan.plan(store.path, target, ["*.weight=AB16b64a2b"], memory="256 MB")
-    finally:
-        conversion_plan.open_store = real
 
 
 def main() -> None:

@@ -27,6 +27,8 @@ Each module uses those before it:
     application         the application, argument types and progress of measurements, shared by all commands
     layout_commands     `inlay show`, `inlay offset`, `inlay info`, `inlay diff`, `inlay names`
     inference_commands  `inlay infer`, `inlay verify`
+    conversion_progress progress of `inlay convert`, and notes on runs that go on
+    worker_options      options of `inlay convert` for its workers
     convert_command     `inlay convert`
     emit_command        `inlay emit`
     network_options     options of the commands on networks, checked and parsed

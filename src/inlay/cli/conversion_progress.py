@@ -1,8 +1,6 @@
 """Progress of `inlay convert`: a bar with rate and time left, and notes on runs that go on or can go on."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -50,9 +48,11 @@ class ConversionProgress:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Remove the bar."""
+        """Remove the bar, and print the notes of an exception, such as that the same command goes on."""
         if self._bar is not None:
             self._bar.stop()
+        for note in getattr(value, "__notes__", ()):
+            echo(note, err=True)
 
 
 def _new_bar(plan: "ConversionPlan") -> "tuple[Progress, Any]":
@@ -80,14 +80,3 @@ def clear_unfinished(plan: "ConversionPlan", target: Path, remove: bool) -> None
     clear_abandoned(target, remove)
     if remove and discard_unfinished(plan.target):
         echo(f"removed what an interrupted run left beside {printable(plan.target.location)}", err=True)
-
-
-@contextmanager
-def print_notes() -> Iterator[None]:
-    """If the block ends with an exception, print its notes, such as that the same command goes on."""
-    try:
-        yield
-    except BaseException as error:
-        for note in getattr(error, "__notes__", ()):
-            echo(note, err=True)
-        raise

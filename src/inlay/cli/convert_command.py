@@ -1,15 +1,21 @@
 """The command that converts the memory formats of tensors in files: `inlay convert`."""
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from inlay.cli.application import TYPE_HELP, CleanOption, app, parse_dims
-from inlay.cli.conversion_progress import ConversionProgress, clear_unfinished, print_notes
+from inlay.cli.conversion_progress import ConversionProgress, clear_unfinished
 from inlay.cli.output import echo
+from inlay.cli.worker_options import DaskOption, RestartOption, WorkersOption
 from inlay.errors import printable
 from inlay.measure.interleaved import time_call
+
+if TYPE_CHECKING:
+    from inlay.storage import ConversionLoss, ConversionPlan
 
 
 @app.command(short_help="Convert the tensors of a file to another format.")
@@ -33,16 +39,9 @@ def convert(
     allow_loss: Annotated[
         bool, typer.Option("--allow-loss", help="With --dtype: convert though elements become 0 or saturate.")
     ] = False,
-    workers: Annotated[
-        int | None, typer.Option("--workers", metavar="N", help="Convert in N processes; the default is this one.")
-    ] = None,
-    dask: Annotated[
-        str | None,
-        typer.Option("--dask", metavar="ADDRESS|local", help="Convert on a cluster of Dask, or on a new one."),
-    ] = None,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Start anew, though an interrupted run would go on.")
-    ] = False,
+    workers: WorkersOption = None,
+    dask: DaskOption = None,
+    restart: RestartOption = False,
     clean: CleanOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, one line per tensor.")] = False,
 ) -> None:
@@ -78,22 +77,18 @@ def convert(
     if dry_run:
         echo(str(plan))
         return
+    clear_unfinished(plan, target, clean)
+    with ConversionProgress(plan) as bar:
+        resumable = partial(carry_out, plan, bar.advance, restart=restart, on_resume=bar.note_resume)
+        seconds, losses = time_call(partial(resumable, allow_loss=allow_loss, workers=workers, dask=dask))
+    _print_result(plan, seconds, losses)
+
+
+def _print_result(plan: "ConversionPlan", seconds: float, losses: "Sequence[ConversionLoss]") -> None:
+    """Print what was written, and which tensors lost elements."""
     from rich.filesize import decimal
 
-    clear_unfinished(plan, target, clean)
-    with print_notes(), ConversionProgress(plan) as bar:
-        seconds, losses = time_call(
-            lambda: carry_out(
-                plan,
-                bar.advance,
-                allow_loss=allow_loss,
-                workers=workers,
-                dask=dask,
-                restart=restart,
-                on_resume=bar.note_resume,
-            )
-        )
     count = f"{plan.converted} of {len(plan.tensors)} tensor{'s' * (len(plan.tensors) != 1)}"
-    echo(f"wrote {printable(str(target))}: {count} converted, {decimal(plan.nbytes)} in {seconds:.2f} s")
+    echo(f"wrote {printable(plan.target.location)}: {count} converted, {decimal(plan.nbytes)} in {seconds:.2f} s")
     for loss in losses:
         echo(str(loss))

@@ -20,12 +20,22 @@ Data flows through the modules in this order:
     operation           what is done with the elements of a box
     rules               formats for tensors by name
     conversion_plan     the plan of a conversion, and its tasks
+    finished_tasks      the tasks that are finished, and the counts of each tensor
+    fingerprint         a digest of what determines the bytes of a target
+    journal             which boxes are written, in a file beside the target
+    task_runner         the execution of single tasks in one process, and their failures
+    executors           this process, several processes, or workers of Dask
+    conversion_run      one run of a plan: what is left of it, losses, failures, the final name
     conversion          the execution of a plan
+    dask_graph          the execution of a plan as a graph of Dask
 
 Terms:
 
     store           named tensors to read: a file, a folder of files, arrays
     target          named tensors to write, which get their final names when all of them are written
+    journal         the file that lists the boxes which a conversion has written
+    executor        executes the tasks of a plan in one process or several
+    scan            a first pass over the boxes of a tensor, for an operation that needs a number of all of them
     box             a range of coordinates along every axis of a tensor
     run             consecutive bytes of a box
     packed tensor   a tensor whose descriptor is in the metadata, because type and shape in the file do not define its

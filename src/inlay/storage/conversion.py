@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from inlay.files import Progress
 from inlay.storage.conversion_plan import ConversionPlan
-from inlay.storage.conversion_run import ConversionRun, discard_worthless
+from inlay.storage.conversion_run import ConversionRun
 from inlay.storage.executors import choose_executor
 from inlay.storage.journal import Journal
 from inlay.storage.loss import ConversionLoss
@@ -55,13 +55,14 @@ def convert(
         MissingExtra: `dask` is set, and Dask is not installed.
     """
     executor = choose_executor(workers, dask)
-    with Journal(plan.target.location) as journal:
-        run = ConversionRun(plan, journal, progress, allow_loss=allow_loss)
-        with discard_worthless(run):
-            if run.resume(restart) and on_resume is not None:
-                on_resume(run.finished.count, run.finished.total)
-            run.execute(executor)
-            return run.commit()
+    with (
+        Journal(plan.target.location) as journal,
+        ConversionRun(plan, journal, progress, allow_loss=allow_loss) as run,
+    ):
+        if run.resume(restart) and on_resume is not None:
+            on_resume(run.finished.count, run.finished.total)
+        run.execute(executor)
+        return run.commit()
 
 
 def discard_unfinished(target: Target) -> bool:

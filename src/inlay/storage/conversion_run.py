@@ -5,8 +5,9 @@ executed after that. Executors execute the items of a stage in any order; the ru
 """
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from hashlib import sha256
+from types import TracebackType
 
 from inlay.errors import FileError, InvalidArguments, printable
 from inlay.files import Progress
@@ -39,7 +40,7 @@ _MOST_FAILURES = 20
 
 
 class ConversionRun:
-    """One run of a plan, under the lock of its journal."""
+    """One run of a plan, under the lock of its journal; a context manager that removes what has no value."""
 
     def __init__(self, plan: ConversionPlan, journal: Journal, progress: Progress | None, *, allow_loss: bool) -> None:
         """Start with nothing finished."""
@@ -267,6 +268,21 @@ class ConversionRun:
         self._journal.remove()
         return tuple(loss for loss in losses if loss.share)
 
+    def __enter__(self) -> "ConversionRun":
+        """Return the run."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """After an exception, remove what no later run can use, or what is made again in seconds."""
+        if value is None:
+            return
+        if not self.is_resumable or self.plan.nbytes < KEPT_NBYTES:
+            self.discard()
+        elif self.entries is not None:
+            value.add_note(KEPT_NOTE)
+
     def discard(self) -> None:
         """Remove what this run and earlier ones left beside the target."""
         if self.entries is not None:
@@ -302,16 +318,3 @@ def _require_same(plan: ConversionPlan, entries: JournalEntries, digest: str, ve
             f"cannot go on with {printable(plan.target.location)}: {printable(plan.source.location)} changed since the "
             f"conversion was interrupted; {remedy}"
         )
-
-
-@contextmanager
-def discard_worthless(run: ConversionRun) -> Iterator[None]:
-    """If the block ends with an exception, remove what no later run can use, or what is made again in seconds."""
-    try:
-        yield
-    except BaseException as error:
-        if not run.is_resumable or run.plan.nbytes < KEPT_NBYTES:
-            run.discard()
-        elif run.entries is not None:
-            error.add_note(KEPT_NOTE)
-        raise

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from inlay.errors import MissingExtra
 from inlay.storage.box import box_at
 from inlay.storage.conversion_plan import ConversionPlan, ConversionTask
-from inlay.storage.conversion_run import ConversionRun, discard_worthless
+from inlay.storage.conversion_run import ConversionRun
 from inlay.storage.finished_tasks import FinishedTasks
 from inlay.storage.journal import Journal, JournalEntries
 from inlay.storage.loss import ConversionLoss
@@ -86,12 +86,10 @@ def begin_conversion(plan: ConversionPlan) -> BegunConversion:
     Raises:
         FileError: as `convert`.
     """
-    with Journal(plan.target.location) as journal:
-        run = ConversionRun(plan, journal, None, allow_loss=True)
-        with discard_worthless(run):
-            run.resume(restart=False)
-            assert run.entries is not None
-            return BegunConversion(run.job(keeps_journal=True), run.entries)
+    with Journal(plan.target.location) as journal, ConversionRun(plan, journal, None, allow_loss=True) as run:
+        run.resume(restart=False)
+        assert run.entries is not None
+        return BegunConversion(run.job(keeps_journal=True), run.entries)
 
 
 def scan_boxes(begun: BegunConversion, boxes: BoxRange) -> list[TaskResult]:
@@ -150,12 +148,10 @@ def end_conversion(
         FileError, InvalidArguments, OutOfMemory: as `convert`.
     """
     plan = begun.job.plan
-    with Journal(plan.target.location) as journal:
-        run = ConversionRun(plan, journal, None, allow_loss=allow_loss)
-        with discard_worthless(run):
-            run.take_over(begun.entries)
-            for part in results:
-                for result in part:
-                    run.add(result)
-            run.require_success()
-            return run.commit()
+    with Journal(plan.target.location) as journal, ConversionRun(plan, journal, None, allow_loss=allow_loss) as run:
+        run.take_over(begun.entries)
+        for part in results:
+            for result in part:
+                run.add(result)
+        run.require_success()
+        return run.commit()

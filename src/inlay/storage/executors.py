@@ -23,6 +23,7 @@ from os import _exit
 from threading import Thread, get_ident
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from inlay.arguments import integer_or_none
 from inlay.errors import FileError, InlayError, InvalidArguments, MissingExtra, printable, shown
 from inlay.reordering.threads import available_threads, set_num_threads
 from inlay.storage.journal import JournalEntries, read_entries
@@ -62,12 +63,11 @@ def choose_executor(workers: int | None, dask: str | None) -> Executor:
         InvalidArguments: `workers` is no whole number above 0, or is set for a cluster that exists.
         MissingExtra: Dask is not installed.
     """
-    if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
+    count = 1 if workers is None else integer_or_none(workers)
+    if count is None or count < 1:
         raise InvalidArguments(f"the number of workers is {shown(workers)}: give a whole number from 1 on")
     if dask is None:
-        if workers is None or workers == 1:
-            return Executor(run_here, keeps_journal=True)
-        return Executor(partial(run_in_processes, workers=workers), keeps_journal=True)
+        return Executor(run_here if count == 1 else partial(run_in_processes, workers=count), keeps_journal=True)
     if dask != LOCAL and workers is not None:
         raise InvalidArguments(f"the cluster at {dask} has workers of its own: leave out their number")
     _require_dask()

@@ -54,14 +54,14 @@ def _describe_array(value: npt.NDArray[Any]) -> str:
 
 def _describe_object(value: object) -> str:
     """Return the name of the class and its values."""
-    kind = type(value)
+    kind: type[Any] = type(value)
     if isinstance(value, PurePath):
         return repr(value.name)
     if isinstance(value, Mapping):
         return _describe_mapping(value)
-    if is_dataclass(value):
+    if is_dataclass(kind):
         return f"{kind.__qualname__}{_describe_sequence([getattr(value, name) for name in _field_names(kind)])}"
-    if kind.__repr__ is not object.__repr__:
+    if any("__repr__" in vars(base) for base in kind.__mro__[:-1]):  # not that of `object`, which is an address
         return f"{kind.__qualname__}({value!r})"
     return f"{kind.__qualname__}{describe(getattr(value, '__dict__', {}))}"
 

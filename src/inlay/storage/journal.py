@@ -45,6 +45,7 @@ JOURNAL_SUFFIX = ".inlay.journal"
 _NAME_CHARACTERS = 40
 """Number of characters of the target's name in that of the journal; names are limited to 255 bytes."""
 
+_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _NO_COUNTS = BoxCounts()
 _COUNTED = tuple(field.name for field in fields(BoxCounts))
 
@@ -191,6 +192,8 @@ class Journal:
         if os.fstat(self._file.fileno()).st_size == 0:
             self.remove()
         self._file.close()
+        if self._is_removed and os.name != "posix":  # Windows removes no open file
+            self.path.unlink(missing_ok=True)
 
     def __enter__(self) -> "Journal":
         """Return the journal."""
@@ -214,7 +217,7 @@ class JournalWriter:
         """
         self._path, self._token = path, token
         try:
-            self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0))
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | _FLAGS)
         except OSError as error:
             raise file_error("write", path, error) from error
 
@@ -327,7 +330,7 @@ def _last_entries(lines: Iterable[bytes]) -> JournalEntries | None:
         elif "begin" in record:
             begin, is_damaged = record, False
             for found in (tasks, scans, boots, synced):
-                found.clear()  # type: ignore[attr-defined]
+                found.clear()
         elif record.get("of") != begin.get("begin"):
             continue  # a process of an earlier conversion that still wrote
         elif "task" in record:

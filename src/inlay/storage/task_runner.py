@@ -146,15 +146,16 @@ class TaskRunner:
 
     def run(self, item: WorkItem) -> TaskResult:
         """Execute a work item, again if it fails, and return its result or its failure."""
-        for pause in (*PAUSES, None):
+        pauses = iter(PAUSES)
+        while True:
             try:
                 return self._execute(item)
             except (InlayError, OSError, MemoryError) as error:
                 failure = self._classify(error)
+            pause = next(pauses, None)
             if failure.stops or pause is None:
-                break
+                return TaskResult(item, failure=failure)
             time.sleep(pause)
-        return TaskResult(item, failure=failure)
 
     def _execute(self, item: WorkItem) -> TaskResult:
         plan, number = self._job.plan, item.task.number
