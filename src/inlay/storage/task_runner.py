@@ -214,7 +214,11 @@ class TaskRunner:
 
 
 class BackgroundSync:
-    """Waits from time to time, in a thread of its own, until the boxes of a writer are on disk."""
+    """Waits from time to time until the boxes of a writer are on disk.
+
+    A writer whose class has a true `syncs_while_writing` can write boxes during `sync`, which then has a thread of its
+    own. Other writers wait.
+    """
 
     def __init__(self, writer: TargetWriter, report: Callable[[list[int]], None]) -> None:
         """Start with nothing to wait for; `report` is called with the numbers of tasks whose boxes are on disk."""
@@ -232,9 +236,13 @@ class BackgroundSync:
         if not is_due and len(self._numbers) < _SYNC_TASKS:
             return
         if self._thread is None or not self._thread.is_alive():
-            self._thread = Thread(target=self._sync, args=(self._numbers,), name="inlay-sync")
+            thread = Thread(target=self._sync, args=(self._numbers,), name="inlay-sync")
             self._numbers, self._nbytes, self._since = [], 0, clock()
-            self._thread.start()
+            if getattr(self._writer, "syncs_while_writing", False):
+                self._thread = thread
+                thread.start()
+            else:
+                thread.run()
 
     def require_success(self) -> None:
         """Check that no box was lost on its way to the disk.
