@@ -3,7 +3,7 @@
 A task that fails is tried again. If it fails again, its failure is a value, so that other tasks go on:
 
     read error, no memory           the other tasks go on, the conversion fails at its end
-    full disk                       the conversion stops; boxes that are written stay written
+    full disk, vanished file        the conversion stops; boxes that are written stay written
     changed source, wrong request   the conversion stops; what was written is worthless
 """
 
@@ -35,8 +35,8 @@ _SYNC_TASKS = 10_000
 """Number of tasks after which a process does so; their numbers are one line of the journal."""
 
 _NO_COUNTS = BoxCounts()
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-"""Errors of the operating system that every further task would meet."""
+_COMMON = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.ENOENT, errno.ESTALE)
+"""Errors of the operating system that other tasks would meet too: a full disk, a file that vanished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class TaskRunner:
         except FileError:
             return TaskFailure(error, stops=True, is_resumable=False)
         cause = error.__cause__ if isinstance(error, FileError) else error
-        if isinstance(cause, OSError) and cause.errno in _FULL:
+        if isinstance(cause, OSError) and cause.errno in _COMMON:
             return TaskFailure(error, stops=True)
         is_request = not isinstance(error, OSError | MemoryError)
         return TaskFailure(error, stops=is_request, is_resumable=not is_request)
