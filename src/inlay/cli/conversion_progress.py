@@ -67,8 +67,8 @@ def _new_bar(plan: "ConversionPlan") -> "tuple[Progress, Any]":
     return bar, bar.add_task(printable(plan.target.location), total=plan.nbytes)
 
 
-def clear_unfinished(plan: "ConversionPlan", target: Path, remove: bool) -> None:
-    """Print which temporary files killed processes left beside `target`.
+def clear_unfinished(plan: "ConversionPlan", remove: bool) -> None:
+    """Print which temporary files killed processes left beside the target.
 
     If `remove`, remove them, and what an interrupted conversion left.
 
@@ -77,6 +77,7 @@ def clear_unfinished(plan: "ConversionPlan", target: Path, remove: bool) -> None
     """
     from inlay.storage.conversion import discard_unfinished
 
-    clear_abandoned(target, remove)
+    if "://" not in plan.target.location:
+        clear_abandoned(Path(plan.target.location), remove)
     if remove and discard_unfinished(plan.target):
         echo(f"removed what an interrupted run left beside {printable(plan.target.location)}", err=True)

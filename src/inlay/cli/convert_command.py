@@ -77,7 +77,7 @@ def convert(
     if dry_run:
         echo(str(plan))
         return
-    clear_unfinished(plan, target, clean)
+    clear_unfinished(plan, clean)
     with ConversionProgress(plan) as bar:
         resumable = partial(carry_out, plan, bar.advance, restart=restart, on_resume=bar.note_resume)
         seconds, losses = time_call(partial(resumable, allow_loss=allow_loss, workers=workers, dask=dask))
