@@ -2,8 +2,11 @@
 
 import os
 import signal
+import subprocess
 import sys
 import textwrap
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +15,7 @@ from safetensors.numpy import save_file
 
 from inlay.storage import conversion_run
 from inlay.storage.journal import journal_path
-from tests.support.command_line import Capture, complaint, outputs, run_process, succeed
+from tests.support.command_line import INLAY, Capture, complaint, outputs, run_process, succeed
 
 CONVERT = ["convert", "w.safetensors", "-o", "p.safetensors", "--to", "*=BA16a16b"]
 NOTE = "boxes that are written are kept: the same command goes on after them, and --clean removes them\n"
@@ -80,6 +83,29 @@ def test_a_killed_command_goes_on_or_starts_anew(directory: Path, capsys: Captur
     assert err == removed + goes_on
     assert Path("p.safetensors").read_bytes() == whole(capsys)
     assert not list(directory.glob(".*"))
+
+
+@unix
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the workers in /proc")
+def test_ctrl_c_at_a_terminal_ends_all_workers_without_a_word(directory: Path) -> None:
+    """It reaches every process of the terminal, while workers still load their modules."""
+    program = [*INLAY, *CONVERT, "--workers", "2"]
+    process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    while len(children_of(process.pid)) < 3 and process.poll() is None:  # Python's resource tracker is one of them
+        time.sleep(0.001)
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=120)
+    assert (process.returncode, output) == (130, b"")
+    assert [path.name for path in directory.iterdir()] == ["w.safetensors"]
+
+
+def children_of(pid: int) -> list[str]:
+    """The processes that threads of a process started."""
+    children = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            children += path.read_text().split()
+    return children
 
 
 @unix

@@ -10,6 +10,7 @@ become free, and yields results in the order in which they are ready. All execut
 """
 
 import signal
+import threading
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -20,7 +21,7 @@ from functools import partial
 from itertools import islice
 from multiprocessing import connection, get_context, parent_process
 from os import _exit
-from threading import Thread, get_ident
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from inlay.arguments import integer_or_none
@@ -157,9 +158,12 @@ class _ProcessPools:
 
     def _give(self, item: WorkItem) -> None:
         try:
-            self._running[self._pool.submit(_run_in_process, item)] = item
+            with _deferred_interrupts():  # `submit` starts processes
+                future = self._pool.submit(_run_in_process, item)
         except BrokenProcessPool:
             self._broken.append(item)
+        else:
+            self._running[future] = item
 
     def _replace(self) -> Iterator[TaskResult]:
         """Start another pool, and yield the lost items that are finished or have failed.
@@ -201,6 +205,26 @@ class _ProcessPools:
         self._pool.shutdown(cancel_futures=True)
 
 
+@contextmanager
+def _deferred_interrupts() -> Iterator[None]:
+    """Defer Ctrl-C until the end of the block. Processes that start in it never see Ctrl-C: they inherit the mask."""
+    previous = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or previous is None:
+        yield
+        return
+    received = list[tuple[int, FrameType | None]]()
+    signal.signal(signal.SIGINT, lambda number, frame: received.append((number, frame)))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if hasattr(signal, "pthread_sigmask") else None
+    try:
+        yield
+    finally:
+        if mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, previous)
+        if received and callable(previous):
+            previous(*received[0])
+
+
 def _result_in_journal(item: WorkItem, entries: JournalEntries | None) -> TaskResult | None:
     """Return the result that a worker wrote into the journal before it could return it, None if there is none."""
     number = item.task.number
@@ -221,7 +245,7 @@ def _start_process(job: ConversionJob, threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     set_num_threads(threads)
     _job_of_process = job
-    Thread(target=_end_with_parent, name="inlay-parent", daemon=True).start()
+    threading.Thread(target=_end_with_parent, name="inlay-parent", daemon=True).start()
 
 
 def _end_with_parent() -> None:
@@ -329,7 +353,7 @@ _runners = dict[tuple[str, int], TaskRunner]()
 
 def _run_on_dask(job: ConversionJob, item: WorkItem) -> TaskResult:
     """Execute a work item in a worker of Dask; each of its threads opens the job once."""
-    key = job.token, get_ident()
+    key = job.token, threading.get_ident()
     if key not in _runners:
         try:
             _runners[key] = TaskRunner(job)
