@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from inlay.arguments import integer_or_none
 from inlay.errors import FileError, InlayError, InvalidArguments, MissingExtra, printable, shown
-from inlay.reordering.threads import available_threads, set_num_threads
+from inlay.reordering.threads import ThreadLimit, available_threads, set_num_threads
 from inlay.storage.journal import JournalEntries, read_entries
 from inlay.storage.task_runner import ConversionJob, TaskFailure, TaskResult, TaskRunner, WorkItem
 
@@ -359,7 +359,8 @@ def _run_on_dask(job: ConversionJob, item: WorkItem) -> TaskResult:
             _runners[key] = TaskRunner(job)
         except (InlayError, OSError, MemoryError) as error:
             return TaskResult(item, failure=TaskFailure(error, stops=True))
-    return _runners[key].run(item)
+    with ThreadLimit(1):  # a cluster has a thread for each processor
+        return _runners[key].run(item)
 
 
 def _close_runners(token: str) -> None:
