@@ -11,7 +11,7 @@ from typing import BinaryIO
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from inlay.errors import FileError
 from inlay.files import try_lock
@@ -20,7 +20,7 @@ from inlay.storage.journal import Journal, JournalEntries, JournalWriter, journa
 from inlay.storage.operation import BoxCounts
 from tests.support.refusals import raises_exactly
 
-BEGUN = JournalEntries("cafe0123", "plan", "source", {}, {}, is_damaged=False)
+BEGUN = JournalEntries("cafe0123", "plan", "source", {}, {})
 
 
 def counts_of(number: int) -> BoxCounts:
@@ -42,7 +42,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.target, self.boot, self.is_down = f"{os.getpid()}-{id(self)}.safetensors", "boot", False
+        self.target, self.boot = f"{os.getpid()}-{id(self)}.safetensors", "boot"
         with Journal(self.target) as journal:
             journal.begin(BEGUN)
             self.path = journal.path
@@ -57,12 +57,10 @@ class JournalMachine(RuleBasedStateMachine):
             write(writer)
         self.lines.append(Line(self.size, kind, numbers, self.boot))
 
-    @precondition(lambda self: not self.is_down)
     @rule(number=st.integers(0, 9))
     def finish(self, number: int) -> None:
         self.append("task", (number,), lambda writer: writer.add_task(number, counts_of(number), self.boot))
 
-    @precondition(lambda self: not self.is_down)
     @rule(numbers=st.sets(st.integers(0, 9), max_size=4))
     def sync(self, numbers: set[int]) -> None:
         finished = tuple(
@@ -70,7 +68,6 @@ class JournalMachine(RuleBasedStateMachine):
         )
         self.append("synced", finished, lambda writer: writer.add_synced(finished))
 
-    @precondition(lambda self: not self.is_down)
     @rule()
     def a_process_of_an_earlier_conversion_still_writes(self) -> None:
         self.append("other", (), lambda writer: writer.add_task(5, BoxCounts(), self.boot))
@@ -78,27 +75,28 @@ class JournalMachine(RuleBasedStateMachine):
     @rule(share=st.floats(0, 1))
     def lose_power(self, share: float) -> None:
         """Only a part of the journal reached the disk."""
-        start = self.lines[0].end
-        cut = start + int((self.size - start) * share)
-        os.truncate(self.path, cut)
-        self.lines = [line for line in self.lines if line.end <= cut]
-        if self.lines[-1].end < cut:
-            self.lines.append(Line(cut, "damage"))
-        self.boot, self.is_down = self.boot + "'", True
+        self.cut(self.lines[0].end + int((self.size - self.lines[0].end) * share))
+        self.boot += "'"
 
-    @rule()
-    def resume(self) -> None:
-        """Another conversion takes the journal."""
-        entries = self.read()
-        if entries.is_damaged:
-            before = self.size
-            with Journal(self.target) as journal:
-                journal.repair(entries)
-            content = self.path.read_bytes()
-            ends = [i + 1 for i in range(before + 1, len(content)) if content[i : i + 1] == b"\n"]
-            kinds = [("begin", ()), *(("task", (n,)) for n in entries.tasks), ("synced", tuple(entries.tasks))]
-            self.lines += [Line(end, *line) for end, line in zip(ends, kinds, strict=True)]
-        self.is_down = False
+    @rule(count=st.integers(1, 90))
+    def a_process_is_killed_in_a_write(self, count: int) -> None:
+        """The line that it appends last is cut, by any number of bytes up to all of it."""
+        if self.lines[-1].kind in ("task", "synced"):
+            before = self.lines[-2].end
+            self.cut(max(before, self.size - count))
+
+    @rule(zeros=st.integers(1, 100))
+    def a_page_does_not_reach_the_disk(self, zeros: int) -> None:
+        with self.path.open("ab") as file:
+            file.write(b"\0" * zeros)
+        self.lines.append(Line(self.size, "damage"))
+        self.boot += "'"
+
+    def cut(self, size: int) -> None:
+        os.truncate(self.path, size)
+        self.lines = [line for line in self.lines if line.end <= size]
+        if self.lines[-1].end < size:
+            self.lines.append(Line(size, "damage"))
 
     def current(self) -> list[Line]:
         """The lines after the last beginning."""
@@ -117,12 +115,10 @@ class JournalMachine(RuleBasedStateMachine):
         lines = self.current()
         synced = {n for line in lines if line.kind == "synced" for n in line.numbers}
         boots = {line.numbers[0]: line.boot for line in lines if line.kind == "task"}
-        is_damaged = any(line.kind == "damage" for line in lines)
-        expected = {n for n, boot in boots.items() if n in synced or (boot == self.boot and not is_damaged)}
+        expected = {n for n, boot in boots.items() if n in synced or boot == self.boot}
         entries = self.read()
         assert dict(entries.tasks) == {n: counts_of(n) for n in expected}
         assert (entries.token, entries.plan, entries.source) == ("cafe0123", "plan", "source")
-        assert entries.is_damaged == is_damaged
 
     def teardown(self) -> None:
         self.path.unlink()
@@ -139,15 +135,24 @@ def test_a_line_with_a_changed_byte_does_not_count(place: int) -> None:
         with JournalWriter(journal.path, BEGUN.token) as writer:
             for number in (1, 2, 3):
                 writer.add_task(number, counts_of(number), journals.boot_id())
-            writer.add_synced((1, 2))
         lines = journal.path.read_bytes().splitlines(keepends=True)
-        at = place * (len(lines[2]) - 1) // 9
-        lines[2] = lines[2][:at] + bytes([lines[2][at] ^ 1]) + lines[2][at + 1 :]
+        assert b'"task": 2' in lines[5]  # each line begins and ends with a line feed
+        at = place * (len(lines[5]) - 1) // 9
+        lines[5] = lines[5][:at] + bytes([lines[5][at] ^ 1]) + lines[5][at + 1 :]
         journal.path.write_bytes(b"".join(lines))
         entries = journal.read()
     assert entries is not None
-    assert entries.is_damaged
-    assert set(entries.tasks) == {1}
+    assert set(entries.tasks) == {1, 3}
+
+
+def test_a_write_that_is_cut_short_is_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Journal("a.npy") as journal:
+        journal.begin(BEGUN)
+        with JournalWriter(journal.path, BEGUN.token) as writer:
+            monkeypatch.setattr(os, "write", lambda *_: 5)
+            text = f"cannot write {journal.path}: the disk is full; free space or write elsewhere"
+            with raises_exactly(FileError, text):
+                writer.add_task(1, BoxCounts(), "boot")
 
 
 def test_no_file_of_other_content_is_a_journal() -> None:

@@ -70,14 +70,12 @@ class ConversionRun:
             self.is_resumable = True
             _require_same(plan, entries, digest, version)
             if plan.target.is_whole(entries.token):
-                if entries.is_damaged:
-                    self._journal.repair(entries)
                 self.take_over(entries)
                 return True
         if entries is not None:
             plan.target.discard(entries.token)
             self._journal.discard()
-        self.is_resumable, self.entries = False, JournalEntries(new_token(), digest, version, {}, {}, is_damaged=False)
+        self.is_resumable, self.entries = False, JournalEntries(new_token(), digest, version, {}, {})
         self._journal.begin(self.entries)
         plan.target.create(self.entries.token)
         return False

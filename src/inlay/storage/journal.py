@@ -12,7 +12,10 @@ its text:
 process appends a line when it has written a box. The line is in the page cache of the operating system before the next
 box begins, so a killed process loses the box that it was writing, and no other. If the machine stops, boxes whose line
 is on disk may be missing themselves. Therefore processes write their boxes to disk from time to time and append the
-numbers of the tasks (`synced`). Only those tasks count after the machine was started again, or if a line is damaged.
+numbers of the tasks (`synced`). Only those tasks count after the machine was started again.
+
+A line that is damaged does not count. A killed process can leave the beginning of a line, since Linux writes page by
+page, and a power failure zeros at the end. So each line has a line feed at both ends.
 
 The conversion that is running holds a lock on the journal. Its name is derived from the target, so a second conversion
 to the same target finds the lock.
@@ -64,8 +67,6 @@ class JournalEntries:
     """Numbers of the tasks whose boxes are certainly written, with what they counted."""
     scans: Mapping[int, float]
     """Numbers of the tasks that were scanned, with the results."""
-    is_damaged: bool
-    """True if a line does not have its checksum."""
 
 
 def journal_path(location: str) -> Path:
@@ -158,18 +159,9 @@ class Journal:
         """
         try:
             self._file.truncate(0)
-            _append(self._file.fileno(), _beginning(entries))
+            _append(self._file.fileno(), {"begin": entries.token, "plan": entries.plan, "source": entries.source})
         except OSError as error:
             raise file_error("write", Path(self._location), error) from error
-
-    def repair(self, entries: JournalEntries) -> None:
-        """Write the tasks that count once more, behind damaged lines, which then count no longer.
-
-        Raises:
-            FileError: the journal cannot be written.
-        """
-        with JournalWriter(self.path, entries.token) as writer:
-            writer.begin_again(entries)
 
     def discard(self) -> None:
         """Remove the files of the conversion that are beside the journal, as far as possible."""
@@ -252,20 +244,6 @@ class JournalWriter:
         except OSError as error:
             raise file_error("write", self._path, error) from error
 
-    def begin_again(self, entries: JournalEntries) -> None:
-        """Append a new beginning of the same conversion, and the tasks that count.
-
-        Raises:
-            FileError: the journal cannot be written, as on a full disk.
-        """
-        os.write(self._descriptor, b"\n")
-        self._append(_beginning(entries))
-        for number, counts in entries.tasks.items():
-            self.add_task(number, counts, "")
-        for number, value in entries.scans.items():
-            self.add_scan(number, value)
-        self.add_synced(tuple(entries.tasks))
-
     def close(self) -> None:
         """Close the journal."""
         os.close(self._descriptor)
@@ -287,23 +265,21 @@ class JournalWriter:
         self.close()
 
 
-def _beginning(entries: JournalEntries) -> Mapping[str, Any]:
-    """Return the record that starts a conversion."""
-    return {"begin": entries.token, "plan": entries.plan, "source": entries.source}
-
-
 def _append(descriptor: int, record: Mapping[str, Any]) -> None:
     """Append one line in one write, so that lines of several processes do not mix."""
     text = json.dumps(record).encode()
-    os.write(descriptor, b"%08x %s\n" % (crc32(text), text))
+    line = b"\n%08x %s\n" % (crc32(text), text)
+    if os.write(descriptor, line) != len(line):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _parse_line(line: bytes) -> dict[str, Any] | None:
     """Return the record of a line, None if it is damaged."""
+    text = line[9:].rstrip(b"\n")
     try:
-        if line[8:9] != b" " or not line.endswith(b"\n") or int(line[:8], 16) != crc32(line[9:-1]):
+        if line[8:9] != b" " or int(line[:8], 16) != crc32(text):
             return None
-        record = json.loads(line[9:])
+        record = json.loads(text)
     except ValueError:
         return None
     return record if isinstance(record, dict) else None
@@ -321,14 +297,11 @@ def read_entries(path: Path) -> JournalEntries | None:
 
 def _last_entries(lines: Iterable[bytes]) -> JournalEntries | None:
     """Return the last conversion in the lines of a journal; lines of earlier ones do not count."""
-    begin, is_damaged = dict[str, Any](), False
+    begin = dict[str, Any]()
     tasks, scans, boots, synced = dict[int, BoxCounts](), dict[int, float](), dict[int, str](), set[int]()
-    for line in lines:
-        record = _parse_line(line)
-        if record is None:
-            is_damaged = is_damaged or line != b"\n"
-        elif "begin" in record:
-            begin, is_damaged = record, False
+    for record in filter(None, map(_parse_line, lines)):
+        if "begin" in record:
+            begin = record
             for found in (tasks, scans, boots, synced):
                 found.clear()
         elif record.get("of") != begin.get("begin"):
@@ -343,12 +316,9 @@ def _last_entries(lines: Iterable[bytes]) -> JournalEntries | None:
             synced.update(record["synced"])
     if not begin:
         return None
-    current = boot_id()
-    is_written = {
-        number: number in synced or (not is_damaged and current != "" and boots[number] == current) for number in tasks
-    }
-    written = {number: counts for number, counts in tasks.items() if is_written[number]}
-    return JournalEntries(begin["begin"], begin["plan"], begin["source"], written, scans, is_damaged)
+    current = boot_id() or None  # a machine without it may have been started again
+    written = {number: counts for number, counts in tasks.items() if number in synced or boots[number] == current}
+    return JournalEntries(begin["begin"], begin["plan"], begin["source"], written, scans)
 
 
 def _known(counts: Mapping[str, Any]) -> dict[str, Any]:
