@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -29,7 +30,7 @@ def counts_of(number: int) -> BoxCounts:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the journal as the model knows it."""
+    """A line of the journal as the model knows it; `end` is that of its text, before the line feed."""
 
     end: int
     kind: str
@@ -46,7 +47,7 @@ class JournalMachine(RuleBasedStateMachine):
         with Journal(self.target) as journal:
             journal.begin(BEGUN)
             self.path = journal.path
-        self.lines = [Line(self.size, "begin")]
+        self.lines = [Line(self.size - 1, "begin")]
 
     @property
     def size(self) -> int:
@@ -55,7 +56,7 @@ class JournalMachine(RuleBasedStateMachine):
     def append(self, kind: str, numbers: tuple[int, ...], write: Callable[[JournalWriter], None]) -> None:
         with JournalWriter(self.path, "beef4567" if kind == "other" else BEGUN.token) as writer:
             write(writer)
-        self.lines.append(Line(self.size, kind, numbers, self.boot))
+        self.lines.append(Line(self.size - 1, kind, numbers, self.boot))
 
     @rule(number=st.integers(0, 9))
     def finish(self, number: int) -> None:
@@ -87,6 +88,10 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(zeros=st.integers(1, 100))
     def a_page_does_not_reach_the_disk(self, zeros: int) -> None:
+        if self.lines[-1].end == self.size and len(self.lines) > 1:  # its line feed is lost
+            self.lines.pop()
+        elif self.lines[-1].end == self.size:
+            return
         with self.path.open("ab") as file:
             file.write(b"\0" * zeros)
         self.lines.append(Line(self.size, "damage"))
@@ -161,6 +166,17 @@ def test_no_file_of_other_content_is_a_journal() -> None:
         path.write_bytes(content)
         with Journal("a.npy") as journal:
             assert journal.read() is None
+
+
+@pytest.mark.parametrize("text", [b'{"of": "cafe0123", "task": []}', b'{"of": "cafe0123"}', b'{"begin": 1}', b"[1]"])
+def test_lines_of_another_format_are_no_conversion(text: bytes) -> None:
+    with Journal("a.npy") as journal:
+        if b"begin" not in text:
+            journal.begin(BEGUN)
+        with journal.path.open("ab") as file:
+            file.write(b"\n%08x %s\n" % (crc32(text), text))
+        entries = journal.read()
+    assert entries is None or (text == b"[1]" and entries == BEGUN)
 
 
 def test_the_name_of_a_journal_is_that_of_the_final_path(directory: Path) -> None:

@@ -292,7 +292,10 @@ def read_entries(path: Path) -> JournalEntries | None:
         OSError: the journal cannot be read.
     """
     with path.open("rb") as file:
-        return _last_entries(file)
+        try:
+            return _last_entries(file)
+        except (LookupError, TypeError):  # right checksums, but lines of another format
+            return None
 
 
 def _last_entries(lines: Iterable[bytes]) -> JournalEntries | None:
@@ -307,8 +310,7 @@ def _last_entries(lines: Iterable[bytes]) -> JournalEntries | None:
         elif record.get("of") != begin.get("begin"):
             continue  # a process of an earlier conversion that still wrote
         elif "task" in record:
-            counts = record.get("counts")
-            tasks[record["task"]] = BoxCounts(**_known(counts)) if counts else _NO_COUNTS
+            tasks[record["task"]] = _counts_of(record)
             boots[record["task"]] = record["boot"]
         elif "scan" in record:
             scans[record["scan"]] = record["value"]
@@ -321,5 +323,7 @@ def _last_entries(lines: Iterable[bytes]) -> JournalEntries | None:
     return JournalEntries(begin["begin"], begin["plan"], begin["source"], written, scans)
 
 
-def _known(counts: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in counts.items() if name in _COUNTED}
+def _counts_of(record: Mapping[str, Any]) -> BoxCounts:
+    """Return the counts of a task."""
+    counts = record.get("counts")
+    return BoxCounts(**{name: counts[name] for name in _COUNTED if name in counts}) if counts else _NO_COUNTS
