@@ -120,6 +120,7 @@ $(VENV)/.peers: pyproject.toml | $(VENV)/.created
 	@$(PIP) 'unicorn>=2.1' || echo "Unicorn cannot be installed here: code for AArch64 is compiled and not run"
 	@$(PIP) 'ziglang>=0.13' || echo "ziglang cannot be installed here: emitted C is not cross-compiled"
 	@$(PIP) 'einops>=0.8' 'gguf>=0.17' || echo "einops and gguf cannot be installed here: their comparisons are skipped"
+	@$(PIP) 'dask>=2025.1' 'distributed>=2025.1' || echo "Dask cannot be installed here: conversions on its workers are not tested"
 	@$(PIP) 'onnxscript>=0.5' || echo "onnxscript cannot be installed here: torch's newer exporter is not tested"
 	@$(PIP) 'onnxruntime>=1.23' || echo "ONNX Runtime cannot be installed here: its comparisons are skipped"
 	@$(PIP) 'openvino>=2025' || echo "OpenVINO cannot be installed here: its comparisons are skipped"

@@ -206,6 +206,25 @@ def saved(
 
 
 @app.command()
+def checkpoint(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder on the disk; it keeps the source.")],
+    gigabytes: Annotated[float, _option("--gb", "N", "Size of the checkpoint.", min=0.01)] = 4.0,
+    shards: Annotated[int, _option("--shards", "N", "Number of its files.", min=1)] = 6,
+    rounds: Annotated[int, _option("--rounds", "N", "Turns of each contestant.", min=1)] = 3,
+    cold: Annotated[bool, _option("--cold", None, "Drop the source from the page cache before each turn.")] = False,
+) -> None:
+    """Measure the conversion of a checkpoint beside cp and a loop of PyTorch; exit with 1 where an aim is missed."""
+    from benchmarks.checkpoint import checkpoint_table, is_met, measure_checkpoint
+
+    folder.mkdir(parents=True, exist_ok=True)
+    to, (figures, is_equal) = _headed([]), measure_checkpoint(folder, gigabytes, shards, rounds, cold)
+    to.print(checkpoint_table(figures))
+    to.print(f"round trips are {'equal bit for bit' if is_equal else 'DIFFERENT'}", markup=False)
+    if not is_equal or not is_met(figures):
+        raise typer.Exit(1)
+
+
+@app.command()
 def swizzles(count: Count = DEFAULT_ROUNDS) -> None:
     """Measure reorders to and from swizzled memory beside copies; exit with 1 where an aim is missed."""
     from benchmarks.swizzles import is_met, measure_swizzles, swizzles_table

@@ -188,7 +188,7 @@ def _new_temporary(final: Path) -> tuple[Path, BinaryIO]:
     while True:
         path = final.with_name(f".{final.name[:_NAME_CHARACTERS]}.{_name_digest(final)}.{os.urandom(4).hex()}{_SUFFIX}")
         file = path.open("xb")
-        if _try_lock(file) is not False and path.exists():
+        if try_lock(file) is not False and path.exists():
             return path, file
         file.close()  # another process removed it as abandoned before it was locked: try again
 
@@ -204,12 +204,12 @@ def _is_abandoned(path: Path) -> bool:
         if not S_ISREG(path.lstat().st_mode):
             return False
         with path.open("rb") as file:
-            return _try_lock(file) is True
+            return try_lock(file) is True
     except OSError:
         return False
 
 
-def _try_lock(file: BinaryIO) -> bool | None:
+def try_lock(file: BinaryIO) -> bool | None:
     """Try to lock an open file until it is closed.
 
     Return True if it is locked now, False if another process or file object holds the lock, None if locks are not

@@ -31,6 +31,7 @@ Each module uses those before it:
     layout_commands     `inlay show`, `inlay offset`, `inlay info`, `inlay diff`, `inlay names`
     inference_commands  `inlay infer`, `inlay verify`
     convert_options     options of `inlay convert`
+    conversion_progress progress of `inlay convert`, and notes on runs that go on
     convert_command     `inlay convert`
     emit_command        `inlay emit`
     network_options     options of the commands on networks, checked and parsed

@@ -2,15 +2,15 @@
 
 import json
 import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inlay.cli.application import CleanOption, app, clear_abandoned, parse_dims
+from inlay.cli.application import CleanOption, app, parse_dims
+from inlay.cli.conversion_progress import ConversionProgress, clear_unfinished
 from inlay.cli.convert_options import (
     AllowLossOption,
+    DaskOption,
     DryRunOption,
     FromOption,
     LogicalDimsOption,
@@ -19,14 +19,16 @@ from inlay.cli.convert_options import (
     OverwriteOption,
     PlanJsonOption,
     ReportOption,
+    RestartOption,
     SourceArgument,
     TargetOption,
     ToOption,
     VerifyOption,
+    WorkersOption,
 )
 from inlay.cli.output import echo
 from inlay.errors import FileError, InvalidArguments, printable
-from inlay.files import Progress, atomic_write, require_unused, require_writable
+from inlay.files import atomic_write, require_unused, require_writable
 from inlay.measure.interleaved import time_call
 
 if TYPE_CHECKING:
@@ -46,6 +48,9 @@ def convert(
     overwrite: OverwriteOption = False,
     verify: VerifyOption = False,
     report: ReportOption = None,
+    workers: WorkersOption = None,
+    dask: DaskOption = None,
+    restart: RestartOption = False,
     clean: CleanOption = False,
     dry_run: DryRunOption = False,
     as_json: PlanJsonOption = False,
@@ -86,10 +91,12 @@ def convert(
         return
     if report is not None:
         _require_report(report, source, target)
-    clear_abandoned(target, clean)
+    clear_unfinished(plan, clean)
     reports: list[ConversionReport] = []
-    with _progress_bar(plan) as progress:
-        losses = carry_out(plan, progress, allow_loss=allow_loss, overwrite=overwrite, report=reports.append)
+    allowed = {"allow_loss": allow_loss, "overwrite": overwrite, "restart": restart}
+    with ConversionProgress(plan) as bar:
+        resumable = partial(carry_out, on_resume=bar.note_resume, report=reports.append, **allowed)
+        losses = resumable(plan, bar.advance, workers=workers, dask=dask)
     echo(_result_text(reports[0]))
     for loss in losses:
         echo(str(loss))
@@ -150,23 +157,7 @@ def _verify(plan: "ConversionPlan") -> None:
     """
     from inlay.storage import verify
 
-    with _progress_bar(plan) as progress:
-        seconds, _ = time_call(lambda: verify(plan, progress))
+    with ConversionProgress(plan) as bar:
+        seconds, _ = time_call(lambda: verify(plan, bar.advance))
     target = printable(plan.target.location)
     echo(f"verified {target}: every element is that of the source, in {seconds:.2f} s")
-
-
-@contextmanager
-def _progress_bar(plan: "ConversionPlan") -> Iterator[Progress | None]:
-    """Draw a progress bar over the bytes of `plan`, if the error stream is a terminal and there are at least 16 MiB."""
-    if not sys.stderr.isatty() or plan.nbytes < 1 << 24:
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(TextColumn("{task.description}", markup=False), *columns, console=console, transient=True) as bar:
-        task = bar.add_task(printable(plan.target.location), total=plan.nbytes)
-        yield lambda n: bar.advance(task, n)

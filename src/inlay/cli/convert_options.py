@@ -34,5 +34,12 @@ VerifyOption = Annotated[bool, typer.Option("--verify", help="Read OUT back, and
 ReportOption = Annotated[
     Path | None, typer.Option("--report", metavar="FILE", help="Write formats, bytes, losses and rate as JSON.")
 ]
+WorkersOption = Annotated[
+    int | None, typer.Option("--workers", metavar="N", help="Convert in N processes; the default is this one.")
+]
+DaskOption = Annotated[
+    str | None, typer.Option("--dask", metavar="ADDRESS|local", help="Convert on a cluster of Dask, or on a new one.")
+]
+RestartOption = Annotated[bool, typer.Option("--restart", help="Start anew, though an interrupted run would go on.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, one line per tensor.")]
 PlanJsonOption = Annotated[bool, typer.Option("--json", help="With --dry-run: print the plan as JSON.")]

@@ -22,8 +22,15 @@ Data flows through the modules in this order:
     rules               formats for tensors by name
     traffic             the bytes that a conversion reads and writes
     conversion_plan     the plan of a conversion, and its tasks
+    finished_tasks      the tasks that are finished, and the counts of each tensor
+    fingerprint         a digest of what determines the bytes of a target
+    journal             which boxes are written, in a file beside the target
+    task_runner         the execution of single tasks in one process, and their failures
+    executors           this process, several processes, or workers of Dask
+    conversion_run      one run of a plan: what is left of it, losses, failures, the final name
     report              formats, bytes, losses and errors of an executed plan
     conversion          the execution of a plan
+    dask_graph          the execution of a plan as a graph of Dask
     element_reading     elements by the coordinate map of their layout
     verification        a target compared with its source
     contents            names, dims, formats and padding of the tensors of a store
@@ -33,6 +40,9 @@ Terms:
 
     store           named tensors to read: a file, a folder of files, arrays
     target          named tensors to write, which get their final names when all of them are written
+    journal         the file that lists the boxes which a conversion has written
+    executor        executes the tasks of a plan in one process or several
+    scan            a first pass over the boxes of a tensor, for an operation that needs a number of all of them
     box             a range of coordinates along every axis of a tensor
     run             consecutive bytes of a box
     packed tensor   a tensor whose descriptor is in the metadata, because type and shape in the file do not define its

@@ -1,36 +1,23 @@
-"""Execution of a plan: task by task in this process.
+"""Execution of a plan, and what happens around it: the journal, losses, the final name.
 
-    losses = convert(plan("w.safetensors", "packed.safetensors", ["conv*=OIhw16i16o"]))
+    losses = convert(plan("w.safetensors", "packed.safetensors", ["conv*=OIhw16i16o"]), workers=4)
 
-Each task reads a box, converts it and writes it (`run_task`). After the last task the target gets its name.
+Each task reads a box, converts it and writes it (`task_runner.run_task`), in any process (`executors`). After the last
+task the target gets its name. If a conversion is interrupted, its journal and the boxes that it wrote stay beside the
+target, and the same conversion goes on with them.
 """
 
-import os
 from collections.abc import Callable
 
-from inlay.errors import FileError
 from inlay.files import Progress
 from inlay.measure.interleaved import clock
-from inlay.storage.conversion_plan import ConversionPlan, ConversionTask
-from inlay.storage.loss import ConversionLoss, require_little_loss
-from inlay.storage.operation import BoxCounts
+from inlay.storage.conversion_plan import ConversionPlan
+from inlay.storage.conversion_run import ConversionRun
+from inlay.storage.executors import choose_executor
+from inlay.storage.journal import Journal
+from inlay.storage.loss import ConversionLoss
 from inlay.storage.report import ConversionReport
-from inlay.storage.store import StoreReader
-from inlay.storage.target import Target, TargetWriter
-
-
-def run_task(plan: ConversionPlan, reader: StoreReader, writer: TargetWriter, task: ConversionTask) -> BoxCounts:
-    """Read, convert and write one box, and return what was counted.
-
-    Raises:
-        FileError: the source cannot be read or has changed, or the target cannot be written.
-        OutOfMemory: the operating system cannot provide the bytes of the box.
-    """
-    each = plan.tensors[task.tensor]
-    memory = reader.read_box(each.tensor, each.src, task.box)
-    counts = each.operation.apply(memory, task.box, writer)
-    reader.require_unchanged()
-    return counts
+from inlay.storage.target import Target
 
 
 def convert(
@@ -39,6 +26,10 @@ def convert(
     *,
     allow_loss: bool = False,
     overwrite: bool = False,
+    workers: int | None = None,
+    dask: str | None = None,
+    restart: bool = False,
+    on_resume: Callable[[int, int], None] | None = None,
     report: Callable[[ConversionReport], object] | None = None,
 ) -> tuple[ConversionLoss, ...]:
     """Execute `plan`, and return the loss of each tensor in which elements became zero or saturated.
@@ -46,60 +37,52 @@ def convert(
     `progress` is called with the number of bytes after each box. Losses are in the order of the tensors. A target that
     exists is replaced only if `overwrite` is True. `report` is called at the end with what was counted and the time.
 
+    `workers` processes of this machine execute the plan; with None or 1 it is this process. `dask` is the address of a
+    scheduler of Dask, whose workers execute it, or `local` for a new cluster of `workers` processes. All give the same
+    bytes, and each worker takes at most `plan.memory`. Programs that use processes need `if __name__ == "__main__":`,
+    as `multiprocessing` says.
+
+    If the conversion ends early, as by a signal, a full disk or a failed read, its boxes stay beside the target under
+    hidden names, and the same call goes on after them; `on_resume` is then called with the numbers of finished and of
+    all boxes. `restart` starts anew. Conversions of less than 256 MiB leave nothing, unless the process is killed.
+
     Post-conditions:
-        The target contains every tensor of the plan. If an exception is raised, the target is unchanged and no new file
-        is in its directory. Memory use is at most `plan.memory`.
+        The target contains every tensor of the plan. If an exception is raised, the target is unchanged. Memory use of
+        each worker is at most `plan.memory`.
 
     Raises:
         InvalidArguments: over 0.1 % of the nonzero elements of a tensor would become zero or saturate, and `allow_loss`
-            is False.
-        FileError: the target exists and `overwrite` is False, or it cannot be written; or the source became shorter or
-            was modified during the conversion.
+            is False; or `workers` is no whole number above 0.
+        FileError: the source became shorter or was modified, now or since the run that is to be resumed; the target
+            exists and `overwrite` is False, or it cannot be written, or another process is writing it, or an unfinished
+            run had another plan; or boxes failed three times.
         OutOfMemory: the operating system cannot provide the bytes of a box.
+        MissingExtra: `dask` is set, and Dask is not installed.
     """
-    if not overwrite:
-        require_new(plan.target)
-    token, counts, started = os.urandom(4).hex(), [BoxCounts()] * len(plan.tensors), clock()
-    is_done = False
-    try:
-        plan.target.create(token)
-        with plan.source.open() as reader, plan.target.open(token) as writer:
-            for task in plan.tasks():
-                counts[task.tensor] += run_task(plan, reader, writer, task)
-                if progress is not None:
-                    progress(task.box.size * plan.tensors[task.tensor].new.nbytes // plan.tensors[task.tensor].size)
-        losses = _losses(plan, counts, allow_loss)
-        plan.target.commit(token)
-        is_done = True
-    finally:
-        if not is_done:
-            plan.target.discard(token)
+    executor, started = choose_executor(workers, dask), clock()
+    with (
+        Journal(plan.target.location) as journal,
+        ConversionRun(plan, journal, progress, allow_loss=allow_loss) as run,
+    ):
+        if run.resume(restart=restart, overwrite=overwrite) and on_resume is not None:
+            on_resume(run.finished.count, run.finished.total)
+        run.execute(executor)
+        losses = run.commit()
     if report is not None:
-        report(ConversionReport(plan, tuple(counts), clock() - started))
+        report(ConversionReport(plan, tuple(run.finished.counts), clock() - started))
     return losses
 
 
-def require_new(target: Target) -> None:
-    """Check that a conversion to `target` replaces nothing.
+def discard_unfinished(target: Target) -> bool:
+    """Remove what an unfinished conversion left beside `target`; return True if there was something.
 
     Raises:
-        FileError: something has the name of the target.
+        FileError: another process is writing the target.
     """
-    existing = target.find_existing()
-    if existing is not None:
-        raise FileError(
-            f"cannot write {existing}: it exists; choose another name, or allow that it is replaced (--overwrite, in "
-            "Python overwrite=True)"
-        )
-
-
-def _losses(plan: ConversionPlan, counts: list[BoxCounts], allow_loss: bool) -> tuple[ConversionLoss, ...]:
-    """Check the losses of all tensors, and return those that are not 0."""
-    losses = []
-    for each, counted in zip(plan.tensors, counts, strict=True):
-        loss = counted.loss(each.new.name, each.new.bytes_desc.require_layout(each.new.name)[1])
-        if not allow_loss:
-            require_little_loss(loss)
-        if loss.share:
-            losses.append(loss)
-    return tuple(losses)
+    with Journal(target.location) as journal:
+        entries = journal.read()
+        if entries is not None:
+            target.discard(entries.token)
+            journal.discard()
+        journal.remove()
+    return entries is not None

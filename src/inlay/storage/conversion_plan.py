@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inlay.data_type import DataTypeLike, as_data_type
 from inlay.descriptor import MemoryDesc
@@ -37,6 +37,9 @@ from inlay.storage.rules import (
 from inlay.storage.store import Store, StoredTensor, raw_bytes
 from inlay.storage.target import NewTensor, Target
 from inlay.storage.traffic import ConversionTraffic, count_traffic, total_traffic
+
+if TYPE_CHECKING:
+    from dask.delayed import Delayed
 
 DEFAULT_MEMORY = "1 GB"
 """Memory of a worker for boxes, unless the caller states another."""
@@ -182,6 +185,19 @@ class ConversionPlan:
             "task_bytes": traffic.task_nbytes,
             "tensors": [each.to_json() for each in self.tensors],
         }
+
+    def to_dask(self, *, allow_loss: bool = False, overwrite: bool = False) -> "Delayed":
+        """Return a `dask.delayed` object whose `compute()` does the conversion, on any scheduler of Dask.
+
+        The result of `compute()` is that of `convert`. A failed computation keeps the boxes that are written: the same
+        conversion by any executor goes on. All workers must see the source and the target under the same paths.
+
+        Raises:
+            MissingExtra: Dask is not installed.
+        """
+        from inlay.storage.dask_graph import build_graph
+
+        return build_graph(self, allow_loss, overwrite)
 
     def __str__(self) -> str:
         """Return one line of text for each tensor, and one for the traffic of all."""

@@ -154,6 +154,9 @@ def _size_of(path: Path) -> int:
 class FileWriter:
     """The files of a `FileTarget`, open for writing; a context manager that closes them."""
 
+    syncs_while_writing = True
+    """`sync` may run in another thread while boxes are written."""
+
     def __init__(self, files: Sequence[TargetFile], token: str) -> None:
         """Open the files that `FileTarget.create` made; all, since each is to report its write errors to `sync`.
 
