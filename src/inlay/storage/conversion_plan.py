@@ -29,7 +29,7 @@ from inlay.storage.rules import (
     require_match,
     source_descriptor,
 )
-from inlay.storage.store import Store, StoredTensor, raw_bytes
+from inlay.storage.store import Store, StoredTensor, raw_bytes, row_major
 from inlay.storage.target import NewTensor, Target
 
 DEFAULT_MEMORY = "1 GB"
@@ -183,9 +183,12 @@ def _plan_tensor(
     if src is None and rule is not None and not is_only_row_major:
         raise InvalidArguments(f"{rule.text} does not fit tensor {tensor.label}: {tensor.refusal}")
     dst = src if rule is None or src is None else destination_descriptor(tensor, src, rule, data_type)
+    if rule is None and src is not None and tensor.is_view:
+        dst = row_major(src.dims, src.require_layout(tensor.label)[1])
     if src is None or src == dst:
         unchanged = raw_bytes(tensor.nbytes)
-        return unchanged, NewTensor(tensor.name, tensor.shape, unchanged, dst, tensor.stored_type)
+        new = NewTensor(tensor.name, tensor.shape, unchanged, dst, tensor.stored_type, data_type=tensor.data_type)
+        return unchanged, new
     assert dst is not None
     return src, NewTensor(tensor.name, dst.dims, dst, dst)
 

@@ -7,6 +7,7 @@ tensors of NumPy's own types are written.
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from math import prod
 from pathlib import Path
@@ -19,11 +20,11 @@ from numpy.lib import format as npy_format
 from inlay.data_type import ALL_TYPES, as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError, InvalidArguments, printable
-from inlay.files import file_error, require_file
 from inlay.layout import Dims
 from inlay.notation.format_tag import FormatTag
 from inlay.storage.file_store import FileStore, version_of
 from inlay.storage.file_target import FileTarget, TargetFile
+from inlay.storage.locations import SourcePath, read_errors, require_source
 from inlay.storage.store import StoredTensor, is_row_major, require_dims_for_layout
 from inlay.storage.target import NewTensor, TargetTensor
 
@@ -34,35 +35,68 @@ _HEADER_ERRORS = (ValueError, TypeError, SyntaxError, OverflowError, RecursionEr
 """Exceptions that NumPy raises for damaged headers, which it evaluates as Python literals."""
 
 
-def read_npy(path: Path) -> FileStore:
+def read_npy(path: SourcePath) -> FileStore:
     """Open the .npy file `path` as a store; only its header is read.
 
     Raises:
         FileError: the file is missing, is no .npy file, or is shorter than its header states.
     """
-    size, version = require_file(path), version_of(path)
+    size, version = require_source(path), version_of(path)
+    with read_errors(path), path.open("rb") as file:
+        array = read_array_header(path, file)
+    if size < array.begin + array.nbytes:
+        raise FileError(
+            f"cannot read {path}: it is truncated, its header needs {array.begin + array.nbytes} bytes and it has "
+            f"{size}; copy it again from its source"
+        )
+    return FileStore(path, (array.tensor(path.stem),), {}, (version,))
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayHeader:
+    """The header of an array in the .npy format."""
+
+    shape: Dims
+    """Shape."""
+    is_column_major: bool
+    """True if the first axis varies fastest."""
+    dtype: np.dtype[np.generic]
+    """Type of the elements."""
+    begin: int
+    """Size of the header, in bytes."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the elements, in bytes."""
+        return self.dtype.itemsize * prod(self.shape)
+
+    def tensor(self, name: str, begin: int = 0) -> StoredTensor:
+        """Return the tensor of this name whose header begins at byte `begin` of a file."""
+        fields = (name, self.dtype.str, self.shape, begin + self.begin, self.nbytes)
+        try:
+            return StoredTensor(*fields, _descriptor(self.shape, self.is_column_major, self.dtype))
+        except InvalidArguments as error:
+            is_order_plain = not (self.is_column_major and len(self.shape) > 1)
+            known = as_data_type(self.dtype).name if self.dtype in _NAMED_TYPES and is_order_plain else None
+            return StoredTensor(*fields, None, str(error), data_type=known)
+
+
+def read_array_header(path: object, file: BinaryIO) -> ArrayHeader:
+    """Read the header of an array from `file` on; `path` names it in messages.
+
+    Raises:
+        FileError: it is no .npy header, or the array holds Python objects.
+    """
+    start = file.tell()
     try:
-        with path.open("rb") as file:
-            shape, column_major, dtype = _read_header(file)
-            begin = file.tell()
-    except OSError as error:
-        raise file_error("read", path, error) from error
+        shape, column_major, dtype = _read_header(file)
+    except FileError:
+        raise
     except _HEADER_ERRORS as error:
         raise FileError(f"cannot read {path}: it is no .npy file or its header is damaged; save it again") from error
     if dtype.hasobject:
         raise FileError(f"cannot read {path}: it holds Python objects, which are never unpickled; save numbers instead")
-    nbytes = dtype.itemsize * prod(shape)
-    if size < begin + nbytes:
-        raise FileError(
-            f"cannot read {path}: it is truncated, its header needs {begin + nbytes} bytes and it has {size}; "
-            "copy it again from its source"
-        )
-    try:
-        desc, refusal = _descriptor(shape, column_major, dtype), ""
-    except InvalidArguments as error:
-        desc, refusal = None, str(error)
-    tensor = StoredTensor(path.stem, dtype.str, shape, begin, nbytes, desc, refusal)
-    return FileStore(path, (tensor,), {}, (version,))
+    return ArrayHeader(shape, column_major, dtype, file.tell() - start)
 
 
 def _read_header(file: BinaryIO) -> tuple[Dims, bool, np.dtype[np.generic]]:
@@ -132,10 +166,15 @@ def npy_target(path: Path, tensors: Sequence[NewTensor], metadata: Mapping[str, 
             f"cannot write {path}: a .npy file stores only row-major tensors, not {tensor.desc}; "
             "write a .safetensors file instead"
         )
+    header = encode_array_header(*npy_header(tensor.desc))
+    begin = len(header)
+    file = TargetFile(path, begin + tensor.nbytes, header)
+    return FileTarget(path, {tensor.name: TargetTensor(tensor.name, tensor.bytes_desc, tensor.nbytes, begin)}, (file,))
+
+
+def encode_array_header(dtype: np.dtype[np.generic], shape: Dims) -> bytes:
+    """Return the header of a row-major array, as NumPy writes it; its size is a multiple of 64."""
     header = BytesIO()
-    dtype, shape = npy_header(tensor.desc)
     description = {"descr": npy_format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     npy_format.write_array_header_1_0(header, description)
-    begin = len(header.getvalue())
-    file = TargetFile(path, begin + tensor.nbytes, header.getvalue())
-    return FileTarget(path, {tensor.name: TargetTensor(tensor.name, tensor.bytes_desc, tensor.nbytes, begin)}, (file,))
+    return header.getvalue()

@@ -28,13 +28,11 @@ from inlay.descriptor.serialization import MAX_CHARACTERS
 from inlay.errors import FileError, InlayError, InvalidArguments, Unimplemented, printable
 from inlay.layout import Axis, Digit, Dims, Layout
 from inlay.notation.format_tag import FormatTag
-from inlay.safetensors_header import ALIGNMENT, TensorEntry, in_file_order
+from inlay.safetensors_header import ALIGNMENT, TYPE_BITS, TensorEntry, in_file_order
 from inlay.storage.file_store import FileStore, version_of
 from inlay.storage.file_target import FileTarget, TargetFile
-from inlay.storage.safetensors_file import (
-    encode_header,
-    read_header,
-)
+from inlay.storage.locations import SourcePath
+from inlay.storage.safetensors_file import encode_header, read_header
 from inlay.storage.store import StoredTensor, is_row_major, plain_order, row_major
 from inlay.storage.target import NewTensor, TargetTensor
 
@@ -67,10 +65,13 @@ STORED_TYPES: Mapping[str, str] = MappingProxyType(
 )
 """Name of each data type in safetensors. The 4-bit types and complex128 have none and are stored as U8."""
 
+_EIGHT_BIT_TYPES = frozenset({"U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
+"""Types of safetensors with 8 bits, beside those of `TYPE_BITS`."""
+
 _DATA_TYPES = {stored: name for name, stored in STORED_TYPES.items()}
 
 
-def open_safetensors(path: Path) -> FileStore:
+def open_safetensors(path: SourcePath) -> FileStore:
     """Open a .safetensors file as a store; only its header is read.
 
     Raises:
@@ -104,7 +105,13 @@ def _new_entry(tensor: NewTensor) -> TensorEntry:
     """Return the header entry of a tensor of a target."""
     if tensor.desc is not None:
         return make_entry(tensor.name, tensor.desc)
-    return TensorEntry(tensor.name, tensor.stored_type or "U8", tensor.shape, tensor.nbytes)
+    stored_type = STORED_TYPES.get(tensor.data_type or "", tensor.stored_type or "U8")
+    if stored_type not in TYPE_BITS and stored_type not in _EIGHT_BIT_TYPES:
+        raise InvalidArguments(
+            f"a .safetensors file cannot hold tensor {printable(tensor.name)}: the format has no type {stored_type}; "
+            "leave the tensor out of the source, or convert its elements first"
+        )
+    return TensorEntry(tensor.name, stored_type, tensor.shape, tensor.nbytes)
 
 
 def make_entry(name: str, desc: MemoryDesc) -> TensorEntry:
@@ -228,7 +235,7 @@ def _text(value: object, what: str) -> str:
     return value
 
 
-def _parse_descriptions(path: Path, text: str | None, entries: Sequence[TensorEntry]) -> dict[str, tuple[int, object]]:
+def _parse_descriptions(path: SourcePath, text: str | None, entries: Sequence[TensorEntry]) -> dict[str, tuple[int, object]]:
     """Parse Inlay's text: return, by tensor name, the version of the text and the JSON object of the descriptor."""
     if text is None:
         return {}
@@ -250,12 +257,12 @@ def _parse_descriptions(path: Path, text: str | None, entries: Sequence[TensorEn
     return {name: (version, description) for name, description in value["tensors"].items()}
 
 
-def _damaged_text(path: Path, reason: str) -> FileError:
+def _damaged_text(path: SourcePath, reason: str) -> FileError:
     """Return the error for a damaged layout text."""
     return FileError(f"cannot read {path}: its layout text is damaged, {reason}; convert the original again")
 
 
-def _describe_entry(path: Path, entry: TensorEntry, description: tuple[int, object] | None) -> StoredTensor:
+def _describe_entry(path: SourcePath, entry: TensorEntry, description: tuple[int, object] | None) -> StoredTensor:
     """Return the tensor of a header entry, with the descriptor from the metadata if there is one."""
     desc, refusal = None, ""
     if description is None:

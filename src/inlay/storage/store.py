@@ -47,6 +47,10 @@ class StoredTensor:
     """Number of the file that holds it, in a store of several files."""
     chunks: Dims | None = None
     """Shape of the chunks that are read as a whole; None if any range of bytes can be read."""
+    data_type: str | None = None
+    """Name of the type of the elements, if `desc` is None only because no layout has the dims, as of a scalar."""
+    is_view: bool = False
+    """True if `desc` is a view of a larger storage; where no format is stated, it is copied to row-major order."""
 
     @property
     def label(self) -> str:

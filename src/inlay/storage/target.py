@@ -40,6 +40,8 @@ class NewTensor:
     """Element type in the notation of the source, if `desc` is None and the bytes are copied unchanged."""
     compound: str | None = None
     """Name of the compound format of the bytes, such as `ggml:Q4_0`; the bytes are then rows of `u8`."""
+    data_type: str | None = None
+    """Name of the type of the elements, if `desc` is None only because no layout has the dims, as of a scalar."""
 
     @property
     def nbytes(self) -> int:

@@ -1,0 +1,195 @@
+"""Files that are open for reading, found by number: a few at a time, local or at URLs.
+
+A checkpoint may have thousands of files, and a process may open about a thousand. So files are opened when they are
+read, and the one that was read longest ago is closed. Each file is checked against the version that its header had.
+
+At a URL, each read is a request. So runs that are close to one another are read as one range.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from inlay.errors import FileError
+from inlay.files import file_error, require_path
+from inlay.memory.buffers import Bytes
+from inlay.storage.locations import SourcePath, UrlPath
+
+MAX_OPEN = 64
+"""Most files that are open at once."""
+
+MAX_GAP = 1 << 18
+"""Most bytes between two runs at a URL that are read as one range: their transfer takes as long as a request."""
+
+MAX_RANGE = 1 << 22
+"""Most bytes of such a range, which is held in memory beside the box."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileVersion:
+    """A file as it was when its header was read."""
+
+    path: SourcePath
+    """Path or URL of the file."""
+    nbytes: int
+    """Size, in bytes."""
+    modified: int
+    """Time of the last modification, in nanoseconds; 0 for a URL."""
+    tag: str = ""
+    """ETag and time of modification of a file at a URL; empty for a path."""
+
+    def __str__(self) -> str:
+        """Return name, size and time or tag, for the version of a store."""
+        return f"{self.path.name}:{self.nbytes}:{self.tag or self.modified}"
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRun:
+    """Consecutive bytes of a file, and the bytes of a buffer that they fill."""
+
+    begin: int
+    """Offset from the start of the file, in bytes."""
+    data: Bytes
+    """The bytes to fill."""
+
+    @property
+    def end(self) -> int:
+        """End in the file, exclusive."""
+        return self.begin + self.data.size
+
+
+def version_of(path: SourcePath) -> FileVersion:
+    """Return the present version of a file.
+
+    Raises:
+        FileError: there is no such file, or this user may not look at it.
+    """
+    if isinstance(path, UrlPath):
+        nbytes, tag = path.status()
+        return FileVersion(path, nbytes, 0, tag or "no tag")
+    require_path(path)
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise file_error("read", path, error) from error
+    return FileVersion(path, status.st_size, status.st_mtime_ns)
+
+
+class SourceFiles:
+    """Files that are opened when they are read."""
+
+    def __init__(self, files: Sequence[FileVersion]) -> None:
+        """Remember the files; none is opened."""
+        self._files, self._descriptors, self._read = tuple(files), dict[int, int](), set[int]()
+
+    def fill(self, file: int, runs: Iterator[ByteRun]) -> None:
+        """Fill buffers with runs of bytes of a file.
+
+        Raises:
+            FileError: the file cannot be read, or became shorter.
+        """
+        self._read.add(file)
+        path = self._files[file].path
+        if isinstance(path, UrlPath):
+            for group in _near_runs(runs):
+                _fill_from_url(path, group)
+            return
+        descriptor = self._open(file, path)
+        for run in runs:
+            _fill_from_file(path, descriptor, run)
+
+    def mark_read(self, file: int) -> None:
+        """Let the next check include a file that was read in another way."""
+        self._read.add(file)
+
+    def require_unchanged(self) -> None:
+        """Check that nobody wrote to the files that were read since the last check.
+
+        Raises:
+            FileError: the size, the time of modification or the ETag of a file changed.
+        """
+        while self._read:
+            number = self._read.pop()
+            file = self._files[number]
+            if isinstance(file.path, UrlPath):
+                is_same = version_of(file.path) == file
+            else:
+                status = os.fstat(self._open(number, file.path))
+                is_same = (status.st_size, status.st_mtime_ns) == (file.nbytes, file.modified)
+            if not is_same:
+                raise FileError(f"cannot read {file.path}: it changed while it was being read; try again")
+
+    def close(self) -> None:
+        """Close the files."""
+        while self._descriptors:
+            os.close(self._descriptors.popitem()[1])
+
+    def _open(self, number: int, path: Path) -> int:
+        """Return the descriptor of a file, which becomes the last one to be closed."""
+        descriptor = self._descriptors.pop(number, None)
+        if descriptor is None:
+            if len(self._descriptors) >= MAX_OPEN:
+                os.close(self._descriptors.pop(next(iter(self._descriptors))))
+            try:
+                descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+            except OSError as error:
+                raise file_error("read", path, error) from error
+        self._descriptors[number] = descriptor
+        return descriptor
+
+
+def _fill_from_file(path: Path, descriptor: int, run: ByteRun) -> None:
+    """Fill a buffer with bytes of an open file."""
+    view, done = run.data.data, 0
+    try:
+        while done < len(view):
+            count = os.preadv(descriptor, [view[done:]], run.begin + done)
+            if not count:
+                raise _shorter(path)
+            done += count
+    except FileError:
+        raise
+    except OSError as error:
+        raise file_error("read", path, error) from error
+
+
+def _near_runs(runs: Iterator[ByteRun]) -> Iterator[list[ByteRun]]:
+    """Yield ascending runs in groups that one request reads: at most a quarter of its bytes are not wanted."""
+    group, wanted = list[ByteRun](), 0
+    for run in runs:
+        if group:
+            whole = run.end - group[0].begin
+            is_near = 0 <= run.begin - group[-1].end <= MAX_GAP and whole <= MAX_RANGE
+            if not is_near or 4 * (whole - wanted - run.data.size) > whole:
+                yield group
+                group, wanted = [], 0
+        group.append(run)
+        wanted += run.data.size
+    if group:
+        yield group
+
+
+def _fill_from_url(path: UrlPath, group: Sequence[ByteRun]) -> None:
+    """Fill buffers with bytes of a file at a URL by one request, or by several if a run is long."""
+    if len(group) > 1:
+        begin, end = group[0].begin, group[-1].end
+        data = np.frombuffer(path.read_range(begin, end), np.uint8)
+        if data.size < end - begin:
+            raise _shorter(path)
+        for run in group:
+            run.data[:] = data[run.begin - begin : run.end - begin]
+        return
+    for run in group:
+        for offset in range(0, run.data.size, MAX_RANGE):
+            part = run.data[offset : offset + MAX_RANGE]
+            data = np.frombuffer(path.read_range(run.begin + offset, run.begin + offset + part.size), np.uint8)
+            if data.size < part.size:
+                raise _shorter(path)
+            part[:] = data
+
+
+def _shorter(path: SourcePath) -> FileError:
+    return FileError(f"cannot read {path}: it became shorter while it was being read; try again")
