@@ -14,13 +14,15 @@ from pathlib import Path
 
 from inlay.data_type import DataTypeLike, as_data_type
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments
+from inlay.errors import FileError, InvalidArguments
 from inlay.files import require_unused
 from inlay.layout import Dims
 from inlay.storage.box import Box, box_at, count_boxes
 from inlay.storage.cutting import cut_extents
 from inlay.storage.formats import find_format, make_target, open_store
+from inlay.storage.locations import UrlPath, parse_location
 from inlay.storage.operation import BoxOperation, ReorderOperation
+from inlay.storage.options import OPEN_DEFAULTS, WRITE_DEFAULTS, OpenOptions, WriteOptions
 from inlay.storage.rules import (
     FormatRule,
     destination_descriptor,
@@ -29,7 +31,7 @@ from inlay.storage.rules import (
     require_match,
     source_descriptor,
 )
-from inlay.storage.store import Store, StoredTensor, raw_bytes, row_major
+from inlay.storage.store import Store, StoredTensor, raw_bytes, row_major, source_units
 from inlay.storage.target import NewTensor, Target
 
 DEFAULT_MEMORY = "1 GB"
@@ -131,14 +133,16 @@ class ConversionPlan:
 
 
 def plan(
-    source: str | Path,
-    target: str | Path,
+    source: str | Path | UrlPath,
+    target: str | Path | UrlPath,
     to: Sequence[str] = (),
     *,
     from_: Sequence[str] = (),
     data_type: DataTypeLike | None = None,
     dims: Dims | None = None,
     memory: int | str = DEFAULT_MEMORY,
+    source_options: OpenOptions = OPEN_DEFAULTS,
+    target_options: WriteOptions = WRITE_DEFAULTS,
 ) -> ConversionPlan:
     """Plan the conversion of the tensors of `source` that a rule of `to` matches; other tensors are copied unchanged.
 
@@ -146,6 +150,9 @@ def plan(
     of `from_` defines the format of a tensor that the file stores without a descriptor. The shape in the file is then
     one entry for each letter of the tag and one for each inner block; or a single entry, and `dims` are the logical
     dims. A task takes at most `memory` bytes, source and result together, such as `256 MB` or 268435456.
+
+    `source` and `target` are files, folders (checkpoints) or URLs. `source_options` say what raw bytes hold, and
+    `target_options` the size of shards and where a target at a URL is staged.
 
     Raises:
         InvalidArguments: a rule matches no tensor, has another number of letters than a tensor that it matches, or
@@ -159,8 +166,8 @@ def plan(
     to_rules, from_rules = [parse_rule(text) for text in to], [parse_rule(text) for text in from_]
     if dims is not None and not from_rules:
         raise InvalidArguments("dims are for memory that the file does not describe: give its format too (--from)")
-    store, limit = open_store(source), parse_nbytes(memory)
-    require_unused(Path(target), Path(source))
+    store, limit = open_store(source, source_options), parse_nbytes(memory)
+    _require_other_place(target, source)
     for rule in (*to_rules, *from_rules):
         require_match(rule, store)
     target_type = None if data_type is None else as_data_type(data_type)
@@ -169,9 +176,22 @@ def plan(
         from_rule = first_match(from_rules, tensor.name)
         src = tensor.desc if from_rule is None else source_descriptor(tensor, from_rule, dims)
         news.append(_plan_tensor(tensor, src, first_match(to_rules, tensor.name), target_type))
-    made = make_target(target, [new for _, new in news], store.metadata)
+    made = make_target(target, [new for _, new in news], store.metadata, target_options)
     placed = zip(store.tensors, news, strict=True)
     return ConversionPlan(store, made, tuple(_cut(tensor, *each, made, limit) for tensor, each in placed), limit)
+
+
+def _require_other_place(target: str | Path | UrlPath, source: str | Path | UrlPath) -> None:
+    """Check that the target is not the file or the URL that is read.
+
+    Raises:
+        FileError: it is.
+    """
+    written, read = parse_location(target), parse_location(source)
+    if isinstance(written, Path) and isinstance(read, Path):
+        require_unused(written, read)
+    elif isinstance(read, UrlPath) and read.samefile(written):
+        raise FileError(f"cannot write {written}: it is the URL that is being read; choose another name")
 
 
 def _plan_tensor(
@@ -197,7 +217,8 @@ def _cut(tensor: StoredTensor, src: MemoryDesc, new: NewTensor, target: Target, 
     """Return the conversion of one tensor, cut into boxes of at most `limit` bytes."""
     placed = target.tensors[new.name]
     operation = ReorderOperation(placed, src.require_layout(tensor.label)[1])
-    return TensorConversion(tensor, src, new, operation, cut_extents(src, placed.desc, limit, operation.units))
+    units = source_units(tensor, src, operation.units)
+    return TensorConversion(tensor, src, new, operation, cut_extents(src, placed.desc, limit, units))
 
 
 _UNITS: Mapping[str, int] = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}

@@ -18,7 +18,8 @@ import numpy as np
 from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError
 from inlay.memory import Memory
-from inlay.memory.buffers import Bytes, allocate
+from inlay.memory.buffers import Bytes
+from inlay.memory.result_pool import result_pool_of_process
 from inlay.storage.box import Box
 from inlay.storage.box_bytes import BoxBytes, require_place
 from inlay.storage.locations import SourcePath
@@ -99,7 +100,7 @@ class FileReader:
             OutOfMemory: the operating system cannot provide the bytes of the box.
         """
         place = require_place(desc, box)
-        data = allocate(place.nbytes)
+        data = result_pool_of_process().allocate(place.nbytes, is_overwritten=True)
         if tensor.name in self._whole:
             self._files.mark_read(tensor.file)
             whole = self._whole[tensor.name].read()
@@ -136,5 +137,7 @@ def _byte_runs(place: BoxBytes, begin: int, nbytes: int, data: Bytes) -> Iterato
     """Yield the runs of a box of a tensor of `nbytes` bytes that starts at byte `begin`, with the parts of `data`."""
     for i, offset in enumerate(place.offsets()):
         # The file may end before the padding of the last run, which holds no element.
-        end = min(place.run_nbytes, nbytes - offset)
-        yield ByteRun(begin + offset, data[i * place.run_nbytes :][:end])
+        run = data[i * place.run_nbytes : (i + 1) * place.run_nbytes]
+        stored = min(run.size, nbytes - offset)
+        run[stored:] = 0
+        yield ByteRun(begin + offset, run[:stored])

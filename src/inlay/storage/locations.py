@@ -52,11 +52,19 @@ class UrlPath:
     @property
     def parent(self) -> "UrlPath":
         """URL of the folder."""
-        return UrlPath(self.url.rstrip("/").rpartition("/")[0], self.options)
+        scheme, rest = self._parts()
+        return UrlPath(f"{scheme}://{rest.rstrip('/').rpartition('/')[0]}", self.options)
 
     def __truediv__(self, name: str) -> "UrlPath":
         """Return the URL of a file in this folder."""
-        return UrlPath(f"{self.url.rstrip('/')}/{name}", self.options)
+        scheme, rest = self._parts()
+        folder = rest.rstrip("/")
+        return UrlPath(f"{scheme}://{folder}{'/' if folder else ''}{name}", self.options)
+
+    def _parts(self) -> tuple[str, str]:
+        """Return the protocol, and the rest without a query."""
+        scheme, _, rest = self.url.partition("?")[0].partition("://")
+        return scheme, rest
 
     def __str__(self) -> str:
         """Return the URL, without a password or a query, which may hold a signature."""
@@ -108,6 +116,10 @@ class UrlPath:
         file_system, path = self.file_system()
         with remote_errors("read", self):
             return bool(file_system.isdir(path))
+
+    def samefile(self, other: object) -> bool:
+        """Return True if `other` is the same URL."""
+        return isinstance(other, UrlPath) and other.url == self.url
 
     def list_names(self) -> list[str]:
         """Return the names of the files of the folder, sorted.

@@ -28,7 +28,7 @@ from inlay.storage.locations import SourcePath, read_errors, require_source
 from inlay.storage.store import StoredTensor, is_row_major, require_dims_for_layout
 from inlay.storage.target import NewTensor, TargetTensor
 
-_NAMED_TYPES = frozenset(t.dtype for t in ALL_TYPES.values() if t.dtype.isbuiltin == 1)
+NAMED_TYPES = frozenset(t.dtype for t in ALL_TYPES.values() if t.dtype.isbuiltin == 1)
 """NumPy's own types, which a .npy header can name."""
 
 _HEADER_ERRORS = (ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError, TokenError)
@@ -77,7 +77,7 @@ class ArrayHeader:
             return StoredTensor(*fields, _descriptor(self.shape, self.is_column_major, self.dtype))
         except InvalidArguments as error:
             is_order_plain = not (self.is_column_major and len(self.shape) > 1)
-            known = as_data_type(self.dtype).name if self.dtype in _NAMED_TYPES and is_order_plain else None
+            known = as_data_type(self.dtype).name if self.dtype in NAMED_TYPES and is_order_plain else None
             return StoredTensor(*fields, None, str(error), data_type=known)
 
 
@@ -141,7 +141,7 @@ def npy_header(desc: MemoryDesc) -> tuple[np.dtype[np.generic], Dims]:
         FileError: a .npy file has no name for the data type.
     """
     data_type = desc.data_type
-    if data_type is None or data_type.dtype not in _NAMED_TYPES:
+    if data_type is None or data_type.dtype not in NAMED_TYPES:
         raise FileError(f"a .npy file has no name for data type {data_type}: write a .safetensors file instead")
     return data_type.dtype, desc.dims
 

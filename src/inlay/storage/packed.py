@@ -235,7 +235,9 @@ def _text(value: object, what: str) -> str:
     return value
 
 
-def _parse_descriptions(path: SourcePath, text: str | None, entries: Sequence[TensorEntry]) -> dict[str, tuple[int, object]]:
+def _parse_descriptions(
+    path: SourcePath, text: str | None, entries: Sequence[TensorEntry]
+) -> dict[str, tuple[int, object]]:
     """Parse Inlay's text: return, by tensor name, the version of the text and the JSON object of the descriptor."""
     if text is None:
         return {}

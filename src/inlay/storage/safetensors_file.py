@@ -78,7 +78,7 @@ def _check_header(path: Path) -> None:
 def _read_prefix(path: UrlPath, size: int) -> bytes:
     """Return the length and the header of a file at a URL, which the library checks.
 
-    The library opens files of this machine only. It gets one with the same header and size, and no data (a sparse file).
+    The library opens files of this machine only. It gets a sparse file with the same header and size, and no data.
     """
     prefix = path.read_range(0, min(size, _FIRST_NBYTES))
     end = 8 + int.from_bytes(prefix[:8], "little")

@@ -7,7 +7,9 @@ At a URL, each read is a request. So runs that are close to one another are read
 """
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from inlay.errors import FileError
 from inlay.files import file_error, require_path
 from inlay.memory.buffers import Bytes
 from inlay.storage.locations import SourcePath, UrlPath
+from inlay.storage.positioned_io import open_to_read, read_at
 
 MAX_OPEN = 64
 """Most files that are open at once."""
@@ -79,11 +82,13 @@ def version_of(path: SourcePath) -> FileVersion:
 
 
 class SourceFiles:
-    """Files that are opened when they are read."""
+    """Files that are opened when they are read; threads share them."""
 
     def __init__(self, files: Sequence[FileVersion]) -> None:
         """Remember the files; none is opened."""
-        self._files, self._descriptors, self._read = tuple(files), dict[int, int](), set[int]()
+        self._files, self._read = tuple(files), set[int]()
+        self._descriptors, self._users = dict[int, int](), dict[int, int]()
+        self._lock = threading.Lock()
 
     def fill(self, file: int, runs: Iterator[ByteRun]) -> None:
         """Fill buffers with runs of bytes of a file.
@@ -97,9 +102,10 @@ class SourceFiles:
             for group in _near_runs(runs):
                 _fill_from_url(path, group)
             return
-        descriptor = self._open(file, path)
-        for run in runs:
-            _fill_from_file(path, descriptor, run)
+        with self._open(file, path) as descriptor:
+            for run in runs:
+                if read_at(descriptor, run.data.data, run.begin) < run.data.size:
+                    raise _shorter(path)
 
     def mark_read(self, file: int) -> None:
         """Let the next check include a file that was read in another way."""
@@ -111,13 +117,15 @@ class SourceFiles:
         Raises:
             FileError: the size, the time of modification or the ETag of a file changed.
         """
-        while self._read:
-            number = self._read.pop()
+        with self._lock:
+            numbers, self._read = self._read, set()
+        for number in numbers:
             file = self._files[number]
             if isinstance(file.path, UrlPath):
                 is_same = version_of(file.path) == file
             else:
-                status = os.fstat(self._open(number, file.path))
+                with self._open(number, file.path) as descriptor:
+                    status = os.fstat(descriptor)
                 is_same = (status.st_size, status.st_mtime_ns) == (file.nbytes, file.modified)
             if not is_same:
                 raise FileError(f"cannot read {file.path}: it changed while it was being read; try again")
@@ -127,33 +135,33 @@ class SourceFiles:
         while self._descriptors:
             os.close(self._descriptors.popitem()[1])
 
-    def _open(self, number: int, path: Path) -> int:
-        """Return the descriptor of a file, which becomes the last one to be closed."""
-        descriptor = self._descriptors.pop(number, None)
-        if descriptor is None:
-            if len(self._descriptors) >= MAX_OPEN:
-                os.close(self._descriptors.pop(next(iter(self._descriptors))))
+    @contextmanager
+    def _open(self, number: int, path: Path) -> Iterator[int]:
+        """Open a file if it is closed, and return its descriptor, which is not closed in the block."""
+        try:
+            descriptor = self._acquire(number, path)
             try:
-                descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-            except OSError as error:
-                raise file_error("read", path, error) from error
-        self._descriptors[number] = descriptor
-        return descriptor
+                yield descriptor
+            finally:
+                with self._lock:
+                    self._users[number] -= 1
+        except FileError:
+            raise
+        except OSError as error:
+            raise file_error("read", path, error) from error
 
-
-def _fill_from_file(path: Path, descriptor: int, run: ByteRun) -> None:
-    """Fill a buffer with bytes of an open file."""
-    view, done = run.data.data, 0
-    try:
-        while done < len(view):
-            count = os.preadv(descriptor, [view[done:]], run.begin + done)
-            if not count:
-                raise _shorter(path)
-            done += count
-    except FileError:
-        raise
-    except OSError as error:
-        raise file_error("read", path, error) from error
+    def _acquire(self, number: int, path: Path) -> int:
+        """Return the descriptor of a file, which becomes the last one to be closed."""
+        with self._lock:
+            descriptor = self._descriptors.pop(number, None)
+            if descriptor is None:
+                idle = [each for each in self._descriptors if not self._users.get(each)]
+                if len(self._descriptors) >= MAX_OPEN and idle:
+                    os.close(self._descriptors.pop(idle[0]))
+                descriptor = open_to_read(path)
+            self._descriptors[number] = descriptor
+            self._users[number] = self._users.get(number, 0) + 1
+            return descriptor
 
 
 def _near_runs(runs: Iterator[ByteRun]) -> Iterator[list[ByteRun]]:
