@@ -207,8 +207,8 @@ def _plan_tensor(
         dst = row_major(src.dims, src.require_layout(tensor.label)[1])
     if src is None or src == dst:
         unchanged = raw_bytes(tensor.nbytes)
-        new = NewTensor(tensor.name, tensor.shape, unchanged, dst, tensor.stored_type, data_type=tensor.data_type)
-        return unchanged, new
+        fields = (tensor.name, tensor.shape, unchanged, dst, tensor.stored_type)
+        return unchanged, NewTensor(*fields, data_type=tensor.data_type, refusal=tensor.refusal)
     assert dst is not None
     return src, NewTensor(tensor.name, dst.dims, dst, dst)
 

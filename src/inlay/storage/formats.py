@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from inlay.errors import FileError
+from inlay.errors import FileError, InvalidArguments
 from inlay.storage.locations import SourcePath, UrlPath, parse_location
 from inlay.storage.npy import npy_target, read_npy
 from inlay.storage.npz import npz_target, open_npz
@@ -87,17 +87,35 @@ def find_format(location: str | Path | UrlPath) -> FileFormat:
     Raises:
         FileError: no format has this suffix.
     """
-    name = location.name if isinstance(location, UrlPath) else str(location)
+    path = parse_location(location)
     for each in FORMATS:
-        if name.endswith(each.suffixes):
+        if path.name.endswith(each.suffixes):
             return each
-    if is_folder(location):
+    if is_folder(location if isinstance(path, Path) else path):
         return FOLDER
     suffixes = ", ".join(suffix for each in FORMATS for suffix in each.suffixes)
     raise FileError(
         f"cannot tell the file format of {location} by its suffix: use one of {suffixes}, or the name of a folder "
         "with a slash at its end"
     )
+
+
+def is_raw_source(location: str | Path | UrlPath, options: OpenOptions, *, has_type: bool) -> bool:
+    """Return True if a source is opened as raw bytes, given all options of the user, who may mean them otherwise.
+
+    That is so by its suffix, if it is a `.bin` file and not of PyTorch, if the user states an offset or (`has_type`)
+    the type of the source, or if dims describe a file with an unknown suffix.
+
+    Raises:
+        FileError: a `.bin` file cannot be read.
+    """
+    path = parse_location(location, _storage_options(options.storage_options))
+    known = next((each for each in FORMATS if path.name.endswith(each.suffixes)), None)
+    if known is _RAW or has_type or options.offset is not None:
+        return True
+    if known is None:
+        return options.dims is not None and not is_folder(location)
+    return known.name == "binary" and options.describes_bytes and not is_torch_file(path)
 
 
 def open_store(location: str | Path | UrlPath, options: OpenOptions = OPEN_DEFAULTS) -> Store:
@@ -112,7 +130,12 @@ def open_store(location: str | Path | UrlPath, options: OpenOptions = OPEN_DEFAU
     """
     path = parse_location(location, _storage_options(options.storage_options))
     is_known = any(path.name.endswith(each.suffixes) for each in FORMATS)
-    found = _RAW if options.describes_bytes and not is_known else find_format(_text_of(location, path))
+    found = _RAW if options.describes_bytes and not is_known else find_format(location)
+    if options.describes_bytes and found.open_with is None:
+        raise InvalidArguments(
+            f"dims, type and offset describe raw bytes, and {path} is read as {found.name}, whose header states them: "
+            "leave them out (--from-dtype, --offset)"
+        )
     if isinstance(path, UrlPath) and not found.is_remote:
         raise FileError(f"cannot read {path}: files of the format {found.name} are read from this machine; download it")
     if found.open_with is not None:
@@ -136,7 +159,7 @@ def make_target(
         MissingExtra: the URL needs a package that is not installed.
     """
     path = parse_location(location, _storage_options(options.storage_options))
-    found = find_format(_text_of(location, path))
+    found = find_format(location)
     if found.make_with is None and found.make_target is None:
         raise FileError(f"cannot write {path}: Inlay only reads files of the format {found.name}")
     make = partial(_make_local, found, tensors=tensors, metadata=metadata, options=options)
@@ -160,11 +183,6 @@ def _make_local(
         return found.make_with(path, tensors, metadata, options)
     assert found.make_target is not None
     return found.make_target(path, tensors, metadata)
-
-
-def _text_of(location: str | Path | UrlPath, path: SourcePath) -> str | Path | UrlPath:
-    """Return the location to find a format for: the text of a path, which may end with a slash, or the URL."""
-    return location if isinstance(path, Path) and "://" not in str(location) else path
 
 
 def _storage_options(options: Mapping[str, object] | None) -> tuple[tuple[str, object], ...]:

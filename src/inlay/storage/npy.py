@@ -159,17 +159,31 @@ def npy_target(path: Path, tensors: Sequence[NewTensor], metadata: Mapping[str, 
             "write a .safetensors file instead"
         )
     tensor = tensors[0]
-    if tensor.desc is None:
-        raise InvalidArguments(f"{path} cannot hold tensor {printable(tensor.name)}: it has no descriptor")
-    if not is_row_major(tensor.desc):
-        raise FileError(
-            f"cannot write {path}: a .npy file stores only row-major tensors, not {tensor.desc}; "
-            "write a .safetensors file instead"
-        )
-    header = encode_array_header(*npy_header(tensor.desc))
+    header = encode_array_header(*array_type(path, tensor))
     begin = len(header)
     file = TargetFile(path, begin + tensor.nbytes, header)
     return FileTarget(path, {tensor.name: TargetTensor(tensor.name, tensor.bytes_desc, tensor.nbytes, begin)}, (file,))
+
+
+def array_type(path: Path, tensor: NewTensor) -> tuple[np.dtype[np.generic], Dims]:
+    """Return the type and the shape of the row-major array of a tensor in the .npy or .npz file `path`.
+
+    Raises:
+        FileError: the tensor is not row-major, or the format has no name for its type.
+        InvalidArguments: the tensor has no descriptor, and is not a scalar of a known type.
+    """
+    if tensor.desc is not None and not is_row_major(tensor.desc):
+        raise FileError(
+            f"cannot write {path}: a {path.suffix} file stores only row-major tensors, not {tensor.desc}; "
+            "write a .safetensors file instead"
+        )
+    if tensor.desc is not None:
+        return npy_header(tensor.desc)
+    known = ALL_TYPES.get(tensor.data_type or "")
+    if known is None or known.dtype not in NAMED_TYPES:
+        reason = tensor.refusal or f"the format has no name for its type {tensor.stored_type}"
+        raise InvalidArguments(f"{path} cannot hold tensor {printable(tensor.name)}: {reason}")
+    return known.dtype, tensor.shape
 
 
 def encode_array_header(dtype: np.dtype[np.generic], shape: Dims) -> bytes:

@@ -26,16 +26,14 @@ from typing import IO, Any
 
 import numpy as np
 
-from inlay.data_type import ALL_TYPES
 from inlay.errors import FileError, InvalidArguments, printable
 from inlay.files import file_error
-from inlay.layout import Dims
 from inlay.memory.buffers import Bytes, allocate
 from inlay.storage.file_store import FileStore, WholeTensor, version_of
 from inlay.storage.file_target import FileTarget, TargetFile
 from inlay.storage.locations import SourcePath, read_errors, require_source
-from inlay.storage.npy import NAMED_TYPES, ArrayHeader, encode_array_header, npy_header, read_array_header
-from inlay.storage.store import StoredTensor, is_row_major
+from inlay.storage.npy import ArrayHeader, array_type, encode_array_header, read_array_header
+from inlay.storage.store import StoredTensor
 from inlay.storage.target import NewTensor, TargetTensor
 
 _LOCAL_HEADER = Struct("<4s22xHH")
@@ -188,7 +186,7 @@ class ArchiveMember:
         """Entry of the archive, with Zip64 sizes."""
         info = zipfile.ZipInfo(self.name, _MEMBER_DATE)
         info.external_attr = 0o600 << 16
-        info.file_size = len(self.header) + self.nbytes
+        info.CRC, info.file_size = 0, len(self.header) + self.nbytes
         return info
 
 
@@ -286,31 +284,13 @@ def npz_target(path: Path, tensors: Sequence[NewTensor], metadata: Mapping[str, 
     placed, members, begin = dict[str, TargetTensor](), list[ArchiveMember](), 0
     for tensor in tensors:
         _require_member_name(path, tensor.name)
-        dtype, shape = _array_type(path, tensor)
+        dtype, shape = array_type(path, tensor)
         member = ArchiveMember(f"{tensor.name}.npy", encode_array_header(dtype, shape), tensor.nbytes)
         members.append(member)
         begin += len(member.info.FileHeader(zip64=True)) + len(member.header)
         placed[tensor.name] = TargetTensor(tensor.name, tensor.bytes_desc, tensor.nbytes, begin)
         begin += tensor.nbytes
     return NpzTarget(path, placed, (TargetFile(path, begin, b""),), tuple(members))
-
-
-def _array_type(path: Path, tensor: NewTensor) -> tuple[np.dtype[np.generic], Dims]:
-    """Return type and shape of the array of a tensor."""
-    if tensor.desc is not None:
-        if not is_row_major(tensor.desc):
-            raise FileError(
-                f"cannot write {path}: a .npz file stores only row-major tensors, not {tensor.desc} (tensor "
-                f"{printable(tensor.name)}); write a .safetensors file instead"
-            )
-        return npy_header(tensor.desc)
-    known = ALL_TYPES.get(tensor.data_type or "")
-    if known is None or known.dtype not in NAMED_TYPES:
-        raise FileError(
-            f"cannot write {path}: a .npz file has no name for the type {tensor.stored_type} of tensor "
-            f"{printable(tensor.name)}; write a .safetensors file instead"
-        )
-    return known.dtype, tensor.shape
 
 
 def _require_member_name(path: Path, name: str) -> None:

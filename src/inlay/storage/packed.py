@@ -92,7 +92,7 @@ def safetensors_target(path: Path, tensors: Sequence[NewTensor], metadata: Mappi
     """
     descs = {tensor.name: tensor.desc for tensor in tensors if tensor.desc is not None}
     by_name = {tensor.name: tensor for tensor in tensors}
-    entries = in_file_order(map(_new_entry, tensors))
+    entries = in_file_order(_new_entry(path, tensor) for tensor in tensors)
     header = encode_header(path, entries, {**metadata, **metadata_of(descs)})
     placed, begin = dict[str, TargetTensor](), len(header)
     for entry in entries:
@@ -101,16 +101,14 @@ def safetensors_target(path: Path, tensors: Sequence[NewTensor], metadata: Mappi
     return FileTarget(path, placed, (TargetFile(path, begin, header),))
 
 
-def _new_entry(tensor: NewTensor) -> TensorEntry:
+def _new_entry(path: Path, tensor: NewTensor) -> TensorEntry:
     """Return the header entry of a tensor of a target."""
     if tensor.desc is not None:
         return make_entry(tensor.name, tensor.desc)
     stored_type = STORED_TYPES.get(tensor.data_type or "", tensor.stored_type or "U8")
     if stored_type not in TYPE_BITS and stored_type not in _EIGHT_BIT_TYPES:
-        raise InvalidArguments(
-            f"a .safetensors file cannot hold tensor {printable(tensor.name)}: the format has no type {stored_type}; "
-            "leave the tensor out of the source, or convert its elements first"
-        )
+        reason = tensor.refusal or f"the format has no type {stored_type}; convert its elements first"
+        raise InvalidArguments(f"{path} cannot hold tensor {printable(tensor.name)}: {reason}")
     return TensorEntry(tensor.name, stored_type, tensor.shape, tensor.nbytes)
 
 
@@ -279,7 +277,8 @@ def _describe_entry(path: SourcePath, entry: TensorEntry, description: tuple[int
         except InlayError as error:
             raise _damaged_text(path, f"tensor {printable(entry.name)}: {error}") from error
     fields = (entry.name, entry.stored_type, entry.shape, entry.begin, entry.nbytes)
-    return StoredTensor(*fields, desc, refusal, is_packed=description is not None)
+    data_type = _DATA_TYPES.get(entry.stored_type) if desc is None else None
+    return StoredTensor(*fields, desc, refusal, is_packed=description is not None, data_type=data_type)
 
 
 def _plain_descriptor(entry: TensorEntry) -> MemoryDesc:

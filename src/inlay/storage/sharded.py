@@ -27,7 +27,7 @@ from inlay.errors import FileError, InvalidArguments, printable
 from inlay.files import file_error
 from inlay.storage.file_store import FileStore, WholeTensor, version_of
 from inlay.storage.file_target import FileTarget, TargetFile
-from inlay.storage.locations import SourcePath, UrlPath, list_names, read_errors, require_source
+from inlay.storage.locations import SourcePath, UrlPath, list_names, parse_location, read_errors, require_source
 from inlay.storage.options import WriteOptions
 from inlay.storage.packed import open_safetensors, safetensors_target
 from inlay.storage.source_files import FileVersion
@@ -272,4 +272,5 @@ def is_folder(location: str | Path | UrlPath) -> bool:
     """
     if str(location).endswith("/"):
         return True
-    return location.is_dir() if isinstance(location, (Path, UrlPath)) else Path(location).is_dir()
+    path = parse_location(location)
+    return path.url.endswith("/") or path.is_dir() if isinstance(path, UrlPath) else path.is_dir()
