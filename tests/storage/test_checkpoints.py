@@ -210,7 +210,9 @@ def test_a_name_in_two_shards_is_refused() -> None:
 
 def test_a_tensor_that_the_index_does_not_list_is_read() -> None:
     write_checkpoint("in", halves())
-    Path("in", INDEX).write_text(json.dumps({"weight_map": {"encoder.weight": SHARD, "ids": "model-00002-of-00002.safetensors"}}))
+    Path("in", INDEX).write_text(
+        json.dumps({"weight_map": {"encoder.weight": SHARD, "ids": "model-00002-of-00002.safetensors"}})
+    )
     run("in", "out.safetensors")
     assert_holds("out.safetensors", arrays())
 

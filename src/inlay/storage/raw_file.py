@@ -30,9 +30,7 @@ def open_raw(path: SourcePath, options: OpenOptions) -> FileStore:
         FileError: the file is missing, or has fewer bytes than dims and type need, or others.
     """
     if options.data_type is None:
-        raise InvalidArguments(
-            f"{path} holds raw bytes: state the type of its elements (--dtype), and its dims (--dims)"
-        )
+        raise InvalidArguments(f"{path} holds raw bytes: state the type of its elements and its dims (--dtype, --dims)")
     data_type, size, offset = as_data_type(options.data_type), require_source(path), options.offset or 0
     if offset < 0:
         raise InvalidArguments(f"offset {offset} is before the first byte of {path}: give 0 or more")
