@@ -21,11 +21,12 @@ from typing import Any, BinaryIO
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError, InvalidArguments, MissingExtra, printable
+from inlay.layout import Layout
 from inlay.storage.file_store import FileStore, version_of
 from inlay.storage.locations import SourcePath, read_errors, require_source
 from inlay.storage.npz import member_begins
 from inlay.storage.packed import STORED_TYPES
-from inlay.storage.store import StoredTensor, row_major
+from inlay.storage.store import StoredTensor, require_dims_for_layout, row_major
 
 TorchTensor = Any
 """A tensor of PyTorch, which has no static types here."""
@@ -206,6 +207,8 @@ def _with_descriptor(name: str, tensor: TorchTensor, begin: int, nbytes: int) ->
         plain = row_major(shape, data_type)
         if is_contiguous:
             return StoredTensor(*fields, plain)
-        return StoredTensor(*fields, MemoryDesc(shape, data_type, strides=tuple(tensor.stride())), is_view=True)
+        require_dims_for_layout(shape)
+        layout = Layout.from_strides(shape, tuple(tensor.stride()))
+        return StoredTensor(*fields, MemoryDesc.from_layout(layout, data_type), is_view=True)
     except InvalidArguments as error:
         return StoredTensor(*fields, None, str(error), data_type=data_type if is_contiguous else None)
