@@ -162,7 +162,7 @@ def plan(
         Unimplemented: no conversion exists from the type of a tensor to `data_type`.
         FileError: `source` cannot be read, or `target` is the same file or cannot store the result.
     """
-    find_format(target)
+    find_format(target, target_options.storage_options)
     to_rules, from_rules = [parse_rule(text) for text in to], [parse_rule(text) for text in from_]
     if dims is not None and not from_rules:
         raise InvalidArguments("dims are for memory that the file does not describe: give its format too (--from)")

@@ -17,7 +17,15 @@ from inlay.storage.onnx_file import open_onnx
 from inlay.storage.options import OPEN_DEFAULTS, WRITE_DEFAULTS, OpenOptions, WriteOptions
 from inlay.storage.packed import open_safetensors, safetensors_target
 from inlay.storage.raw_file import open_raw, raw_target
-from inlay.storage.sharded import INDEX_SUFFIXES, folder_target, index_target, is_folder, open_folder, open_index
+from inlay.storage.sharded import (
+    INDEX_SUFFIXES,
+    folder_target,
+    index_target,
+    is_folder,
+    open_folder,
+    open_index,
+    require_no_whole_file,
+)
 from inlay.storage.store import Store
 from inlay.storage.target import NewTensor, Target
 from inlay.storage.torch_file import is_torch_file, open_torch
@@ -81,13 +89,15 @@ _RAW = next(each for each in FORMATS if each.name == "raw")
 """Raw bytes, which a file of any name holds if the options say so."""
 
 
-def find_format(location: str | Path | UrlPath) -> FileFormat:
+def find_format(location: str | Path | UrlPath, storage_options: Mapping[str, object] | None = None) -> FileFormat:
     """Return the format of a file by its name; a folder is a checkpoint.
+
+    `storage_options` are those of fsspec's file system, which is asked if a URL without a known suffix is a folder.
 
     Raises:
         FileError: no format has this suffix.
     """
-    path = parse_location(location)
+    path = parse_location(location, _storage_options(storage_options))
     for each in FORMATS:
         if path.name.endswith(each.suffixes):
             return each
@@ -130,7 +140,7 @@ def open_store(location: str | Path | UrlPath, options: OpenOptions = OPEN_DEFAU
     """
     path = parse_location(location, _storage_options(options.storage_options))
     is_known = any(path.name.endswith(each.suffixes) for each in FORMATS)
-    found = _RAW if options.describes_bytes and not is_known else find_format(location)
+    found = _RAW if options.describes_bytes and not is_known else find_format(location, options.storage_options)
     if options.describes_bytes and found.open_with is None:
         raise InvalidArguments(
             f"dims, type and offset describe raw bytes, and {path} is read as {found.name}, whose header states them: "
@@ -159,7 +169,7 @@ def make_target(
         MissingExtra: the URL needs a package that is not installed.
     """
     path = parse_location(location, _storage_options(options.storage_options))
-    found = find_format(location)
+    found = find_format(location, options.storage_options)
     if found.make_with is None and found.make_target is None:
         raise FileError(f"cannot write {path}: Inlay only reads files of the format {found.name}")
     make = partial(_make_local, found, tensors=tensors, metadata=metadata, options=options)
@@ -167,7 +177,10 @@ def make_target(
         return make(path)
     if not found.is_remote:
         raise FileError(f"cannot write {path}: files of the format {found.name} are written on this machine; upload it")
-    return upload_target(path, make, is_folder=found is FOLDER, staging=options.staging)  # type: ignore[arg-type]
+    uploaded = upload_target(path, make, is_folder=found is FOLDER, staging=options.staging)  # type: ignore[arg-type]
+    if uploaded.files[-1].path.name.endswith(INDEX_SUFFIXES):
+        require_no_whole_file(uploaded.folder / uploaded.files[-1].path.name)
+    return uploaded
 
 
 def _make_local(

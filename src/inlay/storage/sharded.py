@@ -213,11 +213,7 @@ def index_target(
             f"cannot write {path}: Inlay only reads files of PyTorch; write a .safetensors.index.json instead"
         )
     stem = path.name.removesuffix(INDEX_SUFFIXES[0])
-    if path.with_name(f"{stem}.safetensors").exists():
-        raise FileError(
-            f"cannot write {path}: its folder holds {stem}.safetensors, which readers of checkpoints prefer to an "
-            "index; remove it, or choose another folder"
-        )
+    require_no_whole_file(path)
     shards = _split(tensors, options)
     names = [f"{stem}-{i + 1:05d}-of-{len(shards):05d}.safetensors" for i in range(len(shards))]
     texts = {"format": "pt", **metadata}  # transformers refuses shards without a format
@@ -247,6 +243,20 @@ def folder_target(
         return replace(sharded, path=path, creates_folder=creates_folder)
     single = safetensors_target(path / _WEIGHTS, tensors, {"format": "pt", **metadata})
     return CheckpointTarget(path, single.tensors, single.files, creates_folder)
+
+
+def require_no_whole_file(index: SourcePath) -> None:
+    """Check that no file beside an index holds the whole checkpoint: readers would take it, and not the shards.
+
+    Raises:
+        FileError: there is one, or the folder cannot be reached.
+    """
+    name = f"{index.name.removesuffix(INDEX_SUFFIXES[0])}.safetensors"
+    if (index.parent / name).exists():
+        raise FileError(
+            f"cannot write {index}: its folder holds {name}, which readers of checkpoints prefer to an index; remove "
+            "it, or choose another folder"
+        )
 
 
 def _split(tensors: Sequence[NewTensor], options: WriteOptions) -> list[list[NewTensor]]:

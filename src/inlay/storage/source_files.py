@@ -165,17 +165,14 @@ class SourceFiles:
 
 
 def _near_runs(runs: Iterator[ByteRun]) -> Iterator[list[ByteRun]]:
-    """Yield ascending runs in groups that one request reads: at most a quarter of its bytes are not wanted."""
-    group, wanted = list[ByteRun](), 0
+    """Yield ascending runs in groups that one request reads, with the bytes between them."""
+    group = list[ByteRun]()
     for run in runs:
-        if group:
-            whole = run.end - group[0].begin
-            is_near = 0 <= run.begin - group[-1].end <= MAX_GAP and whole <= MAX_RANGE
-            if not is_near or 4 * (whole - wanted - run.data.size) > whole:
-                yield group
-                group, wanted = [], 0
+        is_near = not group or 0 <= run.begin - group[-1].end <= MAX_GAP
+        if not is_near or (group and run.end - group[0].begin > MAX_RANGE):
+            yield group
+            group = []
         group.append(run)
-        wanted += run.data.size
     if group:
         yield group
 
