@@ -18,7 +18,7 @@ from inlay.storage import convert, open_store, plan
 from inlay.storage.npz import NpzTarget
 from inlay.storage.options import OpenOptions
 from tests.support.refusals import raises_exactly
-from tests.support.stored_arrays import Arrays, arrays, assert_equal, assert_holds, assert_not_executed, bomb
+from tests.support.stored_arrays import Arrays, arrays, assert_equal, assert_holds, assert_not_executed, bomb, save_npz
 from tests.support.tensor_files import numbered, run
 
 
@@ -56,7 +56,7 @@ def test_numpy_reads_what_is_written_and_it_is_a_sound_archive() -> None:
 
 
 def test_an_interrupted_commit_is_repeated() -> None:
-    np.savez("in.npz", **arrays())
+    save_npz("in.npz", arrays())
     made = pickle.loads(pickle.dumps(plan("in.npz", "out.npz")))
     assert isinstance(made.target, NpzTarget)
     made.target.create("t")

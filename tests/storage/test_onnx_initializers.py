@@ -33,7 +33,7 @@ def test_tensors_in_the_model_are_read() -> None:
 
 
 def test_equal_tensors_and_tensors_within_one_another_are_told_apart() -> None:
-    zeros = {"a": np.zeros(100), "b": np.zeros(40), "c": np.zeros(100, np.uint8), "d": np.arange(3.0)}
+    zeros: Arrays = {"a": np.zeros(100), "b": np.zeros(40), "c": np.zeros(100, np.uint8), "d": np.arange(3.0)}
     write_model(protos(zeros))
     run("m.onnx", "out.safetensors")
     assert_holds("out.safetensors", zeros)
@@ -185,7 +185,7 @@ def negative() -> Any:
     ("tensors", "reason"),
     [
         (
-            [helper.make_tensor("t", TensorProto.STRING, [1], [b"x"])],
+            [helper.make_tensor("t", TensorProto.STRING, [1], ["x"])],
             f"initializer t has elements of type STRING; {NUMBERS}",
         ),
         ([too_short()], "initializer t has 11 bytes, and its dims (3,) need 12; export the model again"),

@@ -19,7 +19,7 @@ from inlay.storage.locations import UrlPath
 from inlay.storage.options import OpenOptions, WriteOptions
 from inlay.storage.upload import UploadTarget
 from tests.support.refusals import raises_exactly
-from tests.support.stored_arrays import Arrays, arrays, assert_holds, run_with, write_checkpoint
+from tests.support.stored_arrays import Arrays, arrays, assert_holds, run_with, save_npz, write_checkpoint
 from tests.support.tensor_files import numbered, run
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
@@ -100,8 +100,8 @@ def write_onnx(given: Arrays) -> None:
 
 def test_every_format_is_read(url: str) -> None:
     save_file(arrays(), "in.safetensors")
-    np.savez("in.npz", **arrays())
-    np.savez_compressed("small.npz", **arrays())
+    save_npz("in.npz", arrays())
+    save_npz("small.npz", arrays(), is_compressed=True)
     write_onnx(arrays())
     for name in ("in.safetensors", "in.npz", "small.npz", "in.onnx", "weights.data"):
         put(name, f"{url}/{name}")

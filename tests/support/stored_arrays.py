@@ -31,6 +31,12 @@ def arrays() -> Arrays:
     }
 
 
+def save_npz(path: str, given: Arrays, *, is_compressed: bool = False) -> None:
+    """Save arrays by NumPy."""
+    save: Any = np.savez_compressed if is_compressed else np.savez
+    save(path, **given)
+
+
 def run_with(
     source: str | Path, target: str | Path, *to: str, read: OpenOptions = READ, write: WriteOptions = WRITE
 ) -> None:

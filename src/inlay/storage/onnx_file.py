@@ -132,7 +132,7 @@ def _place(files: _ModelFiles, proto: Proto) -> tuple[StoredTensor, InlineTensor
     """Return one initializer, and its bytes if they are in no file."""
     from onnx import TensorProto
 
-    label = f"initializer {printable(proto.name)}"
+    label = f"initializer {printable(_text(files.path, proto.name))}"
     dims = tuple(int(n) for n in proto.dims)
     type_name = TensorProto.DataType.Name(proto.data_type) if proto.data_type in TensorProto.DataType.values() else "?"
     data_type = _DATA_TYPES.get(type_name)
@@ -151,6 +151,13 @@ def _place(files: _ModelFiles, proto: Proto) -> tuple[StoredTensor, InlineTensor
         else:
             files.position = begin + nbytes
     return _stored(proto.name, data_type, dims, begin, nbytes, number), inline
+
+
+def _text(path: SourcePath, value: str | bytes) -> str:
+    """Return a text of a model; protobuf returns bytes if they are no UTF-8."""
+    if isinstance(value, bytes):
+        raise FileError(f"cannot read {path}: it has a name that is no text; export the model again")
+    return value
 
 
 def _stored(name: str, data_type: str, dims: Dims, begin: int, nbytes: int, file: int) -> StoredTensor:
@@ -203,7 +210,8 @@ def _pack_elements(array: np.ndarray[Any, Any], nbytes: int) -> bytes:
 
 def _locate_external(files: _ModelFiles, proto: Proto, label: str, nbytes: int) -> tuple[int, int]:
     """Return number and offset of the bytes of a tensor in a file beside the model."""
-    entries = {entry.key: entry.value for entry in proto.external_data}
+    pairs = [(entry.key, entry.value) for entry in proto.external_data]
+    entries = {_text(files.path, key): _text(files.path, value) for key, value in pairs}
     location = entries.get("location", "")
     if location not in files.numbers:
         path = _resolve_location(files.path, location, label)

@@ -139,8 +139,8 @@ def _unique_keys(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
 
 
 def _is_file_name(name: str) -> bool:
-    """Return True if a text is the name of a file in a folder, and no path."""
-    return name not in ("", ".", "..") and re.search(r"[/\\:\0]", name) is None
+    """Return True if a text is the name of a file in a folder: no path, and no half of a surrogate pair."""
+    return name not in ("", ".", "..") and re.search(r"[/\\:\0\ud800-\udfff]", name) is None
 
 
 def _damaged_index(path: SourcePath, reason: str) -> FileError:
