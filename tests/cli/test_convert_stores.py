@@ -94,8 +94,8 @@ def test_urls(capsys: Capture, tmp_path: Path) -> None:
         ),
         (
             ["in.raw", "-o", "out.npy", "--dtype", "f32", "--dims", "4x5"],
-            "cannot read in.raw: dims (4, 5) of f32 need 80 bytes from byte 0, and the file has 60 bytes; give the right "
-            "dims (--dims), type (--dtype) or offset (--offset)",
+            "cannot read in.raw: dims (4, 5) of f32 need 80 bytes from byte 0, and the file has 60 bytes; give the "
+            "right dims (--dims), type (--dtype) or offset (--offset)",
         ),
         (
             ["in.npy", "-o", "out/", "--shard-size", "many"],

@@ -1,7 +1,6 @@
 """Sharded checkpoints: read by index and by folder, written for transformers; indexes that state what is not so."""
 
 import json
-import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -134,7 +133,8 @@ def test_more_shards_than_a_process_may_open_are_read() -> None:
 
     write_checkpoint("in", [{f"w{i}": np.full(3, i, np.float32)} for i in range(150)])
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 100
+    descriptors = Path("/proc/self/fd")
+    used = len(list(descriptors.iterdir())) if descriptors.exists() else 100
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(used + 90, soft), hard))
     try:
         run("in", "out.safetensors")
@@ -234,8 +234,8 @@ def test_shards_beside_a_file_that_readers_prefer_are_refused() -> None:
     Path("out").mkdir()
     save_file({"w": numbered((3,))}, "out/model.safetensors")
     text = (
-        f"cannot write out/{INDEX}: its folder holds model.safetensors, which readers of checkpoints prefer to an index; "
-        "remove it, or choose another folder"
+        f"cannot write out/{INDEX}: its folder holds model.safetensors, which readers of checkpoints prefer to an "
+        "index; remove it, or choose another folder"
     )
     with raises_exactly(FileError, text):
         plan("in", "out", target_options=WriteOptions(shard_nbytes=100))

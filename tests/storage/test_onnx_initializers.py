@@ -114,13 +114,16 @@ def test_a_model_in_a_folder_of_links_is_read() -> None:
     assert_holds("out.safetensors", given)
 
 
-BESIDE = "files beside a model are named by relative paths without '..'; put the file into the folder of the model and name it so"
+BESIDE = (
+    "files beside a model are named by relative paths without '..'; put the file into the folder of the model and name "
+    "it so"
+)
 
 
 @pytest.mark.parametrize("location", ["../weights.data", "/etc/passwd", "a/../../b", "..\\b", "C:\\b", "", "s3://b/c"])
 def test_files_outside_the_folder_of_the_model_are_refused(location: str) -> None:
     write_external(location)
-    text = f"cannot read m.onnx: initializer w is stored in '{location}', and {BESIDE}"
+    text = f"cannot read m.onnx: initializer w is stored in {location!r}, and {BESIDE}"
     with raises_exactly(FileError, text):
         open_store("m.onnx")
 
@@ -143,7 +146,8 @@ def test_links_out_of_the_folder_are_refused(tmp_path_factory: pytest.TempPathFa
     [
         (
             {"offset": "65"},
-            "initializer w is in bytes 65 to 2309 of weights.data, which has 2308; copy that file again from its source",
+            "initializer w is in bytes 65 to 2309 of weights.data, which has 2308; copy that file again from its "
+            "source",
         ),
         ({"offset": "-1"}, "the offset of initializer w is '-1', and no number of bytes; export the model again"),
         (

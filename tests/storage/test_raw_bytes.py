@@ -68,13 +68,13 @@ def test_blocks_without_a_header_are_read_by_from() -> None:
     [
         (
             OpenOptions((3, 5), "f32"),
-            "cannot read w.raw: dims (3, 5) of f32 need 60 bytes from byte 0, and the file has 64 bytes; give the right "
-            "dims (--dims), type (--dtype) or offset (--offset)",
+            "cannot read w.raw: dims (3, 5) of f32 need 60 bytes from byte 0, and the file has 64 bytes; give the "
+            "right dims (--dims), type (--dtype) or offset (--offset)",
         ),
         (
             OpenOptions((3, 6), "f32"),
-            "cannot read w.raw: dims (3, 6) of f32 need 72 bytes from byte 0, and the file has 64 bytes; give the right "
-            "dims (--dims), type (--dtype) or offset (--offset)",
+            "cannot read w.raw: dims (3, 6) of f32 need 72 bytes from byte 0, and the file has 64 bytes; give the "
+            "right dims (--dims), type (--dtype) or offset (--offset)",
         ),
         (
             OpenOptions((16,), "f32", 1),
@@ -102,7 +102,8 @@ def test_what_is_missing_or_needless_is_said() -> None:
     with raises_exactly(InvalidArguments, "offset -1 is before the first byte of w.raw: give 0 or more"):
         open_store("w.raw", OpenOptions((4,), "f32", -1))
     Path("w.bin").write_bytes(bytes(64))
-    text = "cannot read w.bin: it is no file of PyTorch; if it holds raw bytes, state their dims and type (--dims, --dtype)"
+    end = "if it holds raw bytes, state their dims and type (--dims, --dtype)"
+    text = f"cannot read w.bin: it is no file of PyTorch; {end}"
     with raises_exactly(FileError, text):
         open_store("w.bin")
     np.save("w.npy", numbered((4,)))

@@ -117,7 +117,10 @@ def test_without_pytorch_the_command_that_installs_it_is_named(torch: Any, monke
         open_store("in.pt")
 
 
-OLD = "cannot read in.pt: it is truncated, or from a release of PyTorch before 1.6; load it with PyTorch and save it again"
+OLD = (
+    "cannot read in.pt: it is truncated, or from a release of PyTorch before 1.6; load it with PyTorch and save it "
+    "again"
+)
 
 
 def test_files_before_zip_archives_and_bare_pickles_are_refused(torch: Any) -> None:
@@ -147,8 +150,8 @@ def test_nothing_is_executed(torch: Any) -> None:
 
 def test_tensors_that_are_no_strided_bytes_are_refused(torch: Any) -> None:
     text = (
-        "cannot read in.pt: tensor w is sparse, quantized or a conjugate, and no strided bytes; convert it with PyTorch "
-        "first"
+        "cannot read in.pt: tensor w is sparse, quantized or a conjugate, and no strided bytes; convert it with "
+        "PyTorch first"
     )
     for tensor in (torch.eye(3).to_sparse(), torch.tensor([1 + 2j]).conj()):
         torch.save({"w": tensor}, "in.pt")

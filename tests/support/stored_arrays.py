@@ -1,4 +1,4 @@
-"""Arrays to store in files of any format, and files of every format that is read, made by the packages of the formats."""
+"""Arrays to store in files of any format, and what tests of those files share."""
 
 import json
 import pickle

@@ -27,6 +27,7 @@ Each module uses those before it:
     application         the application, argument types and progress of measurements, shared by all commands
     layout_commands     `inlay show`, `inlay offset`, `inlay info`, `inlay diff`, `inlay names`
     inference_commands  `inlay infer`, `inlay verify`
+    store_options       options of `inlay convert` for files, folders and URLs
     convert_command     `inlay convert`
     emit_command        `inlay emit`
     network_options     options of the commands on networks, checked and parsed

@@ -8,53 +8,41 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inlay.cli.application import TYPE_HELP, CleanOption, app, clear_abandoned, parse_dims
+from inlay.cli.application import TYPE_HELP, CleanOption, app, clear_abandoned
 from inlay.cli.output import echo
-from inlay.errors import InvalidArguments, printable
+from inlay.cli.store_options import (
+    NewFormatOption,
+    OffsetOption,
+    ShardSizeOption,
+    SourceDimsOption,
+    SourceFormatOption,
+    SourceTypeOption,
+    StagingOption,
+    StoreArgument,
+    TargetStoreOption,
+    parse_source_options,
+    parse_target_options,
+)
+from inlay.errors import printable
 from inlay.files import Progress
 from inlay.measure.interleaved import time_call
 
 if TYPE_CHECKING:
     from inlay.storage import ConversionPlan
 
-_SOURCE_HELP = "A file of tensors (.safetensors, .npy, .npz, .pt, .bin, .onnx, .raw), a folder of shards, or a URL."
-_TARGET_HELP = "The file, the folder (with a slash at its end) or the URL to write."
-
 
 @app.command(short_help="Convert the tensors of a file to another format.")
 def convert(
-    source: Annotated[str, typer.Argument(metavar="IN", help=_SOURCE_HELP)],
-    target: Annotated[str, typer.Option("-o", "--output", metavar="OUT", help=_TARGET_HELP)],
-    to: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--to", metavar="[PATTERN=]TAG", help="New format: tag, pattern or shape:stride; `plain` is row-major."
-        ),
-    ] = None,
-    from_: Annotated[
-        list[str] | None,
-        typer.Option("--from", metavar="[PATTERN=]TAG", help="Format of memory that the file does not describe."),
-    ] = None,
+    source: StoreArgument,
+    target: TargetStoreOption,
+    to: NewFormatOption = None,
+    from_: SourceFormatOption = None,
     data_type: Annotated[str | None, typer.Option("--dtype", metavar="TYPE", help=TYPE_HELP)] = None,
-    dims: Annotated[
-        str | None,
-        typer.Option(
-            "--dims", metavar="DIMS", help="The dims of raw bytes; with --from, where the shape is not enough."
-        ),
-    ] = None,
-    source_type: Annotated[
-        str | None,
-        typer.Option("--from-dtype", metavar="TYPE", help="Type of the elements of raw bytes; the default is --dtype."),
-    ] = None,
-    offset: Annotated[
-        int | None, typer.Option("--offset", metavar="N", help="Offset of the tensor in raw bytes, in bytes.")
-    ] = None,
-    shard_size: Annotated[
-        str | None, typer.Option("--shard-size", metavar="SIZE", help="Most bytes of a shard, such as the default 5GB.")
-    ] = None,
-    staging: Annotated[
-        Path | None, typer.Option("--staging", metavar="DIR", help="Where a target at a URL is written before upload.")
-    ] = None,
+    dims: SourceDimsOption = None,
+    source_type: SourceTypeOption = None,
+    offset: OffsetOption = None,
+    shard_size: ShardSizeOption = None,
+    staging: StagingOption = None,
     allow_loss: Annotated[
         bool, typer.Option("--allow-loss", help="With --dtype: convert though elements become 0 or saturate.")
     ] = False,
@@ -94,32 +82,19 @@ def convert(
     # Imported here because it loads LLVM, which doubles the start-up time of other commands.
     from inlay.storage import convert as carry_out
     from inlay.storage import plan as make_plan
-    from inlay.storage.conversion_plan import parse_nbytes
-    from inlay.storage.formats import is_raw_source
-    from inlay.storage.locations import is_url
-    from inlay.storage.options import OpenOptions, WriteOptions
 
-    logical = None if dims is None else parse_dims(dims)
-    described = OpenOptions(None if from_ else logical, source_type or data_type, offset)
-    is_raw = is_raw_source(source, described, has_type=source_type is not None)
-    if data_type is not None and not to and not is_raw:
-        raise InvalidArguments("--dtype converts the tensors that --to matches: give --to too, such as --to plain")
+    to, from_ = to or [], from_ or []
+    logical, read = parse_source_options(source, to, from_, data_type, dims, source_type, offset)
+    write = parse_target_options(shard_size, staging)
     plan = make_plan(
-        source,
-        target,
-        to or (),
-        from_=from_ or (),
-        data_type=data_type,
-        dims=None if is_raw and not from_ else logical,
-        source_options=described if is_raw else OpenOptions(),
-        target_options=WriteOptions(None if shard_size is None else parse_nbytes(shard_size), staging),
+        source, target, to, from_=from_, data_type=data_type, dims=logical, source_options=read, target_options=write
     )
     if dry_run:
         echo(str(plan))
         return
     from rich.filesize import decimal
 
-    if not is_url(target):
+    if "://" not in target:
         clear_abandoned(Path(target), clean)
     with _progress_bar(plan) as progress:
         seconds, losses = time_call(lambda: carry_out(plan, progress, allow_loss=allow_loss))

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from types import TracebackType
 from typing import Any, BinaryIO, TypeAlias
 
 from inlay.errors import FileError, InlayError, MissingExtra, printable
@@ -81,13 +82,9 @@ class UrlPath:
             import fsspec
         except ImportError:
             raise MissingExtra(f"{self} needs fsspec, which is not installed: pip install 'inlay[storage]'") from None
-        try:
+        with RemoteErrors("open", self):
             file_system, path = fsspec.core.url_to_fs(self.url, **dict(self.options))
-        except ImportError as error:
-            raise MissingExtra(f"{self} needs a package that is not installed: {error}") from None
-        except Exception as error:
-            raise FileError(f"cannot open {self}: {_reason(error)}") from error
-        return file_system, path
+            return file_system, path
 
     def open(self, mode: str = "rb") -> BinaryIO:
         """Open the file for reading of bytes by ranges.
@@ -104,7 +101,7 @@ class UrlPath:
             FileError: it cannot be reached.
         """
         file_system, path = self.file_system()
-        with remote_errors("read", self):
+        with RemoteErrors("read", self):
             return bool(file_system.exists(path))
 
     def is_dir(self) -> bool:
@@ -114,7 +111,7 @@ class UrlPath:
             FileError: it cannot be reached.
         """
         file_system, path = self.file_system()
-        with remote_errors("read", self):
+        with RemoteErrors("read", self):
             return bool(file_system.isdir(path))
 
     def samefile(self, other: object) -> bool:
@@ -128,7 +125,7 @@ class UrlPath:
             FileError: it cannot be reached.
         """
         file_system, path = self.file_system()
-        with remote_errors("read", self):
+        with RemoteErrors("read", self):
             entries = file_system.ls(path, detail=True, refresh=True)
         return sorted(PurePosixPath(entry["name"]).name for entry in entries if entry["type"] == "file")
 
@@ -139,7 +136,7 @@ class UrlPath:
             FileError: the file cannot be read.
         """
         file_system, path = self.file_system()
-        with remote_errors("read", self):
+        with RemoteErrors("read", self):
             return bytes(file_system.cat_file(path, start=begin, end=end))
 
     def status(self) -> tuple[int, str]:
@@ -149,7 +146,7 @@ class UrlPath:
             FileError: there is no such file, it is a folder, or it cannot be reached.
         """
         file_system, path = self.file_system()
-        with remote_errors("read", self):
+        with RemoteErrors("read", self):
             file_system.invalidate_cache(file_system._parent(path))
             info: Mapping[str, Any] = file_system.info(path)
         if info.get("type") == "directory":
@@ -270,18 +267,30 @@ def read_errors(path: SourcePath) -> Iterator[None]:
         raise file_error("read", path, error) from error
 
 
-@contextmanager
-def remote_errors(action: str, path: UrlPath) -> Iterator[None]:
-    """Turn any error of a file system of fsspec in the block into `FileError`.
+class RemoteErrors:
+    """A context manager that turns errors of fsspec and its file systems into `FileError`.
 
-    The packages of object stores raise errors of their own, which have no common class.
+    The packages of object stores raise errors of their own, which have no common class: any class that is neither of
+    Python nor of Inlay is one of theirs.
     """
-    try:
-        yield
-    except InlayError:
-        raise
-    except Exception as error:
-        raise FileError(f"cannot {action} {path}: {_reason(error)}") from error
+
+    def __init__(self, action: str, path: UrlPath) -> None:
+        """Remember what is done with which URL."""
+        self._action, self._path = action, path
+
+    def __enter__(self) -> None:
+        """Return None."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Raise FileError for an error of a file system."""
+        if isinstance(value, ImportError):
+            raise MissingExtra(f"{self._path} needs a package that is not installed: {value}") from None
+        if isinstance(value, Exception) and not isinstance(value, InlayError):
+            is_theirs = type(value).__module__ != "builtins"
+            if is_theirs or isinstance(value, (OSError, ValueError, RuntimeError, LookupError, TypeError)):
+                raise FileError(f"cannot {self._action} {self._path}: {_reason(value)}") from value
 
 
 def _reason(error: Exception) -> str:

@@ -13,6 +13,8 @@ Names of nested dictionaries and lists are joined by dots: `model.fc.weight`. Wh
 Source: PyTorch, "Serialization semantics"; torch/serialization.py.
 """
 
+import pickle
+import struct
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -51,6 +53,23 @@ _DATA_TYPES: Mapping[str, str] = {
     "complex128": "complex128",
 }
 """Name of each data type, by its name in PyTorch."""
+
+_LOAD_ERRORS = (
+    struct.error,
+    pickle.UnpicklingError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    ImportError,
+    LookupError,
+    MemoryError,
+    NameError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""Exceptions of `torch.load` for damaged files, whose unpickler does not check what it reads, and for other objects."""
 
 _MAX_DEPTH = 64
 """Most dictionaries and lists within one another."""
@@ -120,7 +139,7 @@ def _load(path: SourcePath, file: BinaryIO) -> object:
             return torch.load(file, map_location="meta", weights_only=True)
     except FileError:
         raise
-    except Exception as error:  # of any class, as its unpickler does not check what it reads
+    except _LOAD_ERRORS as error:
         first = printable(str(error).partition("\n")[0].partition(". ")[0])[:200]
         raise FileError(
             f"cannot read {path}: PyTorch does not load it as tensors alone ({first}); save a state_dict of it"

@@ -21,7 +21,7 @@ from pathlib import Path
 from inlay.errors import FileError
 from inlay.files import file_error
 from inlay.storage.file_target import FileTarget, TargetFile
-from inlay.storage.locations import UrlPath, remote_errors
+from inlay.storage.locations import RemoteErrors, UrlPath
 from inlay.storage.target import TargetTensor, TargetWriter
 
 
@@ -173,7 +173,7 @@ def _upload(path: Path, url: UrlPath) -> None:
         FileError: the file cannot be read, or the URL cannot be written.
     """
     file_system, remote = url.file_system()
-    with remote_errors("write", url):
+    with RemoteErrors("write", url):
         file_system.put_file(str(path), remote)
         file_system.invalidate_cache()
         nbytes = file_system.info(remote)["size"]
