@@ -179,6 +179,12 @@ def too_short() -> Any:
     return proto
 
 
+def texts() -> Any:
+    proto = TensorProto(name="t", data_type=TensorProto.STRING, dims=[1])
+    proto.string_data.append(b"x")
+    return proto
+
+
 def negative() -> Any:
     proto = numpy_helper.from_array(numbered((3,)), "t")
     proto.dims[:] = [-3]
@@ -189,7 +195,7 @@ def negative() -> Any:
     ("tensors", "reason"),
     [
         (
-            [helper.make_tensor("t", TensorProto.STRING, [1], ["x"])],
+            [texts()],
             f"initializer t has elements of type STRING; {NUMBERS}",
         ),
         ([too_short()], "initializer t has 11 bytes, and its dims (3,) need 12; export the model again"),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import external_data_helper, helper, numpy_helper
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from inlay.errors import FileError, MissingExtra
 from inlay.storage import convert, open_memories, open_store, plan
@@ -170,6 +170,26 @@ def test_a_transposed_array_is_read_in_few_requests(url: str, monkeypatch: pytes
     convert(pickle.loads(pickle.dumps(made)))
     assert len(ranges) <= 4 * made.count
     assert open_memories("out.safetensors")["in"].unpack().tobytes() == numbered((200, 300)).tobytes()
+
+
+def test_whole_files_are_read_in_few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    array = np.random.default_rng(0).integers(0, 255, 3_000_000, np.uint8)
+    save_npz("in.npz", {"w": array}, is_compressed=True)
+    write_onnx({"a": np.zeros(3), "w": array})
+    count, read_range = [0], UrlPath.read_range
+
+    def record(self: UrlPath, begin: int, end: int) -> bytes:
+        count[0] += 1
+        return read_range(self, begin, end)
+
+    for name in ("in.npz", "in.onnx", "weights.data"):
+        put(name, f"memory://folder/{name}")
+    monkeypatch.setattr(UrlPath, "read_range", record)
+    for name in ("in.npz", "in.onnx"):
+        count[0] = 0
+        go(f"memory://folder/{name}", "out.safetensors", "w=plain")
+        assert load_file("out.safetensors")["w"].tobytes() == array.tobytes()
+        assert count[0] < 12
 
 
 def test_a_source_that_changes_is_refused(url: str) -> None:

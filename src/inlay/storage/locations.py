@@ -27,6 +27,9 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::[A-Za-z][A-Za-z0-9+.-]+)*://")
 _HEADER_NBYTES = 1 << 17
 """Bytes that are read ahead while a header is read from a URL."""
 
+LONG_RANGE = 1 << 22
+"""Most bytes of a request, which is held in memory beside the box that it fills."""
+
 _TAGS = ("ETag", "etag", "md5Hash", "checksum", "LastModified", "last_modified", "mtime", "modified", "created")
 """Entries of fsspec's `info` that change with the content of a file, in several file systems."""
 
@@ -86,13 +89,13 @@ class UrlPath:
             file_system, path = fsspec.core.url_to_fs(self.url, **dict(self.options))
             return file_system, path
 
-    def open(self, mode: str = "rb") -> BinaryIO:
-        """Open the file for reading of bytes by ranges.
+    def open(self, mode: str = "rb", buffering: int = _HEADER_NBYTES) -> BinaryIO:
+        """Open the file for reading of bytes by ranges, each of `buffering` bytes at least.
 
         Raises:
             FileError: there is no such file, or it cannot be reached.
         """
-        return io.BufferedReader(RangeReader(self), _HEADER_NBYTES)
+        return io.BufferedReader(RangeReader(self), buffering)
 
     def exists(self) -> bool:
         """Return True if there is a file or folder.
@@ -191,6 +194,20 @@ class RangeReader(io.RawIOBase):
     def tell(self) -> int:
         """Return the position."""
         return self._position
+
+    def readall(self) -> bytes:
+        """Return the bytes from the position to the end, by requests for long ranges.
+
+        Raises:
+            FileError: the file cannot be read.
+        """
+        pieces = list[bytes]()
+        while self._position < self._nbytes:
+            pieces.append(self._path.read_range(self._position, min(self._position + LONG_RANGE, self._nbytes)))
+            self._position += len(pieces[-1])
+            if not pieces[-1]:
+                raise FileError(f"cannot read {self._path}: it became shorter while it was being read; try again")
+        return b"".join(pieces)
 
     def readinto(self, buffer: Any) -> int:
         """Fill `buffer` from the position on, and return the number of bytes; 0 at the end.

@@ -31,7 +31,7 @@ from inlay.files import file_error
 from inlay.memory.buffers import Bytes, allocate
 from inlay.storage.file_store import FileStore, WholeTensor, version_of
 from inlay.storage.file_target import FileTarget, TargetFile
-from inlay.storage.locations import SourcePath, read_errors, require_source
+from inlay.storage.locations import LONG_RANGE, SourcePath, read_errors, require_source
 from inlay.storage.npy import ArrayHeader, array_type, encode_array_header, read_array_header
 from inlay.storage.store import StoredTensor
 from inlay.storage.target import NewTensor, TargetTensor
@@ -42,7 +42,7 @@ _LOCAL_HEADER = Struct("<4s22xHH")
 _ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OverflowError)
 """Exceptions of damaged, encrypted and unsupported archives."""
 
-_PIECE = 1 << 23
+_PIECE = LONG_RANGE
 """Bytes of a member that are read at once."""
 
 _MAX_HEADER_NBYTES = 1 << 17
@@ -72,7 +72,7 @@ class DeflatedMember:
             FileError: the archive cannot be read, or the checksum of the member is wrong.
         """
         try:
-            with read_errors(self.path), self.path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            with read_errors(self.path), self.path.open("rb", _PIECE) as file, zipfile.ZipFile(file) as archive:
                 data, is_whole = self._read_elements(archive)
         except (*_ARCHIVE_ERRORS, KeyError) as error:
             raise _damaged(self.path, str(error)) from error

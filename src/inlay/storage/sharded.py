@@ -26,7 +26,7 @@ from pathlib import Path
 from inlay.errors import FileError, InvalidArguments, printable
 from inlay.files import file_error
 from inlay.storage.file_store import FileStore, WholeTensor, version_of
-from inlay.storage.file_target import FileTarget, TargetFile
+from inlay.storage.file_target import FileTarget, FileWriter, TargetFile
 from inlay.storage.locations import SourcePath, UrlPath, list_names, parse_location, read_errors, require_source
 from inlay.storage.options import WriteOptions
 from inlay.storage.packed import open_safetensors, safetensors_target
@@ -40,6 +40,9 @@ INDEX_SUFFIXES = (".safetensors.index.json", ".bin.index.json")
 
 DEFAULT_SHARD_NBYTES = 5 * 10**9
 """Most bytes of a shard, unless the caller states another size; that of transformers."""
+
+_OTHER_FILES = 256
+"""Files that a process may have open beside the shards that it writes."""
 
 _MAX_INDEX_NBYTES = 1 << 28
 """Most bytes of an index that is read."""
@@ -191,12 +194,33 @@ class CheckpointTarget(FileTarget):
                 raise file_error("create", folder, error) from error
         FileTarget.create(self, token)
 
+    def open(self, token: str) -> FileWriter:
+        """Open all files of `create`.
+
+        Raises:
+            FileError: a file does not exist, or this user may not write it.
+        """
+        _allow_open_files(len(self.files) + _OTHER_FILES)
+        return FileTarget.open(self, token)
+
     def discard(self, token: str) -> None:
         """Remove the files of `create` that still have their hidden names, and a folder that is empty then."""
         FileTarget.discard(self, token)
         if self.creates_folder:
             with suppress(OSError):
                 self.files[0].path.parent.rmdir()
+
+
+def _allow_open_files(count: int) -> None:
+    """Let this process open as many files, if its hard limit permits; many systems have a soft limit of 1,024."""
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < count:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (count if hard < 0 else min(count, hard), hard))
 
 
 def index_target(

@@ -18,7 +18,7 @@ import numpy as np
 from inlay.errors import FileError
 from inlay.files import file_error, require_path
 from inlay.memory.buffers import Bytes
-from inlay.storage.locations import SourcePath, UrlPath
+from inlay.storage.locations import LONG_RANGE, SourcePath, UrlPath
 from inlay.storage.positioned_io import open_to_read, read_at
 
 MAX_OPEN = 64
@@ -26,9 +26,6 @@ MAX_OPEN = 64
 
 MAX_GAP = 1 << 18
 """Most bytes between two runs at a URL that are read as one range: their transfer takes as long as a request."""
-
-MAX_RANGE = 1 << 22
-"""Most bytes of such a range, which is held in memory beside the box."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +166,7 @@ def _near_runs(runs: Iterator[ByteRun]) -> Iterator[list[ByteRun]]:
     group = list[ByteRun]()
     for run in runs:
         is_near = not group or 0 <= run.begin - group[-1].end <= MAX_GAP
-        if not is_near or (group and run.end - group[0].begin > MAX_RANGE):
+        if not is_near or (group and run.end - group[0].begin > LONG_RANGE):
             yield group
             group = []
         group.append(run)
@@ -188,8 +185,8 @@ def _fill_from_url(path: UrlPath, group: Sequence[ByteRun]) -> None:
             run.data[:] = data[run.begin - begin : run.end - begin]
         return
     for run in group:
-        for offset in range(0, run.data.size, MAX_RANGE):
-            part = run.data[offset : offset + MAX_RANGE]
+        for offset in range(0, run.data.size, LONG_RANGE):
+            part = run.data[offset : offset + LONG_RANGE]
             data = np.frombuffer(path.read_range(run.begin + offset, run.begin + offset + part.size), np.uint8)
             if data.size < part.size:
                 raise _shorter(path)
