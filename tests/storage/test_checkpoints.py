@@ -98,6 +98,7 @@ def test_a_plan_of_shards_can_be_pickled() -> None:
     made = pickle.loads(pickle.dumps(plan("in", "out/", target_options=WriteOptions(shard_nbytes=100))))
     convert(made)
     assert_equal(load_checkpoint("out"), arrays())
+    assert made == plan("in", "out/", target_options=WriteOptions(shard_nbytes=100))
 
 
 def test_the_index_gets_its_name_last(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,6 +128,10 @@ def test_a_failed_conversion_leaves_no_folder(monkeypatch: pytest.MonkeyPatch) -
     with raises_exactly(FileError, "the disk is full"):
         convert(made)
     assert not Path("out").exists()
+    Path("out").mkdir()
+    with raises_exactly(FileError, "the disk is full"):
+        convert(made)
+    assert list(Path("out").iterdir()) == []
 
 
 @pytest.mark.skipif(os.name != "posix", reason="limits of open files are Unix's")

@@ -10,6 +10,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError, InvalidArguments
 from inlay.memory import pack
 from inlay.storage import open_store, plan
+from inlay.storage.formats import open_written
 from inlay.storage.options import OpenOptions
 from tests.support.refusals import raises_exactly
 from tests.support.stored_arrays import assert_holds, run_with
@@ -50,6 +51,9 @@ def test_any_layout_is_written_as_its_bytes(tag: str) -> None:
     run("in.npy", "out.raw", tag)
     expected = pack(array, tag)
     assert Path("out.raw").read_bytes() == expected.buffer.tobytes()[: expected.desc.size]
+    made = plan("in.npy", "out.raw", [tag])
+    written = open_written(made.target, [each.new for each in made.tensors])
+    assert [(tensor.name, tensor.desc) for tensor in written.tensors] == [("in", expected.desc)]
     run_with("out.raw", "back.npy", "plain", read=OpenOptions((expected.desc.size // 4,), "f32"))
     assert np.load("back.npy").size == expected.desc.size // 4
 

@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from inlay.errors import FileError, MissingExtra
 from inlay.storage import convert, open_memories, open_store, plan
+from inlay.storage.formats import open_written
 from inlay.storage.locations import UrlPath
 from inlay.storage.options import OpenOptions, WriteOptions
 from inlay.storage.upload import UploadTarget
@@ -250,6 +251,9 @@ def test_an_upload_that_fails_is_repeated_and_the_index_comes_last(
     target.commit("t")
     assert sent == [first, second, second, third, index]
     assert target.find_existing() is not None
+    assert sorted(
+        tensor.name for tensor in open_written(target, [each.new for each in made.tensors]).tensors
+    ) == sorted(arrays())
     go(f"{url}/out", "out.safetensors")
     assert_holds("out.safetensors", arrays())
     assert [path.name for path in tmp_path.iterdir() if "staging" in path.name] == []

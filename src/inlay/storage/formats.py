@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from inlay.errors import FileError, InvalidArguments
+from inlay.storage.file_store import FileStore
 from inlay.storage.locations import SourcePath, UrlPath, parse_location
 from inlay.storage.npy import npy_target, read_npy
 from inlay.storage.npz import npz_target, open_npz
@@ -26,10 +27,11 @@ from inlay.storage.sharded import (
     open_index,
     require_no_whole_file,
 )
-from inlay.storage.store import Store
+from inlay.storage.source_files import version_of
+from inlay.storage.store import Store, StoredTensor
 from inlay.storage.target import NewTensor, Target
 from inlay.storage.torch_file import is_torch_file, open_torch
-from inlay.storage.upload import upload_target
+from inlay.storage.upload import UploadTarget, upload_target
 
 OpenFile = Callable[[Path], Store] | Callable[[SourcePath], Store]
 """Opens a store by its path, and by its URL where the format reads URLs. Raises FileError."""
@@ -181,6 +183,21 @@ def make_target(
     if uploaded.files[-1].path.name.endswith(INDEX_SUFFIXES):
         require_no_whole_file(uploaded.folder / uploaded.files[-1].path.name)
     return uploaded
+
+
+def open_written(target: Target, tensors: Sequence[NewTensor]) -> Store:
+    """Open what a target wrote, by its name alone; raw bytes by the descriptor of the tensor that was written.
+
+    Raises:
+        FileError: it does not exist, or is not in the format of its name.
+    """
+    location = target.url if isinstance(target, UploadTarget) else target.location
+    if find_format(location).make_target is not raw_target:
+        return open_store(location)
+    path = parse_location(location)
+    tensor, nbytes = tensors[0], target.tensors[tensors[0].name].nbytes
+    stored = StoredTensor(tensor.name, tensor.stored_type or "raw", tensor.shape, 0, nbytes, tensor.desc)
+    return FileStore(path, (stored,), {}, (version_of(path),))
 
 
 def _make_local(

@@ -26,7 +26,7 @@ from pathlib import Path
 from inlay.errors import FileError, InvalidArguments, printable
 from inlay.files import file_error
 from inlay.storage.file_store import FileStore, WholeTensor, version_of
-from inlay.storage.file_target import FileTarget, FileWriter, TargetFile
+from inlay.storage.file_target import PARTIAL_SUFFIX, FileTarget, FileWriter, TargetFile
 from inlay.storage.locations import SourcePath, UrlPath, list_names, parse_location, read_errors, require_source
 from inlay.storage.options import WriteOptions
 from inlay.storage.packed import open_safetensors, safetensors_target
@@ -175,10 +175,10 @@ def _join(path: SourcePath, shards: Iterable[SourcePath]) -> FileStore:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTarget(FileTarget):
-    """A `Target` of several files in a folder, which is created if it does not exist."""
+    """A `Target` of several files in a folder, which is created if it does not exist.
 
-    creates_folder: bool = False
-    """True if the folder does not exist when the target is planned."""
+    A hidden file marks a new folder, so that any process that discards the target removes the folder too.
+    """
 
     def create(self, token: str) -> None:
         """Create the folder, and all files with their headers.
@@ -186,12 +186,13 @@ class CheckpointTarget(FileTarget):
         Raises:
             FileError: the folder or a file cannot be written.
         """
-        folder = self.files[0].path.parent
-        if self.creates_folder:
-            try:
-                folder.mkdir(exist_ok=True)
-            except OSError as error:
-                raise file_error("create", folder, error) from error
+        mark = self._mark(token)
+        try:
+            if not mark.parent.exists():
+                mark.parent.mkdir()
+                mark.touch()
+        except OSError as error:
+            raise file_error("create", mark.parent, error) from error
         FileTarget.create(self, token)
 
     def open(self, token: str) -> FileWriter:
@@ -204,11 +205,26 @@ class CheckpointTarget(FileTarget):
         return FileTarget.open(self, token)
 
     def discard(self, token: str) -> None:
-        """Remove the files of `create` that still have their hidden names, and a folder that is empty then."""
+        """Remove the files of `create` that still have their hidden names, and the folder if it is new and empty."""
         FileTarget.discard(self, token)
-        if self.creates_folder:
-            with suppress(OSError):
-                self.files[0].path.parent.rmdir()
+        mark = self._mark(token)
+        with suppress(OSError):
+            mark.unlink()
+            mark.parent.rmdir()
+
+    def commit(self, token: str) -> None:
+        """Write all files to disk, and give them their final names, the index last.
+
+        Raises:
+            FileError: a file cannot be written or renamed.
+        """
+        FileTarget.commit(self, token)
+        with suppress(OSError):
+            self._mark(token).unlink()
+
+    def _mark(self, token: str) -> Path:
+        """Path of the file that marks a new folder."""
+        return self.files[0].path.with_name(f".new-folder.{token}{PARTIAL_SUFFIX}")
 
 
 def _allow_open_files(count: int) -> None:
@@ -261,12 +277,11 @@ def folder_target(
     Raises:
         InvalidArguments: a name or a text is not allowed, or the size of shards is less than 1.
     """
-    creates_folder = not path.exists()
     if len(_split(tensors, options)) > 1:
         sharded = index_target(path / f"{_WEIGHTS}.index.json", tensors, metadata, options)
-        return replace(sharded, path=path, creates_folder=creates_folder)
+        return replace(sharded, path=path)
     single = safetensors_target(path / _WEIGHTS, tensors, {"format": "pt", **metadata})
-    return CheckpointTarget(path, single.tensors, single.files, creates_folder)
+    return CheckpointTarget(path, single.tensors, single.files)
 
 
 def require_no_whole_file(index: SourcePath) -> None:
