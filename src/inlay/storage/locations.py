@@ -13,7 +13,7 @@ import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any, BinaryIO, TypeAlias
@@ -40,8 +40,8 @@ class UrlPath:
 
     url: str
     """The URL, as the user wrote it."""
-    options: tuple[tuple[str, Any], ...] = ()
-    """Options of fsspec's file system, such as `("anon", True)`."""
+    options: tuple[tuple[str, Any], ...] = field(default=(), repr=False)
+    """Options of fsspec's file system, such as `("anon", True)`; not printed, as they may hold a password."""
 
     @property
     def name(self) -> str:
@@ -231,7 +231,7 @@ def parse_location(location: str | Path | UrlPath, options: Sequence[tuple[str, 
     >>> parse_location("w/a.npy"), parse_location("file:///tmp/a.npy")
     (PosixPath('w/a.npy'), PosixPath('/tmp/a.npy'))
     >>> parse_location("s3://bucket/a.npy")
-    UrlPath(url='s3://bucket/a.npy', options=())
+    UrlPath(url='s3://bucket/a.npy')
     """
     if isinstance(location, (Path, UrlPath)):
         return location

@@ -1,7 +1,7 @@
 """Options of stores and targets that not every file format has: what raw bytes hold, sizes of shards, staging."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ class OpenOptions:
     """Data type of the elements in a file of raw bytes; None for other formats."""
     offset: int | None = None
     """Offset of the tensor in a file of raw bytes, in bytes. None means 0, and that the file ends with the tensor."""
-    storage_options: Mapping[str, Any] | None = None
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
     """Options of fsspec's file system, for a source at a URL."""
 
     @property
@@ -36,7 +36,7 @@ class WriteOptions:
     """Most bytes of the tensors of a shard; None for 5 GB. A tensor that is larger has a shard of its own."""
     staging: Path | None = None
     """Folder in which a target at a URL is written before it is uploaded; None for that of temporary files."""
-    storage_options: Mapping[str, Any] | None = None
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
     """Options of fsspec's file system, for a target at a URL."""
 
 

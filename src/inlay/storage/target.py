@@ -38,12 +38,12 @@ class NewTensor:
     """Descriptor of the elements; None if there is none, as of a scalar or of a compound format."""
     stored_type: str | None = None
     """Element type in the notation of the source, if `desc` is None and the bytes are copied unchanged."""
+    refusal: str = ""
+    """Reason why `desc` is None, with a remedy; empty if there is a descriptor or a compound format."""
     compound: str | None = None
     """Name of the compound format of the bytes, such as `ggml:Q4_0`; the bytes are then rows of `u8`."""
     data_type: str | None = None
     """Name of the type of the elements, if `desc` is None only because no layout has the dims, as of a scalar."""
-    refusal: str = ""
-    """Reason why `desc` is None, with a remedy; empty if there is a descriptor."""
 
     @property
     def nbytes(self) -> int:
