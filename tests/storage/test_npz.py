@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 
 from inlay.errors import FileError, InvalidArguments
 from inlay.storage import convert, open_store, plan
+from inlay.storage.box import Box
 from inlay.storage.npz import NpzTarget
 from inlay.storage.options import OpenOptions
 from tests.support.refusals import raises_exactly
@@ -192,3 +193,21 @@ def test_what_the_format_cannot_hold_is_refused() -> None:
     )
     with raises_exactly(FileError, text):
         plan("in.safetensors", "out.npz", ["w=ba"])
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_compressed_member_is_read_at_once_by_each_of_its_boxes(order: str) -> None:
+    array = np.asarray(numbered((40, 30)), order=order)  # type: ignore[call-overload]
+    np.savez_compressed("in.npz", w=array)
+    made = plan("in.npz", "out.safetensors", ["ba"])
+    assert made.count == 1
+    convert(made)
+    store = open_store("in.npz")
+    with store.open() as reader:
+        (tensor,) = store.tensors
+        assert tensor.desc is not None
+        part = reader.read_box(tensor, tensor.desc, Box((8, 5), (16, 20)))
+        reader.require_unchanged()
+    assert part.unpack().tobytes() == np.ascontiguousarray(array[8:16, 5:20]).tobytes()
+    run("out.safetensors", "out.npz", "plain")
+    assert_equal(load("out.npz"), {"w": array})

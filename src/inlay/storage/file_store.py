@@ -100,15 +100,22 @@ class FileReader:
             OutOfMemory: the operating system cannot provide the bytes of the box.
         """
         place = require_place(desc, box)
-        data = result_pool_of_process().allocate(place.nbytes, is_overwritten=True)
         if tensor.name in self._whole:
-            self._files.mark_read(tensor.file)
-            whole = self._whole[tensor.name].read()
-            for run in _byte_runs(place, 0, tensor.nbytes, data):
-                run.data[:] = whole[run.begin : run.end]
-        else:
-            self._files.fill(tensor.file, _byte_runs(place, tensor.begin, tensor.nbytes, data))
+            return Memory(place.desc, self._read_whole(tensor, place))
+        data = result_pool_of_process().allocate(place.nbytes, is_overwritten=True)
+        self._files.fill(tensor.file, _byte_runs(place, tensor.begin, tensor.nbytes, data))
         return Memory(place.desc, data)
+
+    def _read_whole(self, tensor: StoredTensor, place: BoxBytes) -> Bytes:
+        """Return the bytes of a box of a tensor that is read as a whole; all of them without a copy."""
+        self._files.mark_read(tensor.file)
+        whole = self._whole[tensor.name].read()
+        if (place.begin, place.count, place.nbytes) == (0, 1, whole.size):
+            return whole
+        data = result_pool_of_process().allocate(place.nbytes, is_overwritten=True)
+        for run in _byte_runs(place, 0, tensor.nbytes, data):
+            run.data[:] = whole[run.begin : run.end]
+        return data
 
     def require_unchanged(self) -> None:
         """Check that nobody wrote to the files that were read since the last check.

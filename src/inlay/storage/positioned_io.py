@@ -1,7 +1,7 @@
 """Reads and writes of open files at given offsets: system calls where a system has them, seeks under a lock elsewhere.
 
-`pread` and `pwrite` do not move the position of a file, so threads share one descriptor. Windows has neither. There, each
-access sets the position first, and a lock keeps other threads of the process away.
+`pread` and `pwrite` do not move the position of a file, so threads share one descriptor. Windows has neither. There,
+each access sets the position first, and a lock keeps other threads of the process away.
 
 Each function raises the OSError of the operating system.
 """
@@ -62,12 +62,18 @@ def sync(descriptor: int) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Wait until the names of the files in a directory are on disk, on systems that can open directories."""
+    """Wait until the names of the files in a directory are on disk, where the system and its user can do that."""
     if os.name != "posix":
         return
-    descriptor = os.open(path, os.O_RDONLY | _FLAGS)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | _FLAGS)
+    except PermissionError:  # a directory that may be written and not listed
+        return
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF):
+            raise
     finally:
         os.close(descriptor)
 
