@@ -101,6 +101,15 @@ def test_urls(capsys: Capture, tmp_path: Path) -> None:
             ["in.npy", "-o", "out/", "--shard-size", "many"],
             "'many' is no number of bytes: write a number with a unit, as in 256 MB or 1 GiB",
         ),
+        (
+            ["in.npy", "-o", "out.npz", "--shard-size", "5GB"],
+            "out.npz is one file without shards: name a folder (with a slash at its end) or an index, such as "
+            "model.safetensors.index.json, or leave out the size of shards (--shard-size)",
+        ),
+        (
+            ["in.npy", "-o", "out.npz", "--staging", "empty"],
+            "out.npz is written where it is named: leave out the staging folder, which is for URLs (--staging)",
+        ),
         (["in.npy", "-o", "out.pt"], "cannot write out.pt: Inlay only reads files of the format PyTorch"),
         (["in.npy", "-o", "out.onnx"], "cannot write out.onnx: Inlay only reads files of the format ONNX"),
         (

@@ -167,13 +167,15 @@ def make_target(
 
     Raises:
         FileError: no format has this suffix, or the format cannot store the tensors.
-        InvalidArguments: a name or a text is not allowed, or a tensor has no descriptor that the format needs.
+        InvalidArguments: a name or a text is not allowed, a tensor has no descriptor that the format needs, or an
+            option is for other targets.
         MissingExtra: the URL needs a package that is not installed.
     """
     path = parse_location(location, _storage_options(options.storage_options))
     found = find_format(location, options.storage_options)
     if found.make_with is None and found.make_target is None:
         raise FileError(f"cannot write {path}: Inlay only reads files of the format {found.name}")
+    _require_used(path, found, options)
     make = partial(_make_local, found, tensors=tensors, metadata=metadata, options=options)
     if isinstance(path, Path):
         return make(path)
@@ -183,6 +185,23 @@ def make_target(
     if uploaded.files[-1].path.name.endswith(INDEX_SUFFIXES):
         require_no_whole_file(uploaded.folder / uploaded.files[-1].path.name)
     return uploaded
+
+
+def _require_used(path: SourcePath, found: FileFormat, options: WriteOptions) -> None:
+    """Check that each option has an effect on the target.
+
+    Raises:
+        InvalidArguments: shards have a size though the format has none, or a path of this machine has a staging folder.
+    """
+    if options.shard_nbytes is not None and found.make_with is None:
+        raise InvalidArguments(
+            f"{path} is one file without shards: name a folder (with a slash at its end) or an index, such as "
+            "model.safetensors.index.json, or leave out the size of shards (--shard-size)"
+        )
+    if options.staging is not None and not isinstance(path, UrlPath):
+        raise InvalidArguments(
+            f"{path} is written where it is named: leave out the staging folder, which is for URLs (--staging)"
+        )
 
 
 def open_written(target: Target, tensors: Sequence[NewTensor]) -> Store:
