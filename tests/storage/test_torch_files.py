@@ -153,10 +153,15 @@ def test_tensors_that_are_no_strided_bytes_are_refused(torch: Any) -> None:
         "cannot read in.pt: tensor w is sparse, quantized or a conjugate, and no strided bytes; convert it with "
         "PyTorch first"
     )
-    for tensor in (torch.eye(3).to_sparse(), torch.tensor([1 + 2j]).conj()):
-        torch.save({"w": tensor}, "in.pt")
-        with raises_exactly(FileError, text):
-            open_store("in.pt")
+    torch.save({"w": torch.tensor([1 + 2j]).conj()}, "in.pt")
+    with raises_exactly(FileError, text):
+        open_store("in.pt")
+    torch.save({"w": torch.eye(3).to_sparse()}, "in.pt")
+    # Some releases check sparse tensors while they load them, which needs their elements.
+    with pytest.raises(
+        FileError, match=r"^cannot read in\.pt: (tensor w is sparse, |PyTorch does not load it as tensors)"
+    ):
+        open_store("in.pt")
 
 
 def rewrite(damage: Any) -> None:
