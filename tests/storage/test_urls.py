@@ -295,6 +295,11 @@ def test_mistakes_with_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     text = "fsspec knows no such protocol; use a path, file://, s3://, gs://, https:// or another of fsspec's"
     with raises_exactly(FileError, f"cannot open nowhere://x/in.npy: {text}"):
         open_store("nowhere://x/in.npy")
+    said = "Install nowherefs to access nowhere"
+    fsspec.register_implementation("absent", "nowherefs.FileSystem", clobber=True, errtxt=said)
+    text = f"absent://x/in.npy needs a package that is not installed ({said}): pip install nowherefs"
+    with raises_exactly(MissingExtra, text):
+        open_store("absent://x/in.npy")
     missing = tmp_path / "missing"
     text = f"the staging folder {missing} does not exist; create it first"
     with raises_exactly(FileError, f"cannot write memory://x/out.npy: {text}"):

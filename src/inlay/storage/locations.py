@@ -303,11 +303,18 @@ class RemoteErrors:
     ) -> None:
         """Raise FileError for an error of a file system."""
         if isinstance(value, ImportError):
-            raise MissingExtra(f"{self._path} needs a package that is not installed: {value}") from None
+            raise MissingExtra(_missing_packages(self._path, str(value))) from None
         if isinstance(value, Exception) and not isinstance(value, InlayError):
             is_theirs = type(value).__module__ != "builtins"
             if is_theirs or isinstance(value, (OSError, ValueError, RuntimeError, LookupError, TypeError)):
                 raise FileError(f"cannot {self._action} {self._path}: {_reason(value)}") from value
+
+
+def _missing_packages(path: UrlPath, text: str) -> str:
+    """Return the text of the error for packages of a file system, which fsspec names in its own text."""
+    names = re.findall(r'"([\w-]+)"', text) or re.findall(r"[Ii]nstall ([\w-]+)", text)
+    command = f": pip install {' '.join(names)}" if names else ""
+    return f"{path} needs a package that is not installed ({printable(text)}){command}"
 
 
 def _reason(error: Exception) -> str:
