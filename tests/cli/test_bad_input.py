@@ -207,6 +207,6 @@ def test_a_full_device_under_the_output_is_an_error_in_words(options: list[str])
 
 @pytest.mark.usefixtures("files")
 def test_no_mistake_shows_a_traceback_in_a_process_of_its_own() -> None:
-    for name in ("wrong number of letters", "truncated safetensors", "output is the input", "missing --to"):
+    for name in ("wrong number of letters", "truncated safetensors", "output is the input", "missing -o"):
         mistake = next(m for m in MISTAKES if m.name == name)
         assert run_process([*INLAY, *mistake.arguments]) == (2, "", f"{mistake.text}\n")

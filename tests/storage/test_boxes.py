@@ -13,7 +13,7 @@ from inlay.errors import InvalidArguments
 from inlay.memory import Memory, pack
 from inlay.storage import convert, cutting, open_memories, plan, save_memories
 from inlay.storage.box import Box, box_at, count_boxes, iterate_boxes, whole_box
-from inlay.storage.box_bytes import locate_box
+from inlay.storage.box_bytes import locate_box, require_place
 from inlay.storage.cutting import cut_extents
 from tests.support.refusals import raises_exactly
 
@@ -153,3 +153,10 @@ def test_cut_boxes_exist_with_the_padding_at_their_end(dims: tuple[int, int], sr
         return
     for box in iterate_boxes(dims, extents):
         assert [locate_box(desc, box) is None for desc in sides] == [False, False]
+
+
+def test_runs_are_long_where_blocks_of_the_outer_axis_are_innermost() -> None:
+    """Growing the inner axes first would leave runs of two elements in blocks of 16."""
+    src, dst = (MemoryDesc((100, 1000, 1000), "f32", tag) for tag in ("abc", "Abc16a"))
+    extents = cut_extents(src, dst, 64_000_000)
+    assert all(require_place(desc, Box((0, 0, 0), extents)).run_nbytes >= 1 << 16 for desc in (src, dst))

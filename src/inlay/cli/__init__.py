@@ -30,7 +30,8 @@ Each module uses those before it:
     file_texts          texts of `inlay info` and `inlay diff` for files
     layout_commands     `inlay show`, `inlay offset`, `inlay info`, `inlay diff`, `inlay names`
     inference_commands  `inlay infer`, `inlay verify`
-    convert_options     options of `inlay convert`
+    store_options       options of `inlay convert` for files, folders and URLs
+    convert_options     options of `inlay convert` for types, limits, workers, checks and reports
     conversion_progress progress of `inlay convert`, and notes on runs that go on
     convert_command     `inlay convert`
     emit_command        `inlay emit`

@@ -1,34 +1,41 @@
 """The command that converts the memory formats of tensors in files: `inlay convert`."""
 
 import json
-import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inlay.cli.application import CleanOption, app, parse_dims
+from inlay.cli.application import CleanOption, app
 from inlay.cli.conversion_progress import ConversionProgress, clear_unfinished
 from inlay.cli.convert_options import (
     AllowLossOption,
     DaskOption,
     DryRunOption,
-    FromOption,
-    LogicalDimsOption,
     MemoryOption,
     NewTypeOption,
     OverwriteOption,
     PlanJsonOption,
     ReportOption,
     RestartOption,
-    SourceArgument,
-    TargetOption,
-    ToOption,
     VerifyOption,
     WorkersOption,
 )
 from inlay.cli.output import echo
-from inlay.errors import FileError, InvalidArguments, printable
-from inlay.files import atomic_write, require_unused, require_writable
+from inlay.cli.store_options import (
+    NewFormatOption,
+    OffsetOption,
+    ShardSizeOption,
+    SourceDimsOption,
+    SourceFormatOption,
+    SourceTypeOption,
+    StagingOption,
+    StoreArgument,
+    TargetStoreOption,
+    parse_source_options,
+    parse_target_options,
+)
+from inlay.errors import InvalidArguments, printable
+from inlay.files import atomic_write
 from inlay.measure.interleaved import time_call
 
 if TYPE_CHECKING:
@@ -37,12 +44,16 @@ if TYPE_CHECKING:
 
 @app.command(short_help="Convert the tensors of a file to another format.")
 def convert(
-    source: SourceArgument,
-    target: TargetOption,
-    to: ToOption,
-    from_: FromOption = None,
+    source: StoreArgument,
+    target: TargetStoreOption,
+    to: NewFormatOption = None,
+    from_: SourceFormatOption = None,
     data_type: NewTypeOption = None,
-    dims: LogicalDimsOption = None,
+    dims: SourceDimsOption = None,
+    source_type: SourceTypeOption = None,
+    offset: OffsetOption = None,
+    shard_size: ShardSizeOption = None,
+    staging: StagingOption = None,
     allow_loss: AllowLossOption = False,
     memory: MemoryOption = None,
     overwrite: OverwriteOption = False,
@@ -56,6 +67,9 @@ def convert(
     as_json: PlanJsonOption = False,
 ) -> None:
     """Convert the tensors of a file to another format; padding is added and removed as the format requires.
+
+    IN and OUT are files, folders of sharded checkpoints, or URLs. A .bin, .raw or .dat file of raw bytes needs --dims
+    and --dtype. Without --to, tensors are copied to a file of another kind.
 
     PATTERN is a shell pattern for tensor names. The first --to that matches a tensor applies; tensors that no --to
     matches are copied unchanged. Descriptors of packed tensors are stored in the .safetensors file, so --to plain
@@ -77,20 +91,29 @@ def convert(
       inlay convert w.safetensors -o p.safetensors --to 'fc*=(o o16) i -> o i o16'
 
       inlay convert nhwc.npy -o nchw.npy --from nhwc --to nchw
+
+      inlay convert llama/ -o packed/ --to '*proj.weight=BA16a64b2a' --shard-size 5GB
+
+      inlay convert weights.bin -o weights.npy --dims 64x3x7x7 --dtype f32
+
+      inlay convert s3://bucket/model.pt -o s3://bucket/model.safetensors
     """
     # Imported here because it loads LLVM, which doubles the start-up time of other commands.
     from inlay.storage import convert as carry_out
     from inlay.storage import plan as make_plan
     from inlay.storage.conversion_plan import DEFAULT_MEMORY
+    from inlay.storage.used_files import require_free
 
     _require_dry_run_for_json(as_json, dry_run)
-    logical, limit = None if dims is None else parse_dims(dims), DEFAULT_MEMORY if memory is None else memory
-    plan = make_plan(source, target, to, from_=from_ or (), data_type=data_type, dims=logical, memory=limit)
+    limit, to, from_ = DEFAULT_MEMORY if memory is None else memory, to or [], from_ or []
+    logical, read = parse_source_options(source, to, from_, data_type, dims, source_type, offset)
+    options = {"source_options": read, "target_options": parse_target_options(shard_size, staging)}
+    plan = make_plan(source, target, to, from_=from_, data_type=data_type, dims=logical, memory=limit, **options)
     if dry_run:
         echo(json.dumps(plan.to_json(), indent=2) if as_json else str(plan))
         return
     if report is not None:
-        _require_report(report, source, target)
+        require_free(report, plan.source, plan.target)
     clear_unfinished(plan, clean)
     reports: list[ConversionReport] = []
     allowed = {"allow_loss": allow_loss, "overwrite": overwrite, "restart": restart}
@@ -116,17 +139,6 @@ def _require_dry_run_for_json(as_json: bool, dry_run: bool) -> None:
         raise InvalidArguments(
             "--json prints a plan: give --dry-run too, or write a report of the run with --report FILE"
         )
-
-
-def _require_report(path: Path, source: Path, target: Path) -> None:
-    """Check that a report can be written, and is no other file of the conversion.
-
-    Raises:
-        FileError: it cannot be written, or is the file that is read or converted to.
-    """
-    if os.fspath(require_writable(path)) == os.path.realpath(target):
-        raise FileError(f"cannot write {path}: it is the output of the conversion; choose another name")
-    require_unused(path, source)
 
 
 def _result_text(report: "ConversionReport") -> str:

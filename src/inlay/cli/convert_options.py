@@ -1,4 +1,4 @@
-"""Arguments and options of `inlay convert`."""
+"""Options of `inlay convert` for types, limits, workers, checks and reports."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,22 +7,7 @@ import typer
 
 from inlay.cli.application import TYPE_HELP
 
-SourceArgument = Annotated[Path, typer.Argument(metavar="IN", help="A .npy or .safetensors file.")]
-TargetOption = Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="The file to write.")]
-ToOption = Annotated[
-    list[str],
-    typer.Option(
-        "--to", metavar="[PATTERN=]TAG", help="New format: tag, pattern or shape:stride; `plain` is row-major."
-    ),
-]
-FromOption = Annotated[
-    list[str] | None,
-    typer.Option("--from", metavar="[PATTERN=]TAG", help="Format of memory that the file does not describe."),
-]
 NewTypeOption = Annotated[str | None, typer.Option("--dtype", metavar="TYPE", help=TYPE_HELP)]
-LogicalDimsOption = Annotated[
-    str | None, typer.Option("--dims", metavar="DIMS", help="With --from: the dims, where the shape is not enough.")
-]
 AllowLossOption = Annotated[
     bool, typer.Option("--allow-loss", help="With --dtype: convert though elements become 0 or saturate.")
 ]

@@ -8,19 +8,28 @@ Data flows through the modules in this order:
 
     box, box_bytes      boxes of tensors, and the bytes that hold them
     cutting             sizes of boxes: long runs on both sides under a memory limit
+    locations           paths of this machine and URLs, which fsspec reads
+    options             what raw bytes hold; sizes of shards, and staging
     store, target       what is read and what is written: values that any process opens
     positioned_io       reads and writes of open files at given offsets
+    source_files        the files of a store, a few of them open at a time
     file_store, file_target
                         both, where a tensor is one range of bytes of a file
-    npy                 .npy files: one array
+    npy, npz            .npy files: one array; .npz files: named arrays
+    raw_file            files of raw bytes, whose dims and type the caller states
     safetensors_file    headers of .safetensors files: named tensors and metadata
     packed              tensors with their descriptors in safetensors files
+    torch_file          tensors in files of PyTorch
+    onnx_file           initializers of ONNX models
+    sharded             checkpoints of several files with an index
+    upload              targets at URLs: written here, then uploaded
     formats             the table of file formats, by suffix
     memories            `Memory` from files, and files from memories
     loss                the shares of elements that become zero or saturate in another data type
     operation           what is done with the elements of a box
     rules               formats for tensors by name
     traffic             the bytes that a conversion reads and writes
+    used_files          the files that a conversion reads and writes: none is both
     conversion_plan     the plan of a conversion, and its tasks
     finished_tasks      the tasks that are finished, and the counts of each tensor
     fingerprint         a digest of what determines the bytes of a target
@@ -47,6 +56,8 @@ Terms:
     run             consecutive bytes of a box
     packed tensor   a tensor whose descriptor is in the metadata, because type and shape in the file do not define its
                     layout (not the packed encoding of sparse memory)
+    shard           one of the files of a checkpoint; an index states the shard of each tensor
+    staging         the folder of this machine in which a target at a URL is written before it is uploaded
     metadata        the texts that a safetensors file has beside its tensors, under the key `__metadata__` of its header
                     (https://huggingface.co/docs/safetensors, "Format")
     .npy            NumPy's format of one array (NEP 1)
@@ -60,6 +71,7 @@ from inlay.storage.conversion_plan import ConversionPlan, ConversionTask, Tensor
 from inlay.storage.formats import open_store
 from inlay.storage.loss import ConversionLoss
 from inlay.storage.memories import open_memories, save_memories
+from inlay.storage.options import OpenOptions, WriteOptions
 from inlay.storage.report import ConversionReport
 from inlay.storage.rules import FormatRule, parse_rule
 from inlay.storage.store import Store, StoredTensor
@@ -74,6 +86,7 @@ __all__ = [
     "ConversionTask",
     "ConversionTraffic",
     "FormatRule",
+    "OpenOptions",
     "Store",
     "StoreComparison",
     "StoreContents",
@@ -83,6 +96,7 @@ __all__ = [
     "TensorComparison",
     "TensorConversion",
     "TensorSummary",
+    "WriteOptions",
     "compare_stores",
     "convert",
     "list_contents",

@@ -7,7 +7,6 @@ Planning reads only headers. A plan consists of independent tasks: each reads on
 writes it where no other task writes. So tasks may run in any order and in any process.
 """
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -17,15 +16,14 @@ from typing import TYPE_CHECKING, Any
 from inlay.data_type import DataTypeLike, as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
-from inlay.files import require_unused
 from inlay.layout import Dims
 from inlay.memory.reorder_cache import byte_extent
 from inlay.storage.box import Box, box_at, count_boxes, iterate_boxes
 from inlay.storage.cutting import cut_extents
-from inlay.storage.file_store import FileStore
-from inlay.storage.file_target import FileTarget
 from inlay.storage.formats import find_format, make_target, open_store
+from inlay.storage.locations import UrlPath, parse_location
 from inlay.storage.operation import BoxOperation, ReorderOperation
+from inlay.storage.options import OPEN_DEFAULTS, WRITE_DEFAULTS, OpenOptions, WriteOptions
 from inlay.storage.rules import (
     FormatRule,
     destination_descriptor,
@@ -34,9 +32,10 @@ from inlay.storage.rules import (
     require_match,
     source_descriptor,
 )
-from inlay.storage.store import Store, StoredTensor, raw_bytes
+from inlay.storage.store import Store, StoredTensor, raw_bytes, row_major, source_units
 from inlay.storage.target import NewTensor, Target
 from inlay.storage.traffic import ConversionTraffic, count_traffic, total_traffic
+from inlay.storage.used_files import require_other_files, require_other_place
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed
@@ -205,14 +204,16 @@ class ConversionPlan:
 
 
 def plan(
-    source: str | Path,
-    target: str | Path,
+    source: str | Path | UrlPath,
+    target: str | Path | UrlPath,
     to: Sequence[str] = (),
     *,
     from_: Sequence[str] = (),
     data_type: DataTypeLike | None = None,
     dims: Dims | None = None,
     memory: int | str = DEFAULT_MEMORY,
+    source_options: OpenOptions = OPEN_DEFAULTS,
+    target_options: WriteOptions = WRITE_DEFAULTS,
 ) -> ConversionPlan:
     """Plan the conversion of the tensors of `source` that a rule of `to` matches; other tensors are copied unchanged.
 
@@ -220,6 +221,9 @@ def plan(
     of `from_` defines the format of a tensor that the file stores without a descriptor. The shape in the file is then
     one entry for each letter of the tag and one for each inner block; or a single entry, and `dims` are the logical
     dims. A task takes at most `memory` bytes, source and result together, such as `256 MB` or 268435456.
+
+    `source` and `target` are files, folders (checkpoints) or URLs. `source_options` say what raw bytes hold, and
+    `target_options` the size of shards and where a target at a URL is staged.
 
     Raises:
         InvalidArguments: a rule matches no tensor, has another number of letters than a tensor that it matches, or
@@ -229,12 +233,12 @@ def plan(
         Unimplemented: no conversion exists from the type of a tensor to `data_type`.
         FileError: `source` cannot be read, or `target` is the same file or cannot store the result.
     """
-    find_format(target)
+    find_format(target, target_options.storage_options)
     to_rules, from_rules = [parse_rule(text) for text in to], [parse_rule(text) for text in from_]
     if dims is not None and not from_rules:
         raise InvalidArguments("dims are for memory that the file does not describe: give its format too (--from)")
-    store, limit = open_store(source), parse_nbytes(memory)
-    require_unused(Path(target), Path(source))
+    store, limit = open_store(source, source_options), parse_nbytes(memory)
+    require_other_place(parse_location(target), parse_location(source))
     for rule in (*to_rules, *from_rules):
         require_match(rule, store)
     target_type = None if data_type is None else as_data_type(data_type)
@@ -243,19 +247,10 @@ def plan(
         from_rule = first_match(from_rules, tensor.name)
         src = tensor.desc if from_rule is None else source_descriptor(tensor, from_rule, dims)
         news.append(_plan_tensor(tensor, src, first_match(to_rules, tensor.name), target_type))
-    made = make_target(target, [new for _, new in news], store.metadata)
-    _require_other_files(store, made)
+    made = make_target(target, [new for _, new in news], store.metadata, target_options)
+    require_other_files(store, made)
     placed = zip(store.tensors, news, strict=True)
     return ConversionPlan(store, made, tuple(_cut(tensor, *each, made, limit) for tensor, each in placed), limit)
-
-
-def _require_other_files(store: Store, target: Target) -> None:
-    """Check that no file of a target of several files is one of the files that are read."""
-    if isinstance(store, FileStore) and isinstance(target, FileTarget):
-        sources = [file.path for file in store.files]
-        for file in target.files:
-            if os.path.exists(file.path):  # noqa: PTH110  # False for names that are too long
-                require_unused(file.path, *sources)
 
 
 def _plan_tensor(
@@ -267,10 +262,13 @@ def _plan_tensor(
     if src is None and rule is not None and not is_only_row_major:
         raise InvalidArguments(f"{rule.text} does not fit tensor {tensor.label}: {tensor.refusal}")
     dst = src if rule is None or src is None else destination_descriptor(tensor, src, rule, data_type)
+    if rule is None and src is not None and tensor.is_view:
+        dst = row_major(src.dims, src.require_layout(tensor.label)[1])
     if src is None or src == dst:
         # Behind the last element, a packed tensor has bytes up to a multiple of 64, which are not part of it.
         unchanged = raw_bytes(tensor.nbytes if src is None else min(tensor.nbytes, byte_extent(src)[1]))
-        return unchanged, NewTensor(tensor.name, tensor.shape, unchanged, dst, tensor.stored_type, tensor.refusal)
+        fields = (tensor.name, tensor.shape, unchanged, dst, tensor.stored_type)
+        return unchanged, NewTensor(*fields, data_type=tensor.data_type, refusal=tensor.refusal)
     assert dst is not None
     return src, NewTensor(tensor.name, dst.dims, dst, dst)
 
@@ -279,7 +277,8 @@ def _cut(tensor: StoredTensor, src: MemoryDesc, new: NewTensor, target: Target, 
     """Return the conversion of one tensor, cut into boxes of at most `limit` bytes."""
     placed = target.tensors[new.name]
     operation = ReorderOperation(placed, src.require_layout(tensor.label)[1])
-    return TensorConversion(tensor, src, new, operation, cut_extents(src, placed.desc, limit, operation.units))
+    units = source_units(tensor, src, operation.units)
+    return TensorConversion(tensor, src, new, operation, cut_extents(src, placed.desc, limit, units))
 
 
 _UNITS: Mapping[str, int] = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}

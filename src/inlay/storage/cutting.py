@@ -108,21 +108,32 @@ def _axis_to_grow(
 ) -> int | None:
     """Return the axis along which the box should be larger; None if it is large enough or no axis can grow.
 
-    The side with the shorter run goes first, and its axes from the innermost on.
+    An axis that makes the runs longer goes first: of the side with the shorter run, and from the innermost on.
     """
     box = Box((0,) * len(extents), tuple(extents))
     found = [(desc, locate_box(desc, box)) for desc in (src, dst)]
     is_large = all(_has_long_runs(desc, place) for desc, place in found)
     if is_large and _nbytes(src, dst, extents) >= BOX_NBYTES:
         return None
-    for desc, _ in sorted(found, key=lambda side: 0 if side[1] is None else side[1].run_nbytes):
-        for axis in _axes_from_innermost(desc):
-            larger = list(extents)
-            if extents[axis] < candidates[axis][-1]:
+    sides = sorted(found, key=lambda side: 0 if side[1] is None else side[1].run_nbytes)
+    for must_lengthen in (True, False):
+        for desc, place in sides:
+            for axis in _axes_from_innermost(desc):
+                if extents[axis] == candidates[axis][-1]:
+                    continue
+                larger = list(extents)
                 larger[axis] = _next(candidates[axis], extents[axis])
-                if _nbytes(src, dst, larger) <= limit:
+                if _nbytes(src, dst, larger) > limit:
+                    continue
+                if not must_lengthen or _lengthens_runs(desc, place, larger):
                     return axis
     return None
+
+
+def _lengthens_runs(desc: MemoryDesc, place: BoxBytes | None, larger: list[int]) -> bool:
+    """Return True if a larger box has longer runs than the one at `place`."""
+    grown = locate_box(desc, Box((0,) * len(larger), tuple(larger)))
+    return grown is not None and (place is None or grown.run_nbytes > place.run_nbytes)
 
 
 def _has_long_runs(desc: MemoryDesc, place: BoxBytes | None) -> bool:
@@ -131,9 +142,9 @@ def _has_long_runs(desc: MemoryDesc, place: BoxBytes | None) -> bool:
 
 
 def _axes_from_innermost(desc: MemoryDesc) -> list[int]:
-    """Return the axes in the order of their leading strides, the least first."""
+    """Return the axes in the order of the least strides of their digits."""
     layout, _ = desc.require_layout("a box")
-    return sorted(range(layout.ndims), key=lambda i: layout.axes[i].stride)
+    return sorted(range(layout.ndims), key=lambda i: min(d.stride for d in layout.axes[i].digits(layout.dims[i])))
 
 
 def _nbytes(src: MemoryDesc, dst: MemoryDesc, extents: Sequence[int]) -> int:

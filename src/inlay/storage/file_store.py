@@ -3,95 +3,93 @@
 The bytes are read at their offsets, run by run (`inlay.storage.box_bytes`). The files are not mapped: a mapped file
 that becomes shorter ends the process (SIGBUS), a read raises an exception. `FileStore.data` maps the bytes for callers
 that want the tensors themselves; there the caller answers for the file.
+
+A few tensors are no range of bytes, such as compressed ones. They are read as a whole (`WholeTensor`).
 """
 
-import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 import numpy as np
 
 from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError
-from inlay.files import file_error, require_path
 from inlay.memory import Memory
 from inlay.memory.buffers import Bytes
 from inlay.memory.result_pool import result_pool_of_process
 from inlay.storage.box import Box
-from inlay.storage.box_bytes import require_place
-from inlay.storage.positioned_io import open_to_read, read_at
+from inlay.storage.box_bytes import BoxBytes, require_place
+from inlay.storage.locations import SourcePath
+from inlay.storage.source_files import ByteRun, FileVersion, SourceFiles
+from inlay.storage.source_files import version_of as version_of
 from inlay.storage.store import StoredTensor
 
 
-@dataclass(frozen=True, slots=True)
-class FileVersion:
-    """A file as it was when its header was read."""
+class WholeTensor(Protocol):
+    """The bytes of a tensor that are no range of bytes of a file: a value that can be pickled."""
 
-    path: Path
-    """Path of the file."""
-    nbytes: int
-    """Size, in bytes."""
-    modified: int
-    """Time of the last modification, in nanoseconds."""
+    def read(self) -> Bytes:
+        """Return all bytes of the tensor.
 
-
-def version_of(path: Path) -> FileVersion:
-    """Return the present version of a file.
-
-    Raises:
-        FileError: there is no such file, or this user may not look at it.
-    """
-    require_path(path)
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise file_error("read", path, error) from error
-    return FileVersion(path, status.st_size, status.st_mtime_ns)
+        Raises:
+            FileError: they cannot be read.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class FileStore:
     """A `Store` whose tensors are ranges of bytes of files."""
 
-    path: Path
-    """Path that the caller gave: of the only file, of an index of files, or of a folder."""
+    path: SourcePath
+    """Path or URL that the caller gave: of the only file, of an index of files, or of a folder."""
     tensors: tuple[StoredTensor, ...]
     """All tensors, in the order of their bytes; `StoredTensor.file` is an index of `files`."""
     metadata: Mapping[str, str]
     """Metadata of the files, without the text that Inlay writes."""
     files: tuple[FileVersion, ...]
     """The files, as they were when their headers were read."""
+    whole: Mapping[str, WholeTensor] = field(default_factory=dict)
+    """Tensors that are no ranges of bytes, by name."""
 
     @property
     def location(self) -> str:
-        """Path, for messages."""
+        """Path or URL, for messages."""
         return str(self.path)
 
     @property
     def version(self) -> str:
         """Sizes and times of modification of all files."""
-        return " ".join(f"{file.path.name}:{file.nbytes}:{file.modified}" for file in self.files)
+        return " ".join(map(str, self.files))
 
     def open(self) -> "FileReader":
-        """Return a reader, which opens each file when its first box is read."""
-        return FileReader(self.files)
+        """Return a reader, which opens the files when it reads them."""
+        return FileReader(self.files, self.whole)
 
     def data(self, tensor: StoredTensor) -> Bytes:
-        """Map the bytes of `tensor` read-only, and return them."""
+        """Map the bytes of `tensor` read-only, and return them.
+
+        Raises:
+            FileError: the file is at a URL, or the tensor cannot be read.
+        """
         if tensor.nbytes == 0:
             return np.empty(0, np.uint8)
+        if tensor.name in self.whole:
+            return self.whole[tensor.name].read()
         path = self.files[tensor.file].path
+        if not isinstance(path, Path):
+            raise FileError(f"cannot map {path}: only files of this machine are mapped; download it first")
         return np.asarray(np.memmap(path, np.uint8, "r", offset=tensor.begin, shape=(tensor.nbytes,)))
 
 
 class FileReader:
-    """The files of a `FileStore`, open for reading; a context manager that closes them."""
+    """The files of a `FileStore`, for reading; a context manager that closes them."""
 
-    def __init__(self, files: Sequence[FileVersion]) -> None:
-        """Open the files, each when its first box is read."""
-        self._files, self._descriptors = tuple(files), dict[int, int]()
+    def __init__(self, files: Sequence[FileVersion], whole: Mapping[str, WholeTensor] | None = None) -> None:
+        """Remember the files; each is opened at its first read."""
+        self._files, self._whole = SourceFiles(files), whole or {}
 
     def read_box(self, tensor: StoredTensor, desc: MemoryDesc, box: Box) -> Memory:
         """Return the elements of a box, in the order in which the file has them.
@@ -102,50 +100,34 @@ class FileReader:
             OutOfMemory: the operating system cannot provide the bytes of the box.
         """
         place = require_place(desc, box)
+        if tensor.name in self._whole:
+            return Memory(place.desc, self._read_whole(tensor, place))
         data = result_pool_of_process().allocate(place.nbytes, is_overwritten=True)
-        run = place.run_nbytes
-        for begin, offset in zip(range(0, place.nbytes, run or 1), place.offsets(), strict=False):
-            # The file may end before the padding of the last run, which holds no element.
-            nbytes = max(min(run, tensor.nbytes - offset), 0)
-            self._fill(tensor.file, data[begin : begin + nbytes], tensor.begin + offset)
-            data[begin + nbytes : begin + run] = 0
+        self._files.fill(tensor.file, _byte_runs(place, tensor.begin, tensor.nbytes, data))
         return Memory(place.desc, data)
 
-    def _fill(self, file: int, data: Bytes, begin: int) -> None:
-        """Fill `data` with bytes of a file that start at byte `begin`."""
-        path = self._files[file].path
-        try:
-            count = read_at(self._open(file), data.data, begin)
-        except OSError as error:
-            raise file_error("read", path, error) from error
-        if count < data.size:
-            raise FileError(f"cannot read {path}: it became shorter while it was being read; try again")
+    def _read_whole(self, tensor: StoredTensor, place: BoxBytes) -> Bytes:
+        """Return the bytes of a box of a tensor that is read as a whole; all of them without a copy."""
+        self._files.mark_read(tensor.file)
+        whole = self._whole[tensor.name].read()
+        if (place.begin, place.count, place.nbytes) == (0, 1, whole.size):
+            return whole
+        data = result_pool_of_process().allocate(place.nbytes, is_overwritten=True)
+        for run in _byte_runs(place, 0, tensor.nbytes, data):
+            run.data[:] = whole[run.begin : run.end]
+        return data
 
     def require_unchanged(self) -> None:
-        """Check that nobody wrote to the open files since their headers were read.
+        """Check that nobody wrote to the files that were read since the last check.
 
         Raises:
-            FileError: the size or the time of modification of a file changed.
+            FileError: the size, the time of modification or the ETag of a file changed.
         """
-        for number, descriptor in self._descriptors.items():
-            file, status = self._files[number], os.fstat(descriptor)
-            if (status.st_size, status.st_mtime_ns) != (file.nbytes, file.modified):
-                raise FileError(f"cannot read {file.path}: it changed while it was being read; try again")
+        self._files.require_unchanged()
 
     def close(self) -> None:
         """Close the files."""
-        while self._descriptors:
-            os.close(self._descriptors.popitem()[1])
-
-    def _open(self, file: int) -> int:
-        """Return the descriptor of a file, which is opened at its first use."""
-        descriptor = self._descriptors.get(file)
-        if descriptor is None:
-            opened = open_to_read(self._files[file].path)
-            descriptor = self._descriptors.setdefault(file, opened)
-            if descriptor != opened:  # another thread opened it at the same time
-                os.close(opened)
-        return descriptor
+        self._files.close()
 
     def __enter__(self) -> "FileReader":
         """Return the reader."""
@@ -156,3 +138,13 @@ class FileReader:
     ) -> None:
         """Close the files."""
         self.close()
+
+
+def _byte_runs(place: BoxBytes, begin: int, nbytes: int, data: Bytes) -> Iterator[ByteRun]:
+    """Yield the runs of a box of a tensor of `nbytes` bytes that starts at byte `begin`, with the parts of `data`."""
+    for i, offset in enumerate(place.offsets()):
+        # The file may end before the padding of the last run, which holds no element.
+        run = data[i * place.run_nbytes : (i + 1) * place.run_nbytes]
+        stored = max(min(run.size, nbytes - offset), 0)
+        run[stored:] = 0
+        yield ByteRun(begin + offset, run[:stored])

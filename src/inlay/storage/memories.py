@@ -17,7 +17,10 @@ from inlay.storage.store import StoredTensor
 
 
 def open_memories(path: str | Path) -> dict[str, Memory]:
-    """Open the tensors of a .npy or .safetensors file as read-only `Memory`, by name; the data is mapped, not copied.
+    """Open the tensors of a file as read-only `Memory`, by name; the data is mapped, not copied.
+
+    The file may be of any format whose tensors are ranges of bytes: a checkpoint of several files, PyTorch, ONNX and
+    others. Compressed tensors of a .npz file are read into memory.
 
     Scalars and tensors of a type without descriptors are left out.
 

@@ -7,6 +7,7 @@ tensors of NumPy's own types are written.
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from math import prod
 from pathlib import Path
@@ -19,50 +20,83 @@ from numpy.lib import format as npy_format
 from inlay.data_type import ALL_TYPES, as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError, InvalidArguments, printable
-from inlay.files import file_error, require_file
 from inlay.layout import Dims
 from inlay.notation.format_tag import FormatTag
 from inlay.storage.file_store import FileStore, version_of
 from inlay.storage.file_target import FileTarget, TargetFile
+from inlay.storage.locations import SourcePath, read_errors, require_source
 from inlay.storage.store import StoredTensor, is_row_major, require_dims_for_layout
 from inlay.storage.target import NewTensor, TargetTensor
 
-_NAMED_TYPES = frozenset(t.dtype for t in ALL_TYPES.values() if t.dtype.isbuiltin == 1)
+NAMED_TYPES = frozenset(t.dtype for t in ALL_TYPES.values() if t.dtype.isbuiltin == 1)
 """NumPy's own types, which a .npy header can name."""
 
 _HEADER_ERRORS = (ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError, TokenError)
 """Exceptions that NumPy raises for damaged headers, which it evaluates as Python literals."""
 
 
-def read_npy(path: Path) -> FileStore:
+def read_npy(path: SourcePath) -> FileStore:
     """Open the .npy file `path` as a store; only its header is read.
 
     Raises:
         FileError: the file is missing, is no .npy file, or is shorter than its header states.
     """
-    size, version = require_file(path), version_of(path)
+    size, version = require_source(path), version_of(path)
+    with read_errors(path), path.open("rb") as file:
+        array = read_array_header(path, file)
+    if size < array.begin + array.nbytes:
+        raise FileError(
+            f"cannot read {path}: it is truncated, its header needs {array.begin + array.nbytes} bytes and it has "
+            f"{size}; copy it again from its source"
+        )
+    return FileStore(path, (array.tensor(path.stem),), {}, (version,))
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayHeader:
+    """The header of an array in the .npy format."""
+
+    shape: Dims
+    """Shape."""
+    is_column_major: bool
+    """True if the first axis varies fastest."""
+    dtype: np.dtype[np.generic]
+    """Type of the elements."""
+    begin: int
+    """Size of the header, in bytes."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the elements, in bytes."""
+        return self.dtype.itemsize * prod(self.shape)
+
+    def tensor(self, name: str, begin: int = 0) -> StoredTensor:
+        """Return the tensor of this name whose header begins at byte `begin` of a file."""
+        fields = (name, self.dtype.str, self.shape, begin + self.begin, self.nbytes)
+        try:
+            return StoredTensor(*fields, _descriptor(self.shape, self.is_column_major, self.dtype))
+        except InvalidArguments as error:
+            is_order_plain = not (self.is_column_major and len(self.shape) > 1)
+            known = as_data_type(self.dtype).name if self.dtype in NAMED_TYPES and is_order_plain else None
+            return StoredTensor(*fields, None, str(error), data_type=known)
+
+
+def read_array_header(path: object, file: BinaryIO) -> ArrayHeader:
+    """Read the header of an array from `file` on; `path` names it in messages.
+
+    Raises:
+        FileError: it is no .npy header, or the array holds Python objects.
+    """
+    start = file.tell()
     try:
-        with path.open("rb") as file:
-            shape, column_major, dtype = _read_header(file)
-            begin = file.tell()
-    except OSError as error:
-        raise file_error("read", path, error) from error
+        shape, column_major, dtype = _read_header(file)
+    except FileError:
+        raise
     except _HEADER_ERRORS as error:
         raise FileError(f"cannot read {path}: it is no .npy file or its header is damaged; save it again") from error
     if dtype.hasobject:
         raise FileError(f"cannot read {path}: it holds Python objects, which are never unpickled; save numbers instead")
-    nbytes = dtype.itemsize * prod(shape)
-    if size < begin + nbytes:
-        raise FileError(
-            f"cannot read {path}: it is truncated, its header needs {begin + nbytes} bytes and it has {size}; "
-            "copy it again from its source"
-        )
-    try:
-        desc, refusal = _descriptor(shape, column_major, dtype), ""
-    except InvalidArguments as error:
-        desc, refusal = None, str(error)
-    tensor = StoredTensor(path.stem, dtype.str, shape, begin, nbytes, desc, refusal)
-    return FileStore(path, (tensor,), {}, (version,))
+    return ArrayHeader(shape, column_major, dtype, file.tell() - start)
 
 
 def _read_header(file: BinaryIO) -> tuple[Dims, bool, np.dtype[np.generic]]:
@@ -107,7 +141,7 @@ def npy_header(desc: MemoryDesc) -> tuple[np.dtype[np.generic], Dims]:
         FileError: a .npy file has no name for the data type.
     """
     data_type = desc.data_type
-    if data_type is None or data_type.dtype not in _NAMED_TYPES:
+    if data_type is None or data_type.dtype not in NAMED_TYPES:
         raise FileError(f"a .npy file has no name for data type {data_type}: write a .safetensors file instead")
     return data_type.dtype, desc.dims
 
@@ -125,18 +159,36 @@ def npy_target(path: Path, tensors: Sequence[NewTensor], metadata: Mapping[str, 
             "write a .safetensors file instead"
         )
     tensor = tensors[0]
-    if tensor.desc is None:
-        reason = tensor.refusal or "it has no descriptor"
-        raise InvalidArguments(f"{path} cannot hold tensor {printable(tensor.name)}: {reason}")
-    if not is_row_major(tensor.desc):
+    header = encode_array_header(*array_type(path, tensor))
+    begin = len(header)
+    file = TargetFile(path, begin + tensor.nbytes, header)
+    return FileTarget(path, {tensor.name: TargetTensor(tensor.name, tensor.bytes_desc, tensor.nbytes, begin)}, (file,))
+
+
+def array_type(path: Path, tensor: NewTensor) -> tuple[np.dtype[np.generic], Dims]:
+    """Return the type and the shape of the row-major array of a tensor in the .npy or .npz file `path`.
+
+    Raises:
+        FileError: the tensor is not row-major, or the format has no name for its type.
+        InvalidArguments: the tensor has no descriptor, and is not a scalar of a known type.
+    """
+    if tensor.desc is not None and not is_row_major(tensor.desc):
         raise FileError(
-            f"cannot write {path}: a .npy file stores only row-major tensors, not {tensor.desc}; "
+            f"cannot write {path}: a {path.suffix} file stores only row-major tensors, not {tensor.desc}; "
             "write a .safetensors file instead"
         )
+    if tensor.desc is not None:
+        return npy_header(tensor.desc)
+    known = ALL_TYPES.get(tensor.data_type or "")
+    if known is None or known.dtype not in NAMED_TYPES:
+        reason = tensor.refusal or f"the format has no name for its type {tensor.stored_type}"
+        raise InvalidArguments(f"{path} cannot hold tensor {printable(tensor.name)}: {reason}")
+    return known.dtype, tensor.shape
+
+
+def encode_array_header(dtype: np.dtype[np.generic], shape: Dims) -> bytes:
+    """Return the header of a row-major array, as NumPy writes it; its size is a multiple of 64."""
     header = BytesIO()
-    dtype, shape = npy_header(tensor.desc)
     description = {"descr": npy_format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     npy_format.write_array_header_1_0(header, description)
-    begin = len(header.getvalue())
-    file = TargetFile(path, begin + tensor.nbytes, header.getvalue())
-    return FileTarget(path, {tensor.name: TargetTensor(tensor.name, tensor.bytes_desc, tensor.nbytes, begin)}, (file,))
+    return header.getvalue()

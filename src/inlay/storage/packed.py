@@ -31,10 +31,8 @@ from inlay.notation.format_tag import FormatTag
 from inlay.safetensors_header import ALIGNMENT, TensorEntry, in_file_order
 from inlay.storage.file_store import FileStore, version_of
 from inlay.storage.file_target import FileTarget, TargetFile
-from inlay.storage.safetensors_file import (
-    encode_header,
-    read_header,
-)
+from inlay.storage.locations import SourcePath
+from inlay.storage.safetensors_file import encode_header, read_header
 from inlay.storage.store import StoredTensor, is_row_major, plain_order, row_major
 from inlay.storage.target import NewTensor, TargetTensor
 
@@ -73,7 +71,7 @@ OTHER_TYPES = frozenset({"F4", "F6_E2M3", "F6_E3M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ
 _DATA_TYPES = {stored: name for name, stored in STORED_TYPES.items()}
 
 
-def open_safetensors(path: Path) -> FileStore:
+def open_safetensors(path: SourcePath) -> FileStore:
     """Open a .safetensors file as a store; only its header is read.
 
     Raises:
@@ -111,9 +109,10 @@ def _new_entry(path: Path, tensor: NewTensor) -> TensorEntry:
     """
     if tensor.desc is not None:
         return make_entry(tensor.name, tensor.desc)
-    stored_type = tensor.stored_type or "U8"
+    stored_type = STORED_TYPES.get(tensor.data_type or "", tensor.stored_type or "U8")
     if stored_type not in _DATA_TYPES and stored_type not in OTHER_TYPES:
-        raise InvalidArguments(f"{path} cannot hold tensor {printable(tensor.name)}: {tensor.refusal}")
+        reason = tensor.refusal or f"the format has no type {stored_type}; convert its elements first"
+        raise InvalidArguments(f"{path} cannot hold tensor {printable(tensor.name)}: {reason}")
     return TensorEntry(tensor.name, stored_type, tensor.shape, tensor.nbytes)
 
 
@@ -243,7 +242,9 @@ def _text(value: object, what: str) -> str:
     return value
 
 
-def _parse_descriptions(path: Path, text: str | None, entries: Sequence[TensorEntry]) -> dict[str, tuple[int, object]]:
+def _parse_descriptions(
+    path: SourcePath, text: str | None, entries: Sequence[TensorEntry]
+) -> dict[str, tuple[int, object]]:
     """Parse Inlay's text: return, by tensor name, the version of the text and the JSON object of the descriptor."""
     if text is None:
         return {}
@@ -265,12 +266,12 @@ def _parse_descriptions(path: Path, text: str | None, entries: Sequence[TensorEn
     return {name: (version, description) for name, description in value["tensors"].items()}
 
 
-def _damaged_text(path: Path, reason: str) -> FileError:
+def _damaged_text(path: SourcePath, reason: str) -> FileError:
     """Return the error for a damaged layout text."""
     return FileError(f"cannot read {path}: its layout text is damaged, {reason}; convert the original again")
 
 
-def _describe_entry(path: Path, entry: TensorEntry, description: tuple[int, object] | None) -> StoredTensor:
+def _describe_entry(path: SourcePath, entry: TensorEntry, description: tuple[int, object] | None) -> StoredTensor:
     """Return the tensor of a header entry, with the descriptor from the metadata if there is one."""
     desc, refusal = None, ""
     if description is None:
@@ -285,7 +286,8 @@ def _describe_entry(path: Path, entry: TensorEntry, description: tuple[int, obje
         except InlayError as error:
             raise _damaged_text(path, f"tensor {printable(entry.name)}: {error}") from error
     fields = (entry.name, entry.stored_type, entry.shape, entry.begin, entry.nbytes)
-    return StoredTensor(*fields, desc, refusal, is_packed=description is not None)
+    data_type = _DATA_TYPES.get(entry.stored_type) if desc is None else None
+    return StoredTensor(*fields, desc, refusal, is_packed=description is not None, data_type=data_type)
 
 
 def _plain_descriptor(entry: TensorEntry) -> MemoryDesc:

@@ -14,46 +14,85 @@ Source: https://huggingface.co/docs/safetensors, "Format".
 """
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from inlay.errors import FileError, InvalidArguments
-from inlay.files import Progress, atomic_write, file_error, require_file, write_pieces
+from inlay.files import Progress, atomic_write, reason_of, write_pieces
 from inlay.memory.buffers import Bytes
 from inlay.safetensors_header import METADATA, TensorEntry, build_header, in_file_order
+from inlay.storage.locations import SourcePath, UrlPath, require_source
 
 _MAX_HEADER_BYTES = 100_000_000
 """Maximum size of a header that the safetensors library reads, in bytes (`MAX_HEADER_SIZE` in its source)."""
 
+_FIRST_NBYTES = 1 << 18
+"""Bytes of a file at a URL that are read at first: the header of most files."""
 
-def read_header(path: Path) -> tuple[tuple[TensorEntry, ...], dict[str, str]]:
+
+def read_header(path: SourcePath) -> tuple[tuple[TensorEntry, ...], dict[str, str]]:
     """Return the entries of the safetensors file `path`, in the order of their bytes, and its metadata.
 
     Raises:
         FileError: the file is missing, truncated, or no safetensors file.
     """
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
 
-    size = require_file(path)
+    size = require_source(path)
     try:
-        with safe_open(path, framework="numpy"):
-            pass
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(length))
+        if isinstance(path, UrlPath):
+            prefix = _read_prefix(path, size)
+        else:
+            _check_header(path)
+            with path.open("rb") as file:
+                prefix = file.read(8)
+                prefix += file.read(int.from_bytes(prefix, "little"))
+        header = json.loads(prefix[8:])
+    except FileError:
+        raise
     except OSError as error:
-        raise file_error("read", path, error) from error
+        raise FileError(f"cannot read {path}: {reason_of(error)}") from error
     except (SafetensorError, ValueError) as error:
         raise FileError(
             f"cannot read {path}: it is truncated or not a safetensors file; copy it again from its source"
         ) from error
     metadata = header.pop(METADATA, None) or {}
-    entries = [_parse_entry(name, item, 8 + length) for name, item in header.items()]
+    entries = [_parse_entry(name, item, len(prefix)) for name, item in header.items()]
     entries.sort(key=lambda entry: (entry.begin, entry.name))
     if any(e.nbytes < 0 or e.begin + e.nbytes > size for e in entries):
         raise FileError(f"cannot read {path}: it changed while it was being opened; try again")
     return tuple(entries), metadata
+
+
+def _check_header(path: Path) -> None:
+    """Let the safetensors library check the header of a file; raises its errors."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="numpy"):
+        pass
+
+
+def _read_prefix(path: UrlPath, size: int) -> bytes:
+    """Return the length and the header of a file at a URL, which the library checks.
+
+    The library opens files of this machine only. It gets a sparse file with the same header and size, and no data.
+    """
+    prefix = path.read_range(0, min(size, _FIRST_NBYTES))
+    end = 8 + int.from_bytes(prefix[:8], "little")
+    if len(prefix) < 8 or end > min(size, 8 + _MAX_HEADER_BYTES):
+        raise ValueError(f"a header of {end} bytes")
+    if end > len(prefix):
+        prefix += path.read_range(len(prefix), end)
+    prefix = prefix[:end]
+    with TemporaryDirectory(prefix="inlay-") as folder:
+        copy = Path(folder) / "header.safetensors"
+        copy.write_bytes(prefix)
+        os.truncate(copy, size)
+        _check_header(copy)
+    return prefix
 
 
 def _parse_entry(name: str, item: Mapping[str, Any], data_begin: int) -> TensorEntry:

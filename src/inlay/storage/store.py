@@ -11,6 +11,7 @@ which reads a tensor box by box. `file_store` implements both for formats that s
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import lcm
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -48,6 +49,10 @@ class StoredTensor:
     """Number of the file that holds it, in a store of several files."""
     chunks: Dims | None = None
     """Shape of the chunks that are read as a whole; None if any range of bytes can be read."""
+    data_type: str | None = None
+    """Name of the type of the elements, if `desc` is None only because no layout has the dims, as of a scalar."""
+    is_view: bool = False
+    """True if `desc` is a view of a larger storage; where no format is stated, it is copied to row-major order."""
 
     @property
     def label(self) -> str:
@@ -109,6 +114,21 @@ class Store(Protocol):
         Raises:
             FileError: a file is missing, or this user may not read it.
         """
+
+
+def source_units(tensor: StoredTensor, src: MemoryDesc, units: Dims | None) -> Dims | None:
+    """Return the units of the boxes of a tensor: whole chunks of the store, and whole `units` of the target.
+
+    A tensor whose dims are not those of its chunks, such as one that is copied as bytes, is read as a whole.
+
+    >>> chunked = StoredTensor("w", "F32", (64, 64), 0, 16384, None, chunks=(8, 64))
+    >>> source_units(chunked, MemoryDesc((64, 64), "f32", "ab"), (16, 1))
+    (16, 64)
+    """
+    if tensor.chunks is None:
+        return units
+    chunks = tensor.chunks if src.dims == tensor.shape else src.dims
+    return tuple(lcm(max(chunk, 1), unit) for chunk, unit in zip(chunks, units or (1,) * src.ndims, strict=True))
 
 
 def raw_bytes(nbytes: int) -> MemoryDesc:

@@ -27,7 +27,7 @@ from inlay.storage.box import Box
 from inlay.storage.box_bytes import require_place
 from inlay.storage.conversion_plan import ConversionPlan, TensorConversion
 from inlay.storage.element_reading import Codes, find_differences, read_codes
-from inlay.storage.formats import open_store
+from inlay.storage.formats import open_written
 from inlay.storage.operation import BoxOperation, ReorderOperation
 from inlay.storage.store import Store, StoredTensor, StoreReader, row_major
 from inlay.storage.target import NewTensor, TargetTensor
@@ -56,7 +56,7 @@ def verify(plan: ConversionPlan, progress: Progress | None = None) -> None:
     >>> verify(made)
     >>> folder.cleanup()
     """
-    target = open_store(plan.target.location)
+    target = open_written(plan.target, [each.new for each in plan.tensors])
     found = {name: _find_tensor(target, plan, name) for name in plan.target.tensors}
     with plan.source.open() as reader, target.open() as result:
         for each in plan.tensors:

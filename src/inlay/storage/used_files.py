@@ -1,0 +1,64 @@
+"""The files that a conversion reads and writes: none of them is both, and none is written for another purpose.
+
+require_other_files(store, target)      shards of a checkpoint that are shards of the source
+require_free(Path("report.json"), store, target)
+"""
+
+import os
+from pathlib import Path
+
+from inlay.errors import FileError
+from inlay.files import require_unused, require_writable
+from inlay.storage.file_store import FileStore
+from inlay.storage.file_target import FileTarget
+from inlay.storage.locations import SourcePath, UrlPath
+from inlay.storage.store import Store
+from inlay.storage.target import Target
+from inlay.storage.upload import UploadTarget
+
+
+def require_other_place(written: SourcePath, read: SourcePath) -> None:
+    """Check that a file or a URL to write is not the one that is read.
+
+    Raises:
+        FileError: it is.
+    """
+    if isinstance(written, Path) and isinstance(read, Path):
+        require_unused(written, read)
+    elif isinstance(read, UrlPath) and read.samefile(written):
+        raise FileError(f"cannot write {written}: it is the URL that is being read; choose another name")
+
+
+def require_other_files(store: Store, target: Target) -> None:
+    """Check that no file of a target of several files is one of the files that are read.
+
+    Raises:
+        FileError: one is.
+    """
+    if isinstance(store, FileStore) and isinstance(target, UploadTarget):
+        for url in target.urls:
+            for source in store.files:
+                require_other_place(url, source.path)
+    elif isinstance(target, FileTarget):
+        for file in target.files:
+            if os.path.exists(file.path):  # noqa: PTH110  # False for names that are too long
+                require_unused(file.path, *_paths_of(store))
+
+
+def require_free(path: Path, store: Store, target: Target) -> None:
+    """Check that a file can be written that is no file of a conversion, such as its report.
+
+    Raises:
+        FileError: it cannot be written, or is read or written by the conversion.
+    """
+    final = require_writable(path)
+    written = [file.path for file in target.files] if isinstance(target, FileTarget) else []
+    for each in (Path(target.location), *written):
+        if os.fspath(final) == os.path.realpath(each):
+            raise FileError(f"cannot write {path}: it is the output of the conversion; choose another name")
+    require_unused(path, *_paths_of(store))
+
+
+def _paths_of(store: Store) -> list[Path]:
+    """Return the paths of the files of a store on this machine."""
+    return [file.path for file in store.files if isinstance(file.path, Path)] if isinstance(store, FileStore) else []
