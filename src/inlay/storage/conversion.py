@@ -10,7 +10,8 @@ import os
 from inlay.files import Progress
 from inlay.storage.conversion_plan import ConversionPlan, ConversionTask
 from inlay.storage.loss import ConversionLoss, require_little_loss
-from inlay.storage.operation import BoxCounts
+from inlay.storage.operation import BoxCounts, InputOperation
+from inlay.storage.scanning import scan_tensors
 from inlay.storage.store import StoreReader
 from inlay.storage.target import TargetWriter
 
@@ -23,8 +24,10 @@ def run_task(plan: ConversionPlan, reader: StoreReader, writer: TargetWriter, ta
         OutOfMemory: the operating system cannot provide the bytes of the box.
     """
     each = plan.tensors[task.tensor]
-    memory = reader.read_box(each.tensor, each.src, task.box)
-    counts = each.operation.apply(memory, task.box, writer)
+    operation = each.operation
+    if isinstance(operation, InputOperation):
+        operation = operation.with_inputs(reader, task.box)
+    counts = operation.apply(reader.read_box(each.tensor, each.src, task.box), task.box, writer)
     reader.require_unchanged()
     return counts
 
@@ -32,7 +35,7 @@ def run_task(plan: ConversionPlan, reader: StoreReader, writer: TargetWriter, ta
 def convert(
     plan: ConversionPlan, progress: Progress | None = None, *, allow_loss: bool = False
 ) -> tuple[ConversionLoss, ...]:
-    """Execute `plan`, and return the loss of each tensor in which elements became zero or saturated.
+    """Execute `plan`, and return the loss of each tensor that was quantized, or in which elements became 0 or saturated.
 
     `progress` is called with the number of bytes after each box. Losses are in the order of the tensors.
 
@@ -51,10 +54,11 @@ def convert(
     try:
         plan.target.create(token)
         with plan.source.open() as reader, plan.target.open(token) as writer:
+            plan = scan_tensors(plan, reader)
             for task in plan.tasks():
                 counts[task.tensor] += run_task(plan, reader, writer, task)
                 if progress is not None:
-                    progress(task.box.size * plan.tensors[task.tensor].new.nbytes // plan.tensors[task.tensor].size)
+                    progress(task.box.size * plan.tensors[task.tensor].nbytes // plan.tensors[task.tensor].size)
         losses = _losses(plan, counts, allow_loss)
         plan.target.commit(token)
         is_done = True
@@ -71,6 +75,6 @@ def _losses(plan: ConversionPlan, counts: list[BoxCounts], allow_loss: bool) -> 
         loss = counted.loss(each.new.name, each.new.bytes_desc.require_layout(each.new.name)[1])
         if not allow_loss:
             require_little_loss(loss)
-        if loss.share:
+        if loss.share or loss.relative_error is not None:
             losses.append(loss)
     return tuple(losses)

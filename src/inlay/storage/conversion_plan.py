@@ -14,13 +14,14 @@ from pathlib import Path
 
 from inlay.data_type import DataTypeLike, as_data_type
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, printable
 from inlay.files import require_unused
 from inlay.layout import Dims
 from inlay.storage.box import Box, box_at, count_boxes
-from inlay.storage.cutting import cut_extents
 from inlay.storage.formats import find_format, make_target, open_store
-from inlay.storage.operation import BoxOperation, ReorderOperation
+from inlay.storage.operation import BoxOperation
+from inlay.storage.quantization import DEFAULT_SCALES, parse_quantization, require_scale_names
+from inlay.storage.quantization_plan import QuantizationPlanner
 from inlay.storage.rules import (
     FormatRule,
     destination_descriptor,
@@ -31,6 +32,7 @@ from inlay.storage.rules import (
 )
 from inlay.storage.store import Store, StoredTensor, raw_bytes
 from inlay.storage.target import NewTensor, Target
+from inlay.storage.tensor_draft import ReorderDraft, TensorDraft
 
 DEFAULT_MEMORY = "1 GB"
 """Memory of a worker for boxes, unless the caller states another."""
@@ -50,6 +52,13 @@ class TensorConversion:
     """What is done with each box."""
     extents: Dims
     """Extents of the boxes of `src`."""
+    beside: tuple[NewTensor, ...] = ()
+    """Tensors that the target is to have beside `new`, such as scales."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all tensors to write, in bytes."""
+        return sum(new.nbytes for new in (self.new, *self.beside))
 
     @property
     def count(self) -> int:
@@ -68,13 +77,14 @@ class TensorConversion:
 
     def __str__(self) -> str:
         """Return one line of text: name, source, destination, number of boxes."""
-        sizes = f"{self.tensor.nbytes} -> {self.new.nbytes} bytes"
+        sizes = f"{self.tensor.nbytes} -> {self.nbytes} bytes"
         boxes = f", {self.count} boxes" if self.count > 1 else ""
         if self.is_copy:
             shape = "x".join(map(str, self.tensor.shape))
             return f"{self.tensor.label}: {self.tensor.stored_type} {shape}, copied, {self.new.nbytes} bytes{boxes}"
         dims = "x".join(map(str, self.src.dims))
-        return f"{self.tensor.label}: {dims}, {self.src} -> {self.new.desc}, {sizes}{boxes}"
+        news = [f"{self.new.compound or self.new.desc}", *(f"{printable(new.name)} {new.desc}" for new in self.beside)]
+        return f"{self.tensor.label}: {dims}, {self.src} -> {', '.join(news)}, {sizes}{boxes}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +108,7 @@ class ConversionPlan:
     target: Target
     """What is written."""
     tensors: tuple[TensorConversion, ...]
-    """One conversion for each tensor of the source, in the order of its bytes."""
+    """One conversion for each tensor of the source, in the order of its bytes, without scales that become a factor."""
     memory: int
     """Most bytes of one task, source and result together."""
 
@@ -110,7 +120,7 @@ class ConversionPlan:
     @property
     def nbytes(self) -> int:
         """Size of all tensors to write, in bytes."""
-        return sum(each.new.nbytes for each in self.tensors)
+        return sum(each.nbytes for each in self.tensors)
 
     @property
     def converted(self) -> int:
@@ -139,6 +149,11 @@ def plan(
     data_type: DataTypeLike | None = None,
     dims: Dims | None = None,
     memory: int | str = DEFAULT_MEMORY,
+    quantize: str | None = None,
+    scales: str = DEFAULT_SCALES,
+    scales_to: str | None = None,
+    scales_type: str | None = None,
+    dequantize: bool = False,
 ) -> ConversionPlan:
     """Plan the conversion of the tensors of `source` that a rule of `to` matches; other tensors are copied unchanged.
 
@@ -147,10 +162,16 @@ def plan(
     one entry for each letter of the tag and one for each inner block; or a single entry, and `dims` are the logical
     dims. A task takes at most `memory` bytes, source and result together, such as `256 MB` or 268435456.
 
+    `quantize` is `absmax`, `absmax:AXIS` or `absmax:group=N`: tensors of floats that match are quantized to
+    `data_type`, one of `inlay.storage.quantization.ELEMENT_FORMATS`, or to a compound format of `to`. Scales are written
+    beside them, named by the pattern `scales`, in the format `scales_to` and of the type `scales_type`. `dequantize`
+    converts quants with such scales, and compound blocks, to floats of `data_type`, or of their original type.
+
     Raises:
         InvalidArguments: a rule matches no tensor, has another number of letters than a tensor that it matches, or
             matches a tensor without a descriptor; `target` cannot store the name of a tensor; or a box of a tensor
-            does not fit into `memory`. (The name of the tensor in a .npy file is the stem of the file name.)
+            does not fit into `memory`. (The name of the tensor in a .npy file is the stem of the file name.) Or options
+            of quantization do not go together, or do not fit a tensor.
         FormatTagError, PatternError, NotationError: a rule has no valid format.
         Unimplemented: no conversion exists from the type of a tensor to `data_type`.
         FileError: `source` cannot be read, or `target` is the same file or cannot store the result.
@@ -163,21 +184,26 @@ def plan(
     require_unused(Path(target), Path(source))
     for rule in (*to_rules, *from_rules):
         require_match(rule, store)
-    target_type = None if data_type is None else as_data_type(data_type)
-    news = []
-    for tensor in store.tensors:
-        from_rule = first_match(from_rules, tensor.name)
+    if quantize is not None and dequantize:
+        raise InvalidArguments("quantize and dequantize exclude each other: convert twice")
+    require_scale_names(scales)
+    quantization = None if quantize is None else parse_quantization(quantize, data_type, scales, scales_to, scales_type)
+    target_type = None if data_type is None or quantize is not None else as_data_type(data_type)
+    planner = QuantizationPlanner(store, quantization, dequantize, scales, target_type)
+    drafts = list[TensorDraft]()
+    for tensor in planner.kept:
+        from_rule, to_rule = first_match(from_rules, tensor.name), first_match(to_rules, tensor.name)
         src = tensor.desc if from_rule is None else source_descriptor(tensor, from_rule, dims)
-        news.append(_plan_tensor(tensor, src, first_match(to_rules, tensor.name), target_type))
-    made = make_target(target, [new for _, new in news], store.metadata)
-    placed = zip(store.tensors, news, strict=True)
-    return ConversionPlan(store, made, tuple(_cut(tensor, *each, made, limit) for tensor, each in placed), limit)
+        draft = planner.draft(tensor, src, to_rule)
+        drafts.append(draft or _draft_reorder(tensor, src, None if quantization else to_rule, target_type))
+    made = make_target(target, [new for draft in drafts for new in draft.news], planner.metadata)
+    return ConversionPlan(store, made, tuple(_place(draft, made, limit) for draft in drafts), limit)
 
 
-def _plan_tensor(
+def _draft_reorder(
     tensor: StoredTensor, src: MemoryDesc | None, rule: FormatRule | None, data_type: DataTypeLike | None
-) -> tuple[MemoryDesc, NewTensor]:
-    """Return the descriptor of the bytes to read of one tensor, and the tensor to write."""
+) -> ReorderDraft:
+    """Return the draft of one tensor that is reordered or copied unchanged."""
     # A tensor without a descriptor, such as a scalar, is row-major already.
     is_only_row_major = rule is not None and rule.tag is None and data_type is None
     if src is None and rule is not None and not is_only_row_major:
@@ -185,16 +211,17 @@ def _plan_tensor(
     dst = src if rule is None or src is None else destination_descriptor(tensor, src, rule, data_type)
     if src is None or src == dst:
         unchanged = raw_bytes(tensor.nbytes)
-        return unchanged, NewTensor(tensor.name, tensor.shape, unchanged, dst, tensor.stored_type)
+        new = NewTensor(tensor.name, tensor.shape, unchanged, dst, tensor.stored_type)
+        return ReorderDraft(tensor, unchanged, (new,))
     assert dst is not None
-    return src, NewTensor(tensor.name, dst.dims, dst, dst)
+    return ReorderDraft(tensor, src, (NewTensor(tensor.name, dst.dims, dst, dst),))
 
 
-def _cut(tensor: StoredTensor, src: MemoryDesc, new: NewTensor, target: Target, limit: int) -> TensorConversion:
+def _place(draft: TensorDraft, target: Target, limit: int) -> TensorConversion:
     """Return the conversion of one tensor, cut into boxes of at most `limit` bytes."""
-    placed = target.tensors[new.name]
-    operation = ReorderOperation(placed, src.require_layout(tensor.label)[1])
-    return TensorConversion(tensor, src, new, operation, cut_extents(src, placed.desc, limit, operation.units))
+    operation, extents = draft.place(target.tensors, limit)
+    new, *beside = draft.news
+    return TensorConversion(draft.tensor, draft.src, new, operation, extents, tuple(beside))
 
 
 _UNITS: Mapping[str, int] = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}

@@ -104,6 +104,9 @@ def _new_entry(tensor: NewTensor) -> TensorEntry:
     """Return the header entry of a tensor of a target."""
     if tensor.desc is not None:
         return make_entry(tensor.name, tensor.desc)
+    if tensor.compound is not None:
+        rows = prod(tensor.shape[:-1])
+        return TensorEntry(tensor.name, "U8", (*tensor.shape[:-1], tensor.nbytes // rows), tensor.nbytes)
     return TensorEntry(tensor.name, tensor.stored_type or "U8", tensor.shape, tensor.nbytes)
 
 

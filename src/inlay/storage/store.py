@@ -15,6 +15,7 @@ from typing import Protocol, Self
 
 from inlay.data_type import DataTypeLike
 from inlay.descriptor import MemoryDesc
+from inlay.descriptor.compound_desc import CompoundDesc
 from inlay.errors import InvalidArguments, printable
 from inlay.layout import Dims
 from inlay.layout.axis import LETTERS
@@ -47,6 +48,8 @@ class StoredTensor:
     """Number of the file that holds it, in a store of several files."""
     chunks: Dims | None = None
     """Shape of the chunks that are read as a whole; None if any range of bytes can be read."""
+    compound: CompoundDesc | None = None
+    """Format and dims of blocks, if the file says that the bytes are blocks; `desc` is None then."""
 
     @property
     def label(self) -> str:

@@ -39,7 +39,7 @@ class NewTensor:
     stored_type: str | None = None
     """Element type in the notation of the source, if `desc` is None and the bytes are copied unchanged."""
     compound: str | None = None
-    """Name of the compound format of the bytes, such as `ggml:Q4_0`; the bytes are then rows of `u8`."""
+    """Name of the compound format of the bytes, such as `ggml:Q4_0`; `shape` then has elements, not bytes."""
 
     @property
     def nbytes(self) -> int:

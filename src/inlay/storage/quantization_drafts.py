@@ -1,0 +1,174 @@
+"""Drafts of quantizations and of conversions back to floats: operations, and sizes of boxes.
+
+    QuantizeDraft      fc.weight f32 (64, 256)                     fc.weight s8 (64, 256), fc.weight_scale f32 (64, 2)
+    DequantizeDraft    fc.weight s8, fc.weight_scale               fc.weight f32 (64, 256)
+    PackDraft          up.weight f32 (64, 256)                     up.weight, blocks of ggml:Q4_0
+    UnpackDraft        up.weight, blocks of ggml:Q4_0              up.weight f32 (64, 256)
+
+The limit of a box is less than the memory of a task, because floats of its elements are in memory beside it.
+"""
+
+from dataclasses import dataclass
+from math import lcm, prod
+
+from inlay.descriptor import MemoryDesc
+from inlay.descriptor.compound_desc import CompoundDesc
+from inlay.errors import InvalidArguments
+from inlay.layout import Dims
+from inlay.storage.box import Box
+from inlay.storage.box_bytes import can_cut, locate_box
+from inlay.storage.cutting import cut_extents
+from inlay.storage.dequantize_operation import DequantizeOperation, ScaleTensor, UnpackOperation
+from inlay.storage.operation import BoxOperation
+from inlay.storage.quantization import Quantization, QuantizationScheme
+from inlay.storage.quantize_operation import F32, PackOperation, QuantizeOperation
+from inlay.storage.store import StoredTensor, row_major
+from inlay.storage.target import NewTensor
+from inlay.storage.tensor_draft import Targets
+
+_SHORT_RUN = 4096
+"""Size in bytes below which runs are slow to read; two passes over boxes of longer runs are faster."""
+
+@dataclass(frozen=True, slots=True)
+class QuantizeDraft:
+    """A tensor to quantize, with scales beside it."""
+
+    tensor: StoredTensor
+    """The tensor of the source."""
+    src: MemoryDesc
+    """Its descriptor."""
+    news: tuple[NewTensor, ...]
+    """Quants, scales of the groups, and the scale of the tensor if the element format has one."""
+    quantization: Quantization
+    """Scheme and element format."""
+    groups: Dims
+    """Number of elements along each axis that share a scale."""
+
+    def place(self, targets: Targets, limit: int) -> tuple[BoxOperation, Dims]:
+        """Return the operation, and the extents of boxes: whole groups, if they fit and their runs are long.
+
+        Raises:
+            InvalidArguments: a box does not fit.
+        """
+        quants, *scales = (targets[new.name] for new in self.news)
+        dst, element, scheme = self.news[0].bytes_desc, self.quantization.element, self.quantization.scheme
+        assert element is not None
+        bits = [desc.require_layout("a box")[1].bits for desc in (self.src, dst)]
+        limit = limit * sum(bits) // (2 * sum(bits) + 2 * F32.bits)  # the rows, their values and those of the quants
+        aligned = _align_units(self.groups, self.news[1].bytes_desc, self.src.dims)
+        needs_scan, units = scheme == QuantizationScheme() or element.has_second, aligned
+        if scheme == QuantizationScheme():
+            units = (1,) * self.src.ndims
+        elif scheme.axis is not None and not _fits_in_one_pass(self.src, dst, limit, aligned):
+            needs_scan, axis = True, scheme.axis % self.src.ndims
+            units = tuple(n if i == axis else 1 for i, n in enumerate(self.src.dims))
+        operation = QuantizeOperation(
+            quants, tuple(scales), element, scheme, self.quantization.scale_type, self.groups, units, needs_scan
+        )
+        return operation, cut_extents(self.src, dst, limit, units)
+
+
+def _fits_in_one_pass(src: MemoryDesc, dst: MemoryDesc, limit: int, units: Dims) -> bool:
+    """Return True if boxes of whole groups fit and are read in long runs."""
+    try:
+        extents = cut_extents(src, dst, limit, units)
+    except InvalidArguments:
+        return False
+    place = locate_box(src, Box((0,) * len(extents), extents))
+    return place is not None and (place.count == 1 or place.run_nbytes >= _SHORT_RUN)
+
+
+def _align_units(groups: Dims, scales: MemoryDesc, dims: Dims) -> Dims:
+    """Return the extents of boxes that contain whole groups, and whose scales are whole blocks of their layout."""
+    if scales.dims == (1,):
+        return groups
+    sizes = [size * block for size, block in zip(groups, _block_extents(scales), strict=True)]
+    return tuple(min(size, max(n, 1)) for size, n in zip(sizes, dims, strict=True))
+
+
+def _block_extents(desc: MemoryDesc) -> Dims:
+    """Return the size of the blocks of a layout along each axis; the whole axis if boxes of a part do not exist."""
+    layout, _ = desc.require_layout("a box")
+    if not can_cut(desc):
+        return desc.dims
+    return tuple(prod(digit.extent for digit in axis.inner) for axis in layout.axes)
+
+
+@dataclass(frozen=True, slots=True)
+class PackDraft:
+    """A tensor to quantize to blocks of a compound format."""
+
+    tensor: StoredTensor
+    """The tensor of the source."""
+    src: MemoryDesc
+    """Its descriptor."""
+    news: tuple[NewTensor, ...]
+    """The tensor of the blocks."""
+    desc: CompoundDesc
+    """Format and dims of the blocks."""
+
+    def place(self, targets: Targets, limit: int) -> tuple[BoxOperation, Dims]:
+        """Return the operation, and the extents of boxes of whole blocks.
+
+        Raises:
+            InvalidArguments: a box does not fit.
+        """
+        operation = PackOperation(targets[self.news[0].name], self.desc)
+        bits = self.src.require_layout("a box")[1].bits
+        limit = limit * (bits + 8) // (bits + 8 + 3 * F32.bits)  # the values, their quants and the values of those
+        return operation, cut_extents(self.src, row_major(self.src.dims, "u8"), limit, operation.units)
+
+
+@dataclass(frozen=True, slots=True)
+class UnpackDraft:
+    """A tensor in blocks of a compound format, to become floats."""
+
+    tensor: StoredTensor
+    """The tensor of the source."""
+    src: MemoryDesc
+    """Descriptor of its bytes, in rows of blocks."""
+    news: tuple[NewTensor, ...]
+    """The tensor of the floats."""
+    desc: CompoundDesc
+    """Format and dims of the blocks."""
+
+    def place(self, targets: Targets, limit: int) -> tuple[BoxOperation, Dims]:
+        """Return the operation, and the extents of boxes of bytes.
+
+        Raises:
+            InvalidArguments: a box does not fit.
+        """
+        section, dst = self.desc.format.sections[0], self.news[0].bytes_desc
+        *rows, last = (min(size, n) for size, n in zip(_block_extents(dst), self.desc.dims, strict=True))
+        last = min(lcm(last, section.block[0]) // section.block[0] * section.nbytes, self.src.dims[-1])
+        operation = UnpackOperation(targets[self.news[0].name], self.desc, (*rows, last))
+        # A byte becomes a value of f32 for each element that it holds, and one of the result.
+        each = -(-section.block[0] // section.nbytes) * (F32.bits + dst.require_layout("a box")[1].bits) // 8
+        limit = limit * 2 // (1 + each)
+        return operation, cut_extents(self.src, self.src, limit, operation.units)
+
+
+@dataclass(frozen=True, slots=True)
+class DequantizeDraft:
+    """A tensor of quants, to become floats."""
+
+    tensor: StoredTensor
+    """The tensor of the source."""
+    src: MemoryDesc
+    """Its descriptor."""
+    news: tuple[NewTensor, ...]
+    """The tensor of the floats."""
+    scales: tuple[ScaleTensor, ...]
+    """The scales."""
+
+    def place(self, targets: Targets, limit: int) -> tuple[BoxOperation, Dims]:
+        """Return the operation, and the extents of boxes of whole groups.
+
+        Raises:
+            InvalidArguments: a box does not fit.
+        """
+        new = self.news[0]
+        operation = DequantizeOperation(targets[new.name], self.scales, self.src.dims)
+        bits = sum(desc.require_layout("a box")[1].bits for desc in (self.src, new.bytes_desc))
+        limit = limit * bits // (bits + 2 * F32.bits)  # values and scales in f32
+        return operation, cut_extents(self.src, new.bytes_desc, limit, operation.units)

@@ -1,0 +1,60 @@
+"""Drafts of conversions: what becomes of a stored tensor, before the places of the new tensors in the target are known."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from inlay.descriptor import MemoryDesc
+from inlay.layout import Dims
+from inlay.storage.cutting import cut_extents
+from inlay.storage.operation import BoxOperation, ReorderOperation
+from inlay.storage.store import StoredTensor
+from inlay.storage.target import NewTensor, TargetTensor
+
+Targets: TypeAlias = Mapping[str, TargetTensor]
+"""The tensors of a target by name."""
+
+
+class TensorDraft(Protocol):
+    """What becomes of one stored tensor, before the places of the new tensors are known."""
+
+    @property
+    def tensor(self) -> StoredTensor:
+        """The tensor of the source."""
+
+    @property
+    def src(self) -> MemoryDesc:
+        """Descriptor of the bytes that are read."""
+
+    @property
+    def news(self) -> tuple[NewTensor, ...]:
+        """The tensors that the target is to have; the first one has the elements."""
+
+    def place(self, targets: Targets, limit: int) -> tuple[BoxOperation, Dims]:
+        """Return the operation, and the extents of boxes of at most `limit` bytes.
+
+        Raises:
+            InvalidArguments: a box does not fit.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ReorderDraft:
+    """A tensor to reorder, or to copy unchanged."""
+
+    tensor: StoredTensor
+    """The tensor of the source."""
+    src: MemoryDesc
+    """Descriptor of the bytes that are read; `raw_bytes` if they are copied unchanged."""
+    news: tuple[NewTensor, ...]
+    """The tensor that the target is to have."""
+
+    def place(self, targets: Targets, limit: int) -> tuple[BoxOperation, Dims]:
+        """Return the reorder, and the extents of boxes of at most `limit` bytes.
+
+        Raises:
+            InvalidArguments: a box does not fit.
+        """
+        placed = targets[self.news[0].name]
+        operation = ReorderOperation(placed, self.src.require_layout(self.tensor.label)[1])
+        return operation, cut_extents(self.src, placed.desc, limit, operation.units)
