@@ -10,7 +10,7 @@ import typer
 
 from inlay.cli.application import TYPE_HELP, CleanOption, app, clear_abandoned, parse_dims
 from inlay.cli.output import echo
-from inlay.errors import printable
+from inlay.errors import InvalidArguments, printable
 from inlay.files import Progress
 from inlay.measure.interleaved import time_call
 
@@ -23,11 +23,13 @@ def convert(
     source: Annotated[Path, typer.Argument(metavar="IN", help="A .npy or .safetensors file.")],
     target: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="The file to write.")],
     to: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
-            "--to", metavar="[PATTERN=]TAG", help="New format: tag, pattern or shape:stride; `plain` is row-major."
+            "--to",
+            metavar="[PATTERN=]TAG",
+            help="New format: tag, pattern, shape:stride or blocks (ggml:Q8_0); `plain` is row-major.",
         ),
-    ],
+    ] = None,
     from_: Annotated[
         list[str] | None,
         typer.Option("--from", metavar="[PATTERN=]TAG", help="Format of memory that the file does not describe."),
@@ -38,6 +40,26 @@ def convert(
     ] = None,
     allow_loss: Annotated[
         bool, typer.Option("--allow-loss", help="With --dtype: convert though elements become 0 or saturate.")
+    ] = False,
+    quantize: Annotated[
+        str | None,
+        typer.Option(
+            "--quantize",
+            metavar="absmax[:AXIS|:group=N]",
+            help="Quantize floats to --dtype s8, s4, f8_e4m3, f8_e5m2, mxfp4 or nvfp4, or to blocks (--to ggml:Q8_0).",
+        ),
+    ] = None,
+    scales: Annotated[
+        str, typer.Option("--scales", metavar="PATTERN", help="Names of scales; {name} is that of the tensor.")
+    ] = "{name}_scale",
+    scales_to: Annotated[
+        str | None, typer.Option("--scales-to", metavar="TAG", help="Format of scales; row-major unless given.")
+    ] = None,
+    scales_type: Annotated[
+        str | None, typer.Option("--scales-dtype", metavar="TYPE", help="Data type of scales: f32, bf16 or f16.")
+    ] = None,
+    dequantize: Annotated[
+        bool, typer.Option("--dequantize", help="Convert quants with scales, and blocks, to floats (of --dtype).")
     ] = False,
     clean: CleanOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, one line per tensor.")] = False,
@@ -51,6 +73,10 @@ def convert(
     If over 0.1 % of the non-zero elements of a tensor would become 0 or saturate in the type of --dtype, nothing is
     written, unless --allow-loss is given.
 
+    With --quantize, the elements of a tensor, of each coordinate of AXIS, or of each group along the last axis share a
+    scale, their greatest magnitude divided by that of the type. A --to without PATTERN quantizes tensors of floats with
+    two axes or more. The error of each tensor is printed.
+
     For example:
 
       inlay convert image.npy -o image.safetensors --to nChw16c
@@ -62,13 +88,33 @@ def convert(
       inlay convert w.safetensors -o p.safetensors --to 'fc*=(o o16) i -> o i o16'
 
       inlay convert nhwc.npy -o nchw.npy --from nhwc --to nchw
+
+      inlay convert w.safetensors -o q.safetensors --to plain --quantize absmax:group=128 --dtype s4
+
+      inlay convert w.safetensors -o q.gguf --to ggml:Q8_0 --quantize absmax
+
+      inlay convert q.gguf -o w.safetensors --dequantize --dtype bf16
     """
     # Imported here because it loads LLVM, which doubles the start-up time of other commands.
     from inlay.storage import convert as carry_out
     from inlay.storage import plan as make_plan
 
     logical = None if dims is None else parse_dims(dims)
-    plan = make_plan(source, target, to, from_=from_ or (), data_type=data_type, dims=logical)
+    if not to and not dequantize:
+        raise InvalidArguments("the new format is missing: name it (--to), or convert to floats (--dequantize)")
+    plan = make_plan(
+        source,
+        target,
+        to or (),
+        from_=from_ or (),
+        data_type=data_type,
+        dims=logical,
+        quantize=quantize,
+        scales=scales,
+        scales_to=scales_to,
+        scales_type=scales_type,
+        dequantize=dequantize,
+    )
     if dry_run:
         echo(str(plan))
         return

@@ -35,7 +35,7 @@ def run_task(plan: ConversionPlan, reader: StoreReader, writer: TargetWriter, ta
 def convert(
     plan: ConversionPlan, progress: Progress | None = None, *, allow_loss: bool = False
 ) -> tuple[ConversionLoss, ...]:
-    """Execute `plan`, and return the loss of each tensor that was quantized, or in which elements became 0 or saturated.
+    """Execute `plan`; return the loss of each tensor that was quantized, or where elements became zero or saturated.
 
     `progress` is called with the number of bytes after each box. Losses are in the order of the tensors.
 

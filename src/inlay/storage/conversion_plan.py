@@ -163,9 +163,10 @@ def plan(
     dims. A task takes at most `memory` bytes, source and result together, such as `256 MB` or 268435456.
 
     `quantize` is `absmax`, `absmax:AXIS` or `absmax:group=N`: tensors of floats that match are quantized to
-    `data_type`, one of `inlay.storage.quantization.ELEMENT_FORMATS`, or to a compound format of `to`. Scales are written
-    beside them, named by the pattern `scales`, in the format `scales_to` and of the type `scales_type`. `dequantize`
-    converts quants with such scales, and compound blocks, to floats of `data_type`, or of their original type.
+    `data_type`, one of `inlay.storage.quantization.ELEMENT_FORMATS`, or to a compound format of `to`. Scales are
+    written beside them, named by the pattern `scales`, in the format `scales_to` and of the type `scales_type`.
+    `dequantize` converts quants with such scales, and compound blocks, to floats of `data_type`, or of the type that
+    they had.
 
     Raises:
         InvalidArguments: a rule matches no tensor, has another number of letters than a tensor that it matches, or

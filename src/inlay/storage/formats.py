@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inlay.errors import FileError
+from inlay.storage.gguf_file import gguf_target, open_gguf
 from inlay.storage.npy import npy_target, read_npy
 from inlay.storage.packed import open_safetensors, safetensors_target
 from inlay.storage.store import Store
@@ -33,6 +34,7 @@ class FileFormat:
 FORMATS: tuple[FileFormat, ...] = (
     FileFormat("npy", (".npy",), read_npy, npy_target),
     FileFormat("safetensors", (".safetensors",), open_safetensors, safetensors_target),
+    FileFormat("gguf", (".gguf",), open_gguf, gguf_target),
 )
 """All formats; the first that matches a name is taken."""
 

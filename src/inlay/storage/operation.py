@@ -58,9 +58,7 @@ class BoxCounts:
     def loss(self, name: str, data_type: DataType) -> ConversionLoss:
         """Return the loss of a tensor of this name that was converted to `data_type`."""
         relative = (self.squared_error / self.squared) ** 0.5 if self.squared else None
-        return ConversionLoss(
-            name, data_type, self.nonzero, self.zeroed, self.saturated, relative, self.greatest_error
-        )
+        return ConversionLoss(name, data_type, self.nonzero, self.zeroed, self.saturated, relative, self.greatest_error)
 
 
 class BoxOperation(Protocol):

@@ -107,6 +107,11 @@ def _new_entry(tensor: NewTensor) -> TensorEntry:
     if tensor.compound is not None:
         rows = prod(tensor.shape[:-1])
         return TensorEntry(tensor.name, "U8", (*tensor.shape[:-1], tensor.nbytes // rows), tensor.nbytes)
+    if tensor.stored_type is not None and tensor.stored_type.startswith("ggml:"):
+        raise InvalidArguments(
+            f"a safetensors file has no type for {tensor.stored_type}, which {printable(tensor.name)} has: write a "
+            ".gguf file"
+        )
     return TensorEntry(tensor.name, tensor.stored_type or "U8", tensor.shape, tensor.nbytes)
 
 

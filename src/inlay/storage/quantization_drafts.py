@@ -29,6 +29,7 @@ from inlay.storage.tensor_draft import Targets
 _SHORT_RUN = 4096
 """Size in bytes below which runs are slow to read; two passes over boxes of longer runs are faster."""
 
+
 @dataclass(frozen=True, slots=True)
 class QuantizeDraft:
     """A tensor to quantize, with scales beside it."""

@@ -21,7 +21,6 @@ from inlay.storage.quantization_drafts import DequantizeDraft, PackDraft, Quanti
 from inlay.storage.quantization_text import (
     QUANTIZATION_KEY,
     BlockTensor,
-    QuantizedTensor,
     ScaledTensor,
     read_quantization,
     write_quantization,
@@ -184,9 +183,7 @@ class QuantizationPlanner:
             raise InvalidArguments(f"{rule.text} does not fit tensor {tensor.label}: {error}") from error
         self._text[tensor.name] = BlockTensor(_original_type(src), desc)
         bytes_desc = row_major(byte_dims(desc), "u8")
-        return PackDraft(
-            tensor, src, (NewTensor(tensor.name, src.dims, bytes_desc, None, compound=format.name),), desc
-        )
+        return PackDraft(tensor, src, (NewTensor(tensor.name, src.dims, bytes_desc, None, compound=format.name),), desc)
 
     # To floats
 
@@ -224,9 +221,7 @@ class QuantizationPlanner:
         new = self._new_floats(tensor, dims, scaled.data_type, rule)
         return DequantizeDraft(tensor, tensor.desc, (new,), scales)
 
-    def _new_floats(
-        self, tensor: StoredTensor, dims: Dims, original: DataType, rule: FormatRule | None
-    ) -> NewTensor:
+    def _new_floats(self, tensor: StoredTensor, dims: Dims, original: DataType, rule: FormatRule | None) -> NewTensor:
         """Return the tensor of floats that is computed."""
         data_type = self._data_type or original
         if data_type.kind != "float" or data_type.is_exponent:
