@@ -1,12 +1,12 @@
 """Metadata of GGUF files: typed values as texts, and texts as typed values.
 
-A GGUF file has a type for each value: 13 of them, arrays included. Other files have texts. A text is stored as it is; any
+A GGUF file has a type for each value, one of 13 with arrays. Other files have texts. A text is stored as it is; any
 other value is JSON, and one more text, under the key `inlay_gguf_types`, has the types of those:
 
     general.name           text "tiny"      general.name           "tiny"
     llama.block_count      u32  4           llama.block_count      "4"
     tokenizer.scores       f32  [0.5, 2.0]  tokenizer.scores       "[0.5, 2.0]"
-                                            inlay_gguf_types       {"llama.block_count": "u32", "tokenizer.scores": "[f32]"}
+                                            inlay_gguf_types       {"llama.block_count":"u32", ...}
 
 So the values have their types again when the texts come back into a GGUF file.
 
@@ -15,7 +15,7 @@ Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
 import json
 from collections.abc import Mapping, Sequence
-from struct import error as StructError
+from struct import error as struct_error
 from struct import pack
 from types import MappingProxyType
 from typing import Any, BinaryIO, TypeAlias
@@ -182,13 +182,13 @@ def encode_entry(key: str, kind: str, value: Value) -> bytes:
     Raises:
         InvalidArguments: the type is unknown, or the value is none of it.
     """
-    inner = kind.removeprefix("[").removesuffix("]") if isinstance(kind, str) else ""
+    inner = str(kind).removeprefix("[").removesuffix("]")
     if inner not in _NAMES or inner == "array" or kind not in (inner, f"[{inner}]"):
         raise InvalidArguments(f"metadata[{key!r}] is of the type {shown(kind)}: GGUF has {', '.join(_NAMES)}")
     code, is_array = _NAMES.index(inner), kind != inner
     try:
         data = b"".join(_encode(code, each) for each in _require_list(value)) if is_array else _encode(code, value)
-    except (StructError, TypeError, ValueError, OverflowError) as error:
+    except (struct_error, TypeError, ValueError, OverflowError) as error:
         raise InvalidArguments(
             f"metadata[{key!r}] holds {shown(value)}, which is no {kind}: convert it again"
         ) from error

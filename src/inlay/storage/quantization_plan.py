@@ -105,7 +105,7 @@ class QuantizationPlanner:
         return self._quantize(tensor, src, rule, self._quantization)
 
     def _find_scaled(self) -> dict[str, ScaledTensor]:
-        """Return the tensors with scales by name: those of the text, and those whose scales have names of the pattern."""
+        """Return the tensors with scales, by name: those of the text, and those that the pattern finds scales of."""
         scaled = {name: each for name, each in self._known.items() if isinstance(each, ScaledTensor)}
         for tensor in self._store.tensors:
             is_quants = tensor.desc is not None and tensor.desc.data_type in _QUANT_TYPES
@@ -212,8 +212,8 @@ class QuantizationPlanner:
         """Return the draft of a tensor whose quants are multiplied by their scales."""
         if tensor.desc is None or len(scaled.groups) != tensor.desc.ndims:
             raise FileError(
-                f"cannot read {self._store.location}: tensor {tensor.label} has other dims than the text on its scales; "
-                "convert the original again"
+                f"cannot read {self._store.location}: the scales of tensor {tensor.label} are for other dims; convert "
+                "the original again"
             )
         dims = tensor.desc.dims
         scales = tuple(self._scale_tensor(tensor, dims, name, scaled.groups) for name in scaled.scales)

@@ -1,4 +1,4 @@
-"""The text on quantized tensors in the metadata of a file: which scales belong to which quants, and which bytes are blocks.
+"""The text on quantized tensors in the metadata of a file: the scales of quants, and the formats of blocks.
 
     {"version": 1, "tensors": {
         "fc.weight": {"data_type": "bf16", "groups": [1, 128], "scales": ["fc.weight_scale"]},

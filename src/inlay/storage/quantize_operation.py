@@ -130,8 +130,8 @@ class QuantizeOperation:
             where = "" if box is None else f" in {box}"
             kind = "NaN" if np.isnan(greatest).any() else "infinities"
             raise InvalidArguments(
-                f"tensor {self.quants.name} holds {kind}{where}: quantize numbers that are finite in f32, or name other "
-                "tensors (--to)"
+                f"tensor {self.quants.name} holds {kind}{where}: quantize numbers that are finite in f32, or "
+                "name other tensors (--to)"
             )
         return np.asarray(greatest, np.float32)
 

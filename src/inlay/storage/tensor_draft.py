@@ -1,4 +1,4 @@
-"""Drafts of conversions: what becomes of a stored tensor, before the places of the new tensors in the target are known."""
+"""Drafts of conversions: what becomes of a stored tensor, before the new tensors have places in the target."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
