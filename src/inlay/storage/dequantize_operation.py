@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.compound_desc import CompoundDesc
 from inlay.layout import Dims
@@ -17,6 +18,8 @@ from inlay.storage.quantization import Floats
 from inlay.storage.quantize_operation import F32, element_box
 from inlay.storage.store import StoredTensor, StoreReader, row_major
 from inlay.storage.target import TargetTensor, TargetWriter
+
+F64 = DATA_TYPES["f64"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,10 @@ class ScaleTensor:
 
 @dataclass(frozen=True, slots=True)
 class DequantizeOperation:
-    """A computation of floats from quants: value = quant * scale, in f32, rounded to the type of the result."""
+    """A computation of floats from quants: value = quant * scale in f32, rounded to the type of the result.
+
+    Results of f64 are computed in f64.
+    """
 
     target: TargetTensor
     """The tensor of the floats."""
@@ -110,9 +116,10 @@ class DequantizeOperation:
         if _can_multiply(memory.desc, self.factors.shape):
             result = reorder(memory, desc, src_scales=self.factors)
         else:
-            values = reorder(memory, row_major(box.dims, F32)).unpack()
+            plain = row_major(box.dims, F64 if desc.data_type == F64 else F32)
+            values = reorder(memory, plain).unpack()
             values *= spread_scales(self.factors, self.scales[0].groups, box)
-            result = reorder(Memory(row_major(box.dims, F32), values), desc)
+            result = reorder(Memory(plain, values), desc)
         writer.write_box(self.target, box, result)
         return BoxCounts()
 

@@ -82,13 +82,14 @@ class QuantizationScheme:
                     f"{self.group}: choose a group that divides it"
                 )
             return (*(1,) * (len(dims) - 1), self.group)
+        whole = tuple(max(n, 1) for n in dims)
         if self.axis is None:
-            return dims
+            return whole
         if not -len(dims) <= self.axis < len(dims):
             raise InvalidArguments(
                 f"tensor {label} has dims {dims}, and no axis {self.axis} for {self}: name an axis below {len(dims)}"
             )
-        return tuple(1 if i == self.axis % len(dims) else n for i, n in enumerate(dims))
+        return tuple(1 if i == self.axis % len(dims) else n for i, n in enumerate(whole))
 
 
 def parse_scheme(text: str) -> QuantizationScheme:

@@ -54,29 +54,50 @@ class QuantizeDraft:
         quants, *scales = (targets[new.name] for new in self.news)
         dst, element, scheme = self.news[0].bytes_desc, self.quantization.element, self.quantization.scheme
         assert element is not None
-        bits = [desc.require_layout("a box")[1].bits for desc in (self.src, dst)]
-        limit = limit * sum(bits) // (2 * sum(bits) + 2 * F32.bits)  # the rows, their values and those of the quants
+        # Beside the box and its quants there are the rows of both, their values and those of the quants.
+        extra = _bits(self.src) + _bits(dst) + 2 * F32.bits
         aligned = _align_units(self.groups, self.news[1].bytes_desc, self.src.dims)
         needs_scan, units = scheme == QuantizationScheme() or element.has_second, aligned
         if scheme == QuantizationScheme():
             units = (1,) * self.src.ndims
-        elif scheme.axis is not None and not _fits_in_one_pass(self.src, dst, limit, aligned):
+        elif scheme.axis is not None and not self._fits_in_one_pass(limit, extra, aligned):
             needs_scan, axis = True, scheme.axis % self.src.ndims
             units = tuple(n if i == axis else 1 for i, n in enumerate(self.src.dims))
         operation = QuantizeOperation(
             quants, tuple(scales), element, scheme, self.quantization.scale_type, self.groups, units, needs_scan
         )
-        return operation, cut_extents(self.src, dst, limit, units)
+        return operation, _cut(self.tensor, self.src, dst, limit, extra, units)
+
+    def _fits_in_one_pass(self, limit: int, extra: int, units: Dims) -> bool:
+        """Return True if boxes of whole groups fit and are read in long runs."""
+        try:
+            extents = _cut(self.tensor, self.src, self.news[0].bytes_desc, limit, extra, units)
+        except InvalidArguments:
+            return False
+        place = locate_box(self.src, Box((0,) * len(extents), extents))
+        return place is not None and (place.count == 1 or place.run_nbytes >= _SHORT_RUN)
 
 
-def _fits_in_one_pass(src: MemoryDesc, dst: MemoryDesc, limit: int, units: Dims) -> bool:
-    """Return True if boxes of whole groups fit and are read in long runs."""
+def _bits(desc: MemoryDesc) -> int:
+    """Return the number of bits of an element."""
+    return desc.require_layout("a box")[1].bits
+
+
+def _cut(
+    tensor: StoredTensor, src: MemoryDesc, dst: MemoryDesc, limit: int, extra: int, units: Dims | None
+) -> Dims:
+    """Return the extents of boxes that take at most `limit` bytes with `extra` bits for each element beside them.
+
+    Raises:
+        InvalidArguments: the smallest box does not fit.
+    """
+    bits = _bits(src) + _bits(dst)
     try:
-        extents = cut_extents(src, dst, limit, units)
-    except InvalidArguments:
-        return False
-    place = locate_box(src, Box((0,) * len(extents), extents))
-    return place is not None and (place.count == 1 or place.run_nbytes >= _SHORT_RUN)
+        return cut_extents(src, dst, limit * bits // (bits + extra), units)
+    except InvalidArguments as error:
+        raise InvalidArguments(
+            f"a box of tensor {tensor.label} with its numbers in f32 takes more than {limit} bytes: allow more (--memory)"
+        ) from error
 
 
 def _align_units(groups: Dims, scales: MemoryDesc, dims: Dims) -> Dims:
@@ -115,9 +136,9 @@ class PackDraft:
             InvalidArguments: a box does not fit.
         """
         operation = PackOperation(targets[self.news[0].name], self.desc)
-        bits = self.src.require_layout("a box")[1].bits
-        limit = limit * (bits + 8) // (bits + 8 + 3 * F32.bits)  # the values, their quants and the values of those
-        return operation, cut_extents(self.src, row_major(self.src.dims, "u8"), limit, operation.units)
+        blocks = row_major(self.src.dims, "u8")  # stands for the blocks, which are smaller
+        # Beside the box and its blocks there are its values, their quants and the values of those.
+        return operation, _cut(self.tensor, self.src, blocks, limit, 3 * F32.bits, operation.units)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +165,8 @@ class UnpackDraft:
         last = min(lcm(last, section.block[0]) // section.block[0] * section.nbytes, self.src.dims[-1])
         operation = UnpackOperation(targets[self.news[0].name], self.desc, (*rows, last))
         # A byte becomes a value of f32 for each element that it holds, and one of the result.
-        each = -(-section.block[0] // section.nbytes) * (F32.bits + dst.require_layout("a box")[1].bits) // 8
-        limit = limit * 2 // (1 + each)
-        return operation, cut_extents(self.src, self.src, limit, operation.units)
+        extra = -(-section.block[0] // section.nbytes) * (F32.bits + _bits(dst))
+        return operation, _cut(self.tensor, self.src, self.src, limit, extra, operation.units)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +190,5 @@ class DequantizeDraft:
         """
         new = self.news[0]
         operation = DequantizeOperation(targets[new.name], self.scales, self.src.dims)
-        bits = sum(desc.require_layout("a box")[1].bits for desc in (self.src, new.bytes_desc))
-        limit = limit * bits // (bits + 2 * F32.bits)  # values and scales in f32
-        return operation, cut_extents(self.src, new.bytes_desc, limit, operation.units)
+        # Beside the box and its floats there may be values and scales in f32.
+        return operation, _cut(self.tensor, self.src, new.bytes_desc, limit, 2 * F32.bits, operation.units)

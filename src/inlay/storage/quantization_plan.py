@@ -132,7 +132,7 @@ class QuantizationPlanner:
             )
         scheme, dst = quantization.scheme, destination_descriptor(tensor, src, rule, element.data_type)
         groups = scheme.groups(src.dims, tensor.label)
-        dims: Dims = tuple(n // size if size else 0 for n, size in zip(src.dims, groups, strict=True))
+        dims: Dims = tuple(n // size for n, size in zip(src.dims, groups, strict=True))
         if scheme == QuantizationScheme():
             dims = (1,)
         names = quantization.name_scales(tensor.name)
@@ -243,7 +243,7 @@ class QuantizationPlanner:
             raise InvalidArguments(f"tensor {stored.label} cannot scale {tensor.label}: it is no tensor of floats")
         if prod(desc.dims) == 1:
             return ScaleTensor(stored, desc, (1,) * len(dims), dims)
-        shape = tuple(-(-n // max(size, 1)) for n, size in zip(dims, groups, strict=True))
+        shape = tuple(-(-n // size) for n, size in zip(dims, groups, strict=True))
         if desc.dims not in (shape, tuple(n for n in shape if n > 1)):
             raise InvalidArguments(
                 f"tensor {stored.label} has dims {desc.dims}, and the scales of {tensor.label} have {shape}: name its "

@@ -87,9 +87,9 @@ class QuantizeOperation:
         rows = self._arrange(memory)
         scales, second = self._find_scales(rows, box)
         factors = (scales * second).reshape(-1, 1)
-        quants = reorder(rows, MemoryDesc(rows.desc.dims, self.element.data_type, "ab"), dst_scales=factors)
+        quants = self._round(rows, factors)
         desc = writer.box_desc(self.quants, box)
-        placed = Memory(MemoryDesc(box.dims, self.element.data_type, self._order(box.dims)), quants.buffer)
+        placed = Memory(MemoryDesc(box.dims, quants.desc.data_type or F32, self._order(box.dims)), quants.buffer)
         writer.write_box(self.quants, box, placed if placed.desc == desc else reorder(placed, desc))
         self._write_scales(scales, second, box, writer)
         return measure_error(_as_floats(rows), _multiply(quants, factors))
@@ -116,6 +116,18 @@ class QuantizeOperation:
         if self.scheme.group is not None:
             count = size // self.scheme.group
         return Memory(MemoryDesc((count, size // count), desc.data_type or F32, "ab"), arranged.buffer)
+
+    def _round(self, rows: Memory, factors: Floats) -> Memory:
+        """Return rows divided by their scales, as numbers of the type of the quants; those of s4 as s8.
+
+        Rows of an odd number of 4-bit integers are no memory.
+        """
+        data_type = self.element.data_type
+        if data_type.name != "s4":
+            return reorder(rows, MemoryDesc(rows.desc.dims, data_type, "ab"), dst_scales=factors)
+        quants = reorder(rows, MemoryDesc(rows.desc.dims, "s8", "ab"), dst_scales=factors)
+        numbers = quants.unpack()
+        return Memory(quants.desc, np.clip(numbers, data_type.lowest, data_type.highest, out=numbers))
 
     def _magnitudes(self, rows: Memory, box: Box | None) -> Floats:
         """Return the greatest magnitude of each row, after checking that all are finite."""
@@ -180,10 +192,7 @@ def _as_floats(rows: Memory) -> Floats:
 def _multiply(quants: Memory, factors: Floats) -> Floats:
     """Return the values of quants in f32, whose rows are multiplied by `factors`."""
     desc = MemoryDesc(quants.desc.dims, F32, "ab")
-    if factors.size > 1:
-        return np.asarray(reorder(quants, desc, src_scales=factors).unpack(), np.float32)
-    values = reorder(quants, desc).unpack()  # no reorder multiplies 4-bit integers by a single scale
-    return np.asarray(np.multiply(values, factors, out=values), np.float32)
+    return np.asarray(reorder(quants, desc, src_scales=factors).unpack(), np.float32)
 
 
 @dataclass(frozen=True, slots=True)
