@@ -153,9 +153,11 @@ def test_layouts_of_source_quants_and_scales_do_not_change_the_numbers(scheme: s
     quantize(w, scheme, data_type)
     expected, scales, again = read("w"), read("w_scale"), dequantized()
     convert(plan("w.safetensors", "p.safetensors", ["AB16b4a"]))
-    scales_to = {"scales_to": "ba"} if scales.ndim > 1 else {}
+    scales_to = "ba" if scales.ndim > 1 else None
     convert(
-        plan("p.safetensors", "q.safetensors", ["*=BA16a16b"], quantize=scheme, data_type=data_type, **scales_to)
+        plan(
+            "p.safetensors", "q.safetensors", ["*=BA16a16b"], quantize=scheme, data_type=data_type, scales_to=scales_to
+        )
     )
     assert open_memories("q.safetensors")["w"].desc.tag == "BA16a16b"
     assert np.array_equal(read("w"), expected)
@@ -301,7 +303,7 @@ def test_tensors_without_elements_stay_so(dims: tuple[int, ...], scheme: str) ->
 
 
 def test_rules_without_a_pattern_quantize_matrices_of_floats() -> None:
-    tensors = {
+    tensors: dict[str, npt.NDArray[Any]] = {
         "fc.weight": weights(4, 8),
         "fc.bias": weights(4),
         "ids": np.arange(6).reshape(2, 3),

@@ -113,7 +113,7 @@ class DequantizeOperation:
         """
         assert self.factors is not None, "with_inputs comes first"
         desc = writer.box_desc(self.target, box)
-        if _can_multiply(memory.desc, self.factors.shape):
+        if _can_multiply(memory.desc, self.factors.shape, self.scales[0].groups):
             result = reorder(memory, desc, src_scales=self.factors)
         else:
             plain = row_major(box.dims, F64 if desc.data_type == F64 else F32)
@@ -124,11 +124,11 @@ class DequantizeOperation:
         return BoxCounts()
 
 
-def _can_multiply(desc: MemoryDesc, counts: Sequence[int]) -> bool:
-    """Return True if a reorder can multiply by so many scales along each axis."""
+def _can_multiply(desc: MemoryDesc, counts: Sequence[int], groups: Dims) -> bool:
+    """Return True if a reorder can multiply by so many scales: equal groups, along the last two axes only."""
     last = desc.ndims - 2 if desc.ndims > 1 else desc.ndims
-    for i, (count, n) in enumerate(zip(counts, desc.dims, strict=True)):
-        if count not in (1, n) and (i < last or n % count):
+    for i, (count, n, size) in enumerate(zip(counts, desc.dims, groups, strict=True)):
+        if count not in (1, n) and (i < last or n != count * size):
             return False
     # No reorder multiplies 4-bit integers by a single scale.
     return any(count > 1 for count in counts) or not desc.require_layout("quants")[1].is_sub_byte

@@ -83,9 +83,7 @@ def _bits(desc: MemoryDesc) -> int:
     return desc.require_layout("a box")[1].bits
 
 
-def _cut(
-    tensor: StoredTensor, src: MemoryDesc, dst: MemoryDesc, limit: int, extra: int, units: Dims | None
-) -> Dims:
+def _cut(tensor: StoredTensor, src: MemoryDesc, dst: MemoryDesc, limit: int, extra: int, units: Dims | None) -> Dims:
     """Return the extents of boxes that take at most `limit` bytes with `extra` bits for each element beside them.
 
     Raises:
@@ -96,7 +94,8 @@ def _cut(
         return cut_extents(src, dst, limit * bits // (bits + extra), units)
     except InvalidArguments as error:
         raise InvalidArguments(
-            f"a box of tensor {tensor.label} with its numbers in f32 takes more than {limit} bytes: allow more (--memory)"
+            f"a box of tensor {tensor.label} with its numbers in f32 takes more than {limit} bytes: allow more "
+            "(--memory)"
         ) from error
 
 

@@ -299,14 +299,18 @@ def _infer_groups(tensor: StoredTensor, dims: Dims, scales: StoredTensor) -> Dim
             f"tensor {scales.label} of dims {tuple(counts)} does not scale {tensor.label} of dims {dims}: name the "
             "scales (--scales)"
         )
-    return tuple(_infer_group(tensor, n, count) for n, count in zip(dims, counts, strict=True))
+    is_square = sum(1 < count < n for n, count in zip(dims, counts, strict=True)) > 1
+    return tuple(_infer_group(tensor, n, count, is_square) for n, count in zip(dims, counts, strict=True))
 
 
-def _infer_group(tensor: StoredTensor, n: int, count: int) -> int:
-    """Return the size of the groups of an axis: equal ones, or powers of two of which the last is smaller."""
-    if n % count == 0:
-        return n // count
+def _infer_group(tensor: StoredTensor, n: int, count: int, is_square: bool) -> int:
+    """Return the size of the groups of an axis: equal ones, or a power of two of which the last group is a part.
+
+    Groups along one axis divide it. Square blocks, such as those of 128 x 128 of DeepSeek, may end with a part.
+    """
     sizes = [1 << power for power in range(n.bit_length()) if -(-n // (1 << power)) == count]
+    if n % count == 0 and not (is_square and len(sizes) == 1):
+        return n // count
     if len(sizes) != 1:
         raise InvalidArguments(
             f"tensor {tensor.label} has {n} elements along an axis and {count} scales: no power of two is the size of "
