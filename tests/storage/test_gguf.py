@@ -200,13 +200,16 @@ def test_an_alignment_is_kept() -> None:
         ({"a": "256", "inlay_gguf_types": '{"a":"u8"}'}, "metadata['a'] holds 256, which is no u8: convert it again"),
         ({"a": "[1]", "inlay_gguf_types": '{"a":"u8"}'}, "metadata['a'] holds [1], which is no u8: convert it again"),
         ({"a": "1", "inlay_gguf_types": '{"a":"[u8]"}'}, "metadata['a'] holds 1, which is no [u8]: convert it again"),
-        ({"a": "[1]", "inlay_gguf_types": '{"a":"[text]"}'}, "metadata['a'] holds [1], which is no [text]: convert it again"),
+        (
+            {"a": "[1]", "inlay_gguf_types": '{"a":"[text]"}'},
+            "metadata['a'] holds [1], which is no [text]: convert it again",
+        ),
         (
             {"general.alignment": "3", "inlay_gguf_types": '{"general.alignment":"u32"}'},
             "cannot write b.gguf: its alignment is 3, no power of two; leave out general.alignment",
         ),
     ],
-)  # fmt: skip
+)
 def test_texts_that_are_no_values_are_refused(texts: dict[str, str], message: str) -> None:
     save_file({"w": np.ones(3, np.float32)}, "a.safetensors", texts)
     with raises_exactly(InvalidArguments, message):
@@ -226,25 +229,37 @@ def test_texts_of_values_are_the_values_again(values: dict[str, Any]) -> None:
     ("name", "array", "to", "error", "message"),
     [
         (
-            "w", np.ones((2, 2), np.uint8), [], FileError,
+            "w",
+            np.ones((2, 2), np.uint8),
+            [],
+            FileError,
             "cannot write b.gguf: GGUF has no type for u8, which w has; it has f32, f16, s8, s16, s32, s64, f64, bf16 "
             "and blocks of ggml",
         ),
         (
-            "w", np.ones((2, 2), np.float32), ["ba"], FileError,
+            "w",
+            np.ones((2, 2), np.float32),
+            ["ba"],
+            FileError,
             "cannot write b.gguf: GGUF stores row-major tensors, and w is to be f32::blocked:ba::f0; write a "
             ".safetensors file instead",
         ),
         (
-            "w", np.ones((1,) * 5, np.float32), [], FileError,
+            "w",
+            np.ones((1,) * 5, np.float32),
+            [],
+            FileError,
             "cannot write b.gguf: tensor w has 5 dims, and GGUF stores 4",
         ),
         (
-            "w" * 64, np.ones(2, np.float32), [], InvalidArguments,
+            "w" * 64,
+            np.ones(2, np.float32),
+            [],
+            InvalidArguments,
             f"the name of tensor {'w' * 64} has 64 bytes, and readers of GGUF take 63: rename it",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_gguf_cannot_store_is_refused(
     name: str, array: npt.NDArray[Any], to: list[str], error: type[Exception], message: str
 ) -> None:
@@ -262,10 +277,19 @@ BAD_FILES = {
     "cut": (gguf_bytes(info())[:30], "it ends 2 bytes early"),
     "version": (gguf_bytes(info(), version=1), "it has version 1"),
     "big-endian": (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "it is big-endian"),
-    "no data": (gguf_bytes(info(), data=bytes(8)), "tensor w has 16 bytes from offset 0, where the file has none of it"),
-    "offset": (gguf_bytes(info(offset=2**63)), f"tensor w has 16 bytes from offset {2**63}, where the file has none of it"),
+    "no data": (
+        gguf_bytes(info(), data=bytes(8)),
+        "tensor w has 16 bytes from offset 0, where the file has none of it",
+    ),
+    "offset": (
+        gguf_bytes(info(offset=2**63)),
+        f"tensor w has 16 bytes from offset {2**63}, where the file has none of it",
+    ),
     "odd offset": (gguf_bytes(info(offset=4)), "tensor w has 16 bytes from offset 4, where the file has none of it"),
-    "large": (gguf_bytes(info(dims=(2**63, 4))), f"tensor w has {2**67} bytes from offset 0, where the file has none of it"),
+    "large": (
+        gguf_bytes(info(dims=(2**63, 4))),
+        f"tensor w has {2**67} bytes from offset 0, where the file has none of it",
+    ),
     "dims": (gguf_bytes(info(dims=(1,) * 5)), "tensor w has 5 dims, over 4"),
     "type": (gguf_bytes(info(code=99)), "tensor w has the type 99, which Inlay does not know"),
     "block": (gguf_bytes(info(dims=(33,), code=8)), "tensor w has rows of 33 elements, no whole blocks of Q8_0"),
@@ -273,11 +297,17 @@ BAD_FILES = {
     "keys": (gguf_bytes(values=(entry("a", 4, bytes(4)),) * 2), "it has two values of a"),
     "value type": (gguf_bytes(values=(entry("a", 13, bytes(4)),)), "it has values of the type 13"),
     "nested": (gguf_bytes(values=(entry("a", 9, struct.pack("<IQ", 9, 1)),)), "it has arrays of arrays"),
-    "array": (gguf_bytes(values=(entry("a", 9, struct.pack("<IQ", 0, 2**60)),)), f"it lists {2**60} things and has 79 bytes for them"),
+    "array": (
+        gguf_bytes(values=(entry("a", 9, struct.pack("<IQ", 0, 2**60)),)),
+        f"it lists {2**60} things and has 79 bytes for them",
+    ),
     "text": (gguf_bytes(values=(entry("a", 8, struct.pack("<Q", 2**62)),)), f"it ends {2**62 - 83} bytes early"),
-    "alignment": (gguf_bytes(values=(entry("general.alignment", 4, struct.pack("<I", 3)),)), "its alignment is 3, no power of two"),
+    "alignment": (
+        gguf_bytes(values=(entry("general.alignment", 4, struct.pack("<I", 3)),)),
+        "its alignment is 3, no power of two",
+    ),
     "no Unicode": (gguf_bytes(struct.pack("<Q", 1) + b"\xff" + info()[9:]), "the name of a tensor is no UTF-8"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", BAD_FILES)

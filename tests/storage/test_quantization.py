@@ -386,7 +386,10 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
         "'minmax' is no way to quantize: write absmax for one scale of a tensor, absmax:0 for one of each coordinate "
         "of axis 0, or absmax:group=128 for one of each group along the last axis",
     ),
-    ({"quantize": "absmax:2", "data_type": "s8"}, "tensor w has dims (4, 48), and no axis 2 for absmax:2: name an axis below 2"),
+    (
+        {"quantize": "absmax:2", "data_type": "s8"},
+        "tensor w has dims (4, 48), and no axis 2 for absmax:2: name an axis below 2",
+    ),
     (
         {"quantize": "absmax:group=32", "data_type": "s8"},
         "axis 1 of tensor w has 48 elements, no multiple of the group of 32: choose a group that divides it",
@@ -442,12 +445,15 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
         {"to": ["ggml:Q8_0"], "quantize": "absmax", "data_type": "s8"},
         "ggml:Q8_0 defines the groups and types of its blocks: quantize with absmax alone, without --dtype",
     ),
-    ({"to": ["n=plain"], "quantize": "absmax", "data_type": "s8"}, "n=plain does not fit tensor n: it is s32, and floats are quantized"),
+    (
+        {"to": ["n=plain"], "quantize": "absmax", "data_type": "s8"},
+        "n=plain does not fit tensor n: it is s32, and floats are quantized",
+    ),
     (
         {"quantize": "absmax", "data_type": "s8", "scales": "{name}.n"},
         "the scales of tensor w are named w.n, as another tensor of w.safetensors is: choose other names (--scales)",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("options", "text"), REFUSALS)
