@@ -10,6 +10,14 @@ import typer
 
 from inlay.cli.application import TYPE_HELP, CleanOption, app, clear_abandoned, parse_dims
 from inlay.cli.output import echo
+from inlay.cli.quantization_options import (
+    DequantizeOption,
+    QuantizeOption,
+    ScalesFormatOption,
+    ScalesOption,
+    ScalesTypeOption,
+    TargetFormatOption,
+)
 from inlay.errors import InvalidArguments, printable
 from inlay.files import Progress
 from inlay.measure.interleaved import time_call
@@ -22,14 +30,7 @@ if TYPE_CHECKING:
 def convert(
     source: Annotated[Path, typer.Argument(metavar="IN", help="A .npy or .safetensors file.")],
     target: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="The file to write.")],
-    to: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--to",
-            metavar="[PATTERN=]TAG",
-            help="New format: tag, pattern, shape:stride or blocks (ggml:Q8_0); `plain` is row-major.",
-        ),
-    ] = None,
+    to: TargetFormatOption = None,
     from_: Annotated[
         list[str] | None,
         typer.Option("--from", metavar="[PATTERN=]TAG", help="Format of memory that the file does not describe."),
@@ -41,26 +42,11 @@ def convert(
     allow_loss: Annotated[
         bool, typer.Option("--allow-loss", help="With --dtype: convert though elements become 0 or saturate.")
     ] = False,
-    quantize: Annotated[
-        str | None,
-        typer.Option(
-            "--quantize",
-            metavar="absmax[:AXIS|:group=N]",
-            help="Quantize floats to --dtype s8, s4, f8_e4m3, f8_e5m2, mxfp4 or nvfp4, or to blocks (--to ggml:Q8_0).",
-        ),
-    ] = None,
-    scales: Annotated[
-        str, typer.Option("--scales", metavar="PATTERN", help="Names of scales; {name} is that of the tensor.")
-    ] = "{name}_scale",
-    scales_to: Annotated[
-        str | None, typer.Option("--scales-to", metavar="TAG", help="Format of scales; row-major unless given.")
-    ] = None,
-    scales_type: Annotated[
-        str | None, typer.Option("--scales-dtype", metavar="TYPE", help="Data type of scales: f32, bf16 or f16.")
-    ] = None,
-    dequantize: Annotated[
-        bool, typer.Option("--dequantize", help="Convert quants with scales, and blocks, to floats (of --dtype).")
-    ] = False,
+    quantize: QuantizeOption = None,
+    scales: ScalesOption = "{name}_scale",
+    scales_to: ScalesFormatOption = None,
+    scales_type: ScalesTypeOption = None,
+    dequantize: DequantizeOption = False,
     clean: CleanOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, one line per tensor.")] = False,
 ) -> None:
@@ -100,21 +86,9 @@ def convert(
     from inlay.storage import plan as make_plan
 
     logical = None if dims is None else parse_dims(dims)
-    if not to and not dequantize:
-        raise InvalidArguments("the new format is missing: name it (--to), or convert to floats (--dequantize)")
-    plan = make_plan(
-        source,
-        target,
-        to or (),
-        from_=from_ or (),
-        data_type=data_type,
-        dims=logical,
-        quantize=quantize,
-        scales=scales,
-        scales_to=scales_to,
-        scales_type=scales_type,
-        dequantize=dequantize,
-    )
+    options = {"from_": from_ or (), "data_type": data_type, "dims": logical, "dequantize": dequantize}
+    quantization = {"quantize": quantize, "scales": scales, "scales_to": scales_to, "scales_type": scales_type}
+    plan = make_plan(source, target, _require_formats(to, dequantize), **options, **quantization)  # type: ignore[arg-type]
     if dry_run:
         echo(str(plan))
         return
@@ -127,6 +101,13 @@ def convert(
     echo(f"wrote {printable(str(target))}: {count} converted, {decimal(plan.nbytes)} in {seconds:.2f} s")
     for loss in losses:
         echo(str(loss))
+
+
+def _require_formats(to: list[str] | None, dequantize: bool) -> list[str]:
+    """Return the rules of --to, of which only --dequantize needs none."""
+    if not to and not dequantize:
+        raise InvalidArguments("the new format is missing: name it (--to), or convert to floats (--dequantize)")
+    return to or []
 
 
 @contextmanager

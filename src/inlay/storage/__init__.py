@@ -14,12 +14,23 @@ Data flows through the modules in this order:
     npy                 .npy files: one array
     safetensors_file    headers of .safetensors files: named tensors and metadata
     packed              tensors with their descriptors in safetensors files
+    gguf_metadata       typed metadata of GGUF files, as texts
+    gguf_file           .gguf files: named tensors, some of them blocks of ggml, and typed metadata
     formats             the table of file formats, by suffix
     memories            `Memory` from files, and files from memories
     loss                the shares of elements that become zero or saturate in another data type
     operation           what is done with the elements of a box
     rules               formats for tensors by name
+    quantization        quantization by greatest magnitudes: schemes, element formats, scales
+    quantization_error  the error of a quantization
+    quantize_operation  quants with scales, and compound blocks, from the floats of a box
+    dequantize_operation    floats from both
+    quantization_text   the text on quantized tensors in the metadata
+    tensor_draft        what becomes of one tensor, before its place in the target is known
+    quantization_drafts     the same for tensors that are quantized or dequantized
+    quantization_plan   the drafts of all tensors of a store
     conversion_plan     the plan of a conversion, and its tasks
+    scanning            the first pass of operations that need numbers of whole tensors
     conversion          the execution of a plan
 
 Terms:
@@ -33,6 +44,8 @@ Terms:
     metadata        the texts that a safetensors file has beside its tensors, under the key `__metadata__` of its header
                     (https://huggingface.co/docs/safetensors, "Format")
     .npy            NumPy's format of one array (NEP 1)
+    quant, scale    the number that is stored for an element, and the factor that a group of elements shares
+    blocks          bytes that hold elements with their scales, in a compound format (`inlay.memory.compound`)
     saturation      conversion of a number beyond the range of a type to its greatest or least value
 """
 

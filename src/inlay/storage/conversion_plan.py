@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from inlay.data_type import DataTypeLike, as_data_type
+from inlay.data_type import DataTypeLike
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, printable
 from inlay.files import require_unused
@@ -20,7 +20,7 @@ from inlay.layout import Dims
 from inlay.storage.box import Box, box_at, count_boxes
 from inlay.storage.formats import find_format, make_target, open_store
 from inlay.storage.operation import BoxOperation
-from inlay.storage.quantization import DEFAULT_SCALES, parse_quantization, require_scale_names
+from inlay.storage.quantization import DEFAULT_SCALES, as_unscaled_type, parse_quantization, require_scale_names
 from inlay.storage.quantization_plan import QuantizationPlanner
 from inlay.storage.rules import (
     FormatRule,
@@ -189,7 +189,7 @@ def plan(
         raise InvalidArguments("quantize and dequantize exclude each other: convert twice")
     require_scale_names(scales)
     quantization = None if quantize is None else parse_quantization(quantize, data_type, scales, scales_to, scales_type)
-    target_type = None if data_type is None or quantize is not None else as_data_type(data_type)
+    target_type = None if data_type is None or quantize is not None else as_unscaled_type(data_type)
     planner = QuantizationPlanner(store, quantization, dequantize, scales, target_type)
     drafts = list[TensorDraft]()
     for tensor in planner.kept:

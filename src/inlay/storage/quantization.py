@@ -34,7 +34,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from inlay.data_type import DATA_TYPES, DataType, DataTypeLike
+from inlay.data_type import DATA_TYPES, DataType, DataTypeLike, as_data_type
 from inlay.errors import InvalidArguments, shown
 from inlay.layout import Dims
 from inlay.storage.rules import FormatRule, parse_rule
@@ -252,6 +252,21 @@ def parse_quantization(
     if rule is not None and (rule.pattern is not None or rule.compound is not None):
         raise InvalidArguments(f"{format!r} is no format of scales: write a tag, as in --scales-to ba")
     return Quantization(parsed, chosen, names, rule, DATA_TYPES[stored])
+
+
+def as_unscaled_type(data_type: DataTypeLike) -> DataType:
+    """Return the data type of a conversion without scales.
+
+    Raises:
+        InvalidArguments: the type is unknown, or its quants have scales.
+
+    >>> as_unscaled_type("bf16").name
+    'bf16'
+    """
+    element = ELEMENT_FORMATS.get(data_type) if isinstance(data_type, str) else None
+    if element is not None and element.scale_type is not None:
+        raise InvalidArguments(f"{element.name} has scales: quantize to it (--quantize absmax)")
+    return as_data_type(data_type)
 
 
 def _find_element(element: DataTypeLike) -> ElementFormat:

@@ -1,7 +1,7 @@
 """The error of a quantization: sums over the elements of a box, in f64.
 
-The sums are those of `np.einsum`, which runs on this thread. `np.dot` takes the threads of BLAS for pieces of this size,
-and they wait for one another on a processor that is busy: seconds for what takes milliseconds.
+The sums are those of `np.einsum`, which runs on this thread. `np.dot` takes the threads of BLAS for pieces of this
+size, and they wait for one another on a busy processor: seconds for what takes milliseconds.
 """
 
 import numpy as np

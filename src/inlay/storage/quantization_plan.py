@@ -92,14 +92,14 @@ class QuantizationPlanner:
             return self._dequantize(tensor, self._scaled[tensor.name], rule)
         if rule is None or (self._quantization is None and rule.compound is None):
             return None
+        if not _is_chosen(tensor, src, rule):
+            return None
+        assert src is not None
         if self._quantization is None:
             raise InvalidArguments(
                 f"{rule.text} quantizes tensor {tensor.label}, which rounds its numbers: ask for it "
                 "(--quantize absmax, in Python quantize='absmax')"
             )
-        if not _is_chosen(tensor, src, rule):
-            return None
-        assert src is not None
         if rule.compound is not None:
             return self._pack(tensor, src, rule, rule.compound, self._quantization)
         return self._quantize(tensor, src, rule, self._quantization)
