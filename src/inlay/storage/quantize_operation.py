@@ -10,6 +10,7 @@ A reorder divides each row by its scale, rounds and converts. A second one place
 """
 
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
@@ -112,7 +113,7 @@ class QuantizeOperation:
         desc = MemoryDesc(dims, F32 if data_type.bits > F32.bits else data_type, self._order(dims))
         arranged = memory if memory.desc == desc else reorder(memory, desc)
         count = 1 if self._axis is None else dims[self._axis]
-        size = int(np.prod(dims))
+        size = prod(dims)
         if self.scheme.group is not None:
             count = size // self.scheme.group
         return Memory(MemoryDesc((count, size // count), desc.data_type or F32, "ab"), arranged.buffer)
@@ -133,7 +134,8 @@ class QuantizeOperation:
         """Return the greatest magnitude of each row, after checking that all are finite."""
         with np.errstate(invalid="ignore"):
             if rows.desc.dims[1] < _LONG_ROW:
-                columns = reorder(rows, MemoryDesc(rows.desc.dims, F32, "ba")).unpack().T
+                transposed = reorder(rows, MemoryDesc(rows.desc.dims, F32, "ba")).buffer.view(np.float32)
+                columns = transposed[: prod(rows.desc.dims)].reshape(rows.desc.dims[::-1])
                 greatest = np.maximum(columns.max(0), -columns.min(0))
             else:
                 values = _as_floats(rows)
