@@ -13,7 +13,7 @@ from inlay.memory import Memory, reorder
 from inlay.memory.compound import CompoundMemory
 from inlay.storage.box import Box, whole_box
 from inlay.storage.box_bytes import locate_box
-from inlay.storage.operation import BoxCounts, ScanResult
+from inlay.storage.operation import BoxCounts, ScanResult, join_units
 from inlay.storage.quantization import Floats
 from inlay.storage.quantize_operation import F32, element_box
 from inlay.storage.store import StoredTensor, StoreReader, row_major
@@ -75,9 +75,10 @@ class DequantizeOperation:
 
     @property
     def units(self) -> Dims | None:
-        """The groups, where an axis has several of them."""
+        """The groups, where an axis has several of them, and the chunks of the target."""
         sizes = self.scales[0].groups
-        return tuple(size if size < n else 1 for size, n in zip(sizes, self.dims, strict=True))
+        units = tuple(size if size < n else 1 for size, n in zip(sizes, self.dims, strict=True))
+        return join_units(units, self.target.chunks, self.dims)
 
     @property
     def needs_scan(self) -> bool:

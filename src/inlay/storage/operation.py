@@ -10,6 +10,7 @@ the first `apply`. An operation that reads more tensors of the source, such as t
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import lcm
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -149,6 +150,16 @@ class ReorderOperation:
         writer.write_box(self.target, box, memory if memory.desc == desc else reorder(memory, desc))
         loss = counter.loss
         return BoxCounts(loss.nonzero, loss.zeroed, loss.saturated)
+
+
+def join_units(units: Dims, chunks: Dims | None, dims: Dims) -> Dims:
+    """Return extents that are multiples of `units` and of the chunks, or the whole axis.
+
+    >>> join_units((4, 1), (6, 5), (100, 3))
+    (12, 3)
+    """
+    sizes = (lcm(unit, chunk) for unit, chunk in zip(units, chunks or (1,) * len(units), strict=True))
+    return tuple(min(size, max(n, 1)) for size, n in zip(sizes, dims, strict=True))
 
 
 def greatest_scan(results: Iterable[ScanResult]) -> ScanResult:

@@ -19,11 +19,11 @@ from inlay.storage.box import Box
 from inlay.storage.box_bytes import can_cut, locate_box
 from inlay.storage.cutting import cut_extents
 from inlay.storage.dequantize_operation import DequantizeOperation, ScaleTensor, UnpackOperation
-from inlay.storage.operation import BoxOperation
+from inlay.storage.operation import BoxOperation, join_units
 from inlay.storage.quantization import Quantization, QuantizationScheme
 from inlay.storage.quantize_operation import F32, PackOperation, QuantizeOperation
 from inlay.storage.store import StoredTensor, row_major
-from inlay.storage.target import NewTensor
+from inlay.storage.target import NewTensor, TargetTensor
 from inlay.storage.tensor_draft import Targets
 
 _SHORT_RUN = 4096
@@ -54,26 +54,42 @@ class QuantizeDraft:
         quants, *scales = (targets[new.name] for new in self.news)
         dst, element, scheme = self.news[0].bytes_desc, self.quantization.element, self.quantization.scheme
         assert element is not None
-        # Beside the box and its quants there are the rows of both, their values and those of the quants.
-        extra = _bits(self.src) + _bits(dst) + 2 * F32.bits
-        aligned = _align_units(self.groups, self.news[1].bytes_desc, self.src.dims)
-        needs_scan, units = scheme == QuantizationScheme() or element.has_second, aligned
-        if scheme == QuantizationScheme():
-            units = (1,) * self.src.ndims
-        elif scheme.axis is not None and not self._fits_in_one_pass(limit, extra, aligned):
-            needs_scan, axis = True, scheme.axis % self.src.ndims
-            units = tuple(n if i == axis else 1 for i, n in enumerate(self.src.dims))
+        # Beside the box and its quants there are the rows of both, their values twice, and those of the quants.
+        extra = _bits(self.src) + _bits(dst) + 3 * F32.bits
+        needs_scan, units = element.has_second, _align_units(self.groups, scales[0], self.src.dims)
+        units = join_units(units, quants.chunks, self.src.dims)
+        in_parts = self._cut_groups(quants)
+        if scheme == QuantizationScheme() or (
+            scheme.axis is not None
+            and not self._has_long_runs(limit, extra, units)
+            and self._fits(limit, extra, in_parts)
+        ):
+            needs_scan, units = True, in_parts
         operation = QuantizeOperation(
             quants, tuple(scales), element, scheme, self.quantization.scale_type, self.groups, units, needs_scan
         )
         return operation, _cut(self.tensor, self.src, dst, limit, extra, units)
 
-    def _fits_in_one_pass(self, limit: int, extra: int, units: Dims) -> bool:
-        """Return True if boxes of whole groups fit and are read in long runs."""
+    def _cut_groups(self, quants: TargetTensor) -> Dims:
+        """Return the extents of boxes that may contain parts of groups: all coordinates of an axis with scales."""
+        axis = self.quantization.scheme.axis
+        whole = None if axis is None else axis % self.src.ndims
+        units = tuple(max(n, 1) if i == whole else 1 for i, n in enumerate(self.src.dims))
+        return join_units(units, quants.chunks, self.src.dims)
+
+    def _fits(self, limit: int, extra: int, units: Dims) -> bool:
+        """Return True if boxes of multiples of `units` fit."""
         try:
-            extents = _cut(self.tensor, self.src, self.news[0].bytes_desc, limit, extra, units)
+            _cut(self.tensor, self.src, self.news[0].bytes_desc, limit, extra, units)
         except InvalidArguments:
             return False
+        return True
+
+    def _has_long_runs(self, limit: int, extra: int, units: Dims) -> bool:
+        """Return True if boxes of whole groups fit and are read in long runs."""
+        if not self._fits(limit, extra, units):
+            return False
+        extents = _cut(self.tensor, self.src, self.news[0].bytes_desc, limit, extra, units)
         place = locate_box(self.src, Box((0,) * len(extents), extents))
         return place is not None and (place.count == 1 or place.run_nbytes >= _SHORT_RUN)
 
@@ -99,20 +115,21 @@ def _cut(tensor: StoredTensor, src: MemoryDesc, dst: MemoryDesc, limit: int, ext
         ) from error
 
 
-def _align_units(groups: Dims, scales: MemoryDesc, dims: Dims) -> Dims:
-    """Return the extents of boxes that contain whole groups, and whose scales are whole blocks of their layout."""
-    if scales.dims == (1,):
+def _align_units(groups: Dims, scales: TargetTensor, dims: Dims) -> Dims:
+    """Return the extents of boxes that contain whole groups, and whose scales are whole blocks and chunks."""
+    if scales.desc.dims == (1,):
         return groups
     sizes = [size * block for size, block in zip(groups, _block_extents(scales), strict=True)]
     return tuple(min(size, max(n, 1)) for size, n in zip(sizes, dims, strict=True))
 
 
-def _block_extents(desc: MemoryDesc) -> Dims:
-    """Return the size of the blocks of a layout along each axis; the whole axis if boxes of a part do not exist."""
-    layout, _ = desc.require_layout("a box")
-    if not can_cut(desc):
-        return desc.dims
-    return tuple(prod(digit.extent for digit in axis.inner) for axis in layout.axes)
+def _block_extents(tensor: TargetTensor) -> Dims:
+    """Return the size of the blocks and chunks of a tensor along each axis; the axis if no part can be written."""
+    layout, _ = tensor.desc.require_layout("a box")
+    if not can_cut(tensor.desc):
+        return tuple(max(n, 1) for n in tensor.desc.dims)
+    blocks = tuple(prod(digit.extent for digit in axis.inner) for axis in layout.axes)
+    return join_units(blocks, tensor.chunks, tensor.desc.dims)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +151,10 @@ class PackDraft:
         Raises:
             InvalidArguments: a box does not fit.
         """
-        operation = PackOperation(targets[self.news[0].name], self.desc)
+        placed, section = targets[self.news[0].name], self.desc.format.sections[0]
+        *rows, last = placed.chunks or (1,) * self.src.ndims
+        units = (*rows, lcm(last, section.nbytes) // section.nbytes * section.block[0])
+        operation = PackOperation(placed, self.desc, tuple(map(min, units, self.src.dims)))
         blocks = row_major(self.src.dims, "u8")  # stands for the blocks, which are smaller
         # Beside the box and its blocks there are its values, their quants and the values of those.
         return operation, _cut(self.tensor, self.src, blocks, limit, 3 * F32.bits, operation.units)
@@ -159,12 +179,12 @@ class UnpackDraft:
         Raises:
             InvalidArguments: a box does not fit.
         """
-        section, dst = self.desc.format.sections[0], self.news[0].bytes_desc
-        *rows, last = (min(size, n) for size, n in zip(_block_extents(dst), self.desc.dims, strict=True))
+        section, placed = self.desc.format.sections[0], targets[self.news[0].name]
+        *rows, last = map(min, _block_extents(placed), self.desc.dims)
         last = min(lcm(last, section.block[0]) // section.block[0] * section.nbytes, self.src.dims[-1])
-        operation = UnpackOperation(targets[self.news[0].name], self.desc, (*rows, last))
+        operation = UnpackOperation(placed, self.desc, (*rows, last))
         # A byte becomes a value of f32 for each element that it holds, and one of the result.
-        extra = -(-section.block[0] // section.nbytes) * (F32.bits + _bits(dst))
+        extra = -(-section.block[0] // section.nbytes) * (F32.bits + _bits(placed.desc))
         return operation, _cut(self.tensor, self.src, self.src, limit, extra, operation.units)
 
 

@@ -205,17 +205,13 @@ class PackOperation:
     """The tensor of the blocks: bytes, in rows along the last axis."""
     desc: CompoundDesc
     """Format, and dims of the tensor."""
+    units: Dims
+    """Multiples of which boxes consist."""
 
     @property
     def targets(self) -> tuple[TargetTensor, ...]:
         """The one tensor."""
         return (self.target,)
-
-    @property
-    def units(self) -> Dims | None:
-        """The block."""
-        block = self.desc.format.sections[0].block
-        return (*(1,) * (len(self.desc.dims) - len(block)), *block)
 
     @property
     def needs_scan(self) -> bool:
