@@ -119,6 +119,31 @@ def test_blocks_that_inlay_does_not_read_are_copied_between_gguf_files() -> None
         plan("a.gguf", "b.safetensors", ["ba"])
 
 
+def test_floats_are_not_quantized_in_the_same_conversion() -> None:
+    save_file({"w": np.ones((2, 32), np.float32)}, "a.safetensors")
+    convert(plan("a.safetensors", "b.gguf", ["ggml:Q8_0"], quantize="absmax"))
+    with raises_exactly(
+        InvalidArguments,
+        "ggml:Q4_0 does not fit tensor w, which becomes floats: quantize them in a second conversion",
+    ):
+        plan("b.gguf", "c.gguf", ["ggml:Q4_0"], dequantize=True)
+    with raises_exactly(
+        InvalidArguments,
+        "ggml:Q4_0 does not fit tensor w: it is in blocks of ggml:Q8_0; convert it to floats first (--dequantize)",
+    ):
+        plan("b.gguf", "c.gguf", ["ggml:Q4_0"], quantize="absmax")
+
+
+def test_the_kind_of_a_file_is_left_out_when_its_tensors_change() -> None:
+    entries = (encode_entry("general.file_type", "u32", 1), encode_entry("general.name", "text", "x"))
+    Path("a.gguf").write_bytes(gguf_bytes(info("w", (32, 1)), values=entries, data=bytes(128)))
+    convert(plan("a.gguf", "b.gguf"))
+    assert "general.file_type" in open_store("b.gguf").metadata
+    convert(plan("a.gguf", "c.gguf", ["ggml:Q8_0"], quantize="absmax"))
+    assert "general.file_type" not in open_store("c.gguf").metadata
+    assert open_store("c.gguf").metadata["general.name"] == "x"
+
+
 def test_quants_with_scales_keep_their_text() -> None:
     w = np.random.default_rng(0).standard_normal((6, 64), np.float32)
     save_file({"w": w}, "a.safetensors")

@@ -119,6 +119,14 @@ def test_no_float_becomes_infinite_or_nan_and_large_ones_are_near(w: Floats, dat
         assert error <= greatest * (0.26 if "fp4" in data_type else 0.13)
 
 
+def test_a_scale_that_rounding_puts_above_the_greatest_number_is_that_number() -> None:
+    w = np.zeros((2, 32), np.float32)
+    w[0, 0] = 1.3258693e16  # divided by 448 * 6 and then by 6, over 448 in f32
+    quantize(w, "absmax", "nvfp4")
+    assert read("w_scale").astype(np.float32).max() == 448
+    assert dequantized()[0, 0] == pytest.approx(w[0, 0], rel=1e-6)
+
+
 def test_mxfp4_has_the_scales_of_the_specification() -> None:
     w = weights(8, 64) * np.exp2(np.arange(8, dtype=np.float32) * 7 - 20)[:, None]
     w[3, :32] = 0

@@ -140,12 +140,13 @@ class ElementFormat:
         if scale_type.is_exponent:
             return self._exponent_scales(magnitudes)
         exact = magnitudes / np.float32(self.greatest)
-        if exact.size and exact.max() > scale_type.highest:
+        with np.errstate(over="ignore"):
+            rounded = exact.astype(scale_type.dtype)
+        if not np.isfinite(rounded.astype(np.float32)).all():
             raise InvalidArguments(
                 f"a scale is {exact.max()}, and the greatest number of {scale_type} is {scale_type.highest:g}: "
                 "store scales in f32 (--scales-dtype)"
             )
-        rounded = exact.astype(scale_type.dtype)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             is_small = magnitudes / rounded.astype(np.float32) > self.greatest + self.half_step
         bits = rounded.view(f"u{rounded.dtype.itemsize}")

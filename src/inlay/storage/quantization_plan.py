@@ -34,6 +34,9 @@ from inlay.storage.tensor_draft import ReorderDraft, TensorDraft
 _QUANT_TYPES = frozenset({"s8", "s4", "f8_e4m3", "f8_e5m2", "f4_e2m1"})
 """Data types of tensors whose scales are searched for by name."""
 
+_STALE_KEYS = ("general.file_type",)
+"""Metadata that say how most tensors of a file are quantized (GGUF); readers infer it from the tensors."""
+
 
 class QuantizationPlanner:
     """The drafts of the tensors of a store that are quantized or dequantized, and the text on them."""
@@ -67,7 +70,8 @@ class QuantizationPlanner:
     @property
     def metadata(self) -> dict[str, str]:
         """The metadata of the target: that of the store, with the text on the tensors of all drafts so far."""
-        texts = {key: text for key, text in self._store.metadata.items() if key != QUANTIZATION_KEY}
+        left_out = {QUANTIZATION_KEY, *(_STALE_KEYS if self._text != self._known else ())}
+        texts = {key: text for key, text in self._store.metadata.items() if key not in left_out}
         return {**texts, **write_quantization(self._text)}
 
     @property
@@ -89,7 +93,7 @@ class QuantizationPlanner:
         if isinstance(known, BlockTensor):
             return self._draft_blocks(tensor, known, rule)
         if tensor.name in self._scaled:
-            return self._dequantize(tensor, self._scaled[tensor.name], rule)
+            return self._dequantize(tensor, src, self._scaled[tensor.name], rule)
         if rule is None or (self._quantization is None and rule.compound is None):
             return None
         if not _is_chosen(tensor, src, rule):
@@ -208,24 +212,30 @@ class QuantizationPlanner:
         new = NewTensor(tensor.name, desc.dims, unchanged, None, compound=desc.format.name)
         return ReorderDraft(tensor, unchanged, (new,))
 
-    def _dequantize(self, tensor: StoredTensor, scaled: ScaledTensor, rule: FormatRule | None) -> TensorDraft:
+    def _dequantize(
+        self, tensor: StoredTensor, src: MemoryDesc | None, scaled: ScaledTensor, rule: FormatRule | None
+    ) -> TensorDraft:
         """Return the draft of a tensor whose quants are multiplied by their scales."""
-        if tensor.desc is None or len(scaled.groups) != tensor.desc.ndims:
+        if src is None or len(scaled.groups) != src.ndims:
             raise FileError(
                 f"cannot read {self._store.location}: the scales of tensor {tensor.label} are for other dims; convert "
                 "the original again"
             )
-        dims = tensor.desc.dims
-        scales = tuple(self._scale_tensor(tensor, dims, name, scaled.groups) for name in scaled.scales)
+        scales = tuple(self._scale_tensor(tensor, src.dims, name, scaled.groups) for name in scaled.scales)
         self._text.pop(tensor.name, None)
-        new = self._new_floats(tensor, dims, scaled.data_type, rule)
-        return DequantizeDraft(tensor, tensor.desc, (new,), scales)
+        new = self._new_floats(tensor, src.dims, scaled.data_type, rule)
+        return DequantizeDraft(tensor, src, (new,), scales)
 
     def _new_floats(self, tensor: StoredTensor, dims: Dims, original: DataType, rule: FormatRule | None) -> NewTensor:
         """Return the tensor of floats that is computed."""
         data_type = self._data_type or original
         if data_type.kind != "float" or data_type.is_exponent:
             raise InvalidArguments(f"tensor {tensor.label} cannot become {data_type}: choose a float type (--dtype)")
+        if rule is not None and rule.compound is not None:
+            raise InvalidArguments(
+                f"{rule.text} does not fit tensor {tensor.label}, which becomes floats: quantize them in a second "
+                "conversion"
+            )
         plain = row_major(dims, data_type)
         dst = plain if rule is None else destination_descriptor(tensor, plain, rule, data_type)
         return NewTensor(tensor.name, dims, dst, dst)
