@@ -17,7 +17,7 @@ import numpy as np
 from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.compound_desc import CompoundDesc
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, printable
 from inlay.layout import Dims
 from inlay.memory import Memory, reorder
 from inlay.memory.compound import pack_compound
@@ -144,15 +144,16 @@ class QuantizeOperation:
             where = "" if box is None else f" in {box}"
             kind = "NaN" if np.isnan(greatest).any() else "infinities"
             raise InvalidArguments(
-                f"tensor {self.quants.name} holds {kind}{where}: quantize numbers that are finite in f32, or "
-                "name other tensors (--to)"
+                f"tensor {printable(self.quants.name)} holds {kind}{where}: quantize numbers that are finite in f32, "
+                "or name other tensors (--to)"
             )
         return np.asarray(greatest, np.float32)
 
     def _find_scales(self, rows: Memory, box: Box) -> tuple[Floats, np.float32]:
         """Return the scales of the rows, and the scale that multiplies all of them."""
         second = np.float32(1)
-        if self.element.has_second and self.greatest is not None:
+        if self.element.has_second:
+            assert self.greatest is not None, "with_scan comes first"
             second = self.element.second_scale(self.greatest[0])
             return self.element.scales(self._magnitudes(rows, box) / second, self.scale_type), second
         if self.greatest is None:
@@ -238,8 +239,8 @@ class PackOperation:
         values = np.asarray((memory if memory.desc == desc else reorder(memory, desc)).unpack(), np.float32)
         if not np.isfinite(values).all():
             raise InvalidArguments(
-                f"tensor {self.target.name} holds NaN or infinities in {box}: quantize numbers that are finite in f32, "
-                "or name other tensors (--to)"
+                f"tensor {printable(self.target.name)} holds NaN or infinities in {box}: quantize numbers that are "
+                "finite in f32, or name other tensors (--to)"
             )
         packed = pack_compound(values, self.desc.format)
         place = byte_box(self.desc, box)
