@@ -11,6 +11,7 @@ from inlay.storage import convert, open_store, parse_rule, plan
 from inlay.storage.quantization import Quantization, parse_quantization
 from inlay.storage.quantization_plan import QuantizationPlanner
 from inlay.storage.target import TargetTensor
+from inlay.storage.tensor_draft import ReorderDraft
 
 
 def extents_in_chunks_of_12(path: str, quantization: Quantization | None, rule: str | None) -> Dims:
@@ -20,6 +21,7 @@ def extents_in_chunks_of_12(path: str, quantization: Quantization | None, rule: 
     tensor = next(tensor for tensor in store.tensors if tensor.name == "w")
     draft = planner.draft(tensor, tensor.desc, None if rule is None else parse_rule(rule))
     assert draft is not None
+    assert not isinstance(draft, ReorderDraft)
     targets = {}
     for new in draft.news:
         chunks = tuple(min(n, 12) for n in new.bytes_desc.dims)

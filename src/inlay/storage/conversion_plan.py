@@ -18,8 +18,9 @@ from inlay.errors import InvalidArguments, printable
 from inlay.files import require_unused
 from inlay.layout import Dims
 from inlay.storage.box import Box, box_at, count_boxes
+from inlay.storage.cutting import cut_extents
 from inlay.storage.formats import find_format, make_target, open_store
-from inlay.storage.operation import BoxOperation
+from inlay.storage.operation import BoxOperation, ReorderOperation
 from inlay.storage.quantization import DEFAULT_SCALES, as_unscaled_type, parse_quantization, require_scale_names
 from inlay.storage.quantization_plan import QuantizationPlanner
 from inlay.storage.rules import (
@@ -191,20 +192,23 @@ def plan(
     quantization = None if quantize is None else parse_quantization(quantize, data_type, scales, scales_to, scales_type)
     target_type = None if data_type is None or quantize is not None else as_unscaled_type(data_type)
     planner = QuantizationPlanner(store, quantization, dequantize, scales, target_type)
-    drafts = list[TensorDraft]()
+    drafts = list[TensorDraft | ReorderDraft]()
     for tensor in planner.kept:
         from_rule, to_rule = first_match(from_rules, tensor.name), first_match(to_rules, tensor.name)
         src = tensor.desc if from_rule is None else source_descriptor(tensor, from_rule, dims)
         draft = planner.draft(tensor, src, to_rule)
-        drafts.append(draft or _draft_reorder(tensor, src, None if quantization else to_rule, target_type))
+        if draft is None:
+            read, new = _plan_tensor(tensor, src, None if quantization else to_rule, target_type)
+            draft = ReorderDraft(tensor, read, (new,))
+        drafts.append(draft)
     made = make_target(target, [new for draft in drafts for new in draft.news], planner.metadata)
     return ConversionPlan(store, made, tuple(_place(draft, made, limit) for draft in drafts), limit)
 
 
-def _draft_reorder(
+def _plan_tensor(
     tensor: StoredTensor, src: MemoryDesc | None, rule: FormatRule | None, data_type: DataTypeLike | None
-) -> ReorderDraft:
-    """Return the draft of one tensor that is reordered or copied unchanged."""
+) -> tuple[MemoryDesc, NewTensor]:
+    """Return the descriptor of the bytes to read of one tensor, and the tensor to write."""
     # A tensor without a descriptor, such as a scalar, is row-major already.
     is_only_row_major = rule is not None and rule.tag is None and data_type is None
     if src is None and rule is not None and not is_only_row_major:
@@ -212,17 +216,25 @@ def _draft_reorder(
     dst = src if rule is None or src is None else destination_descriptor(tensor, src, rule, data_type)
     if src is None or src == dst:
         unchanged = raw_bytes(tensor.nbytes)
-        new = NewTensor(tensor.name, tensor.shape, unchanged, dst, tensor.stored_type)
-        return ReorderDraft(tensor, unchanged, (new,))
+        return unchanged, NewTensor(tensor.name, tensor.shape, unchanged, dst, tensor.stored_type)
     assert dst is not None
-    return ReorderDraft(tensor, src, (NewTensor(tensor.name, dst.dims, dst, dst),))
+    return src, NewTensor(tensor.name, dst.dims, dst, dst)
 
 
-def _place(draft: TensorDraft, target: Target, limit: int) -> TensorConversion:
+def _cut(tensor: StoredTensor, src: MemoryDesc, new: NewTensor, target: Target, limit: int) -> TensorConversion:
     """Return the conversion of one tensor, cut into boxes of at most `limit` bytes."""
-    operation, extents = draft.place(target.tensors, limit)
+    placed = target.tensors[new.name]
+    operation = ReorderOperation(placed, src.require_layout(tensor.label)[1])
+    return TensorConversion(tensor, src, new, operation, cut_extents(src, placed.desc, limit, operation.units))
+
+
+def _place(draft: TensorDraft | ReorderDraft, target: Target, limit: int) -> TensorConversion:
+    """Return the conversion of one tensor, cut into boxes of at most `limit` bytes."""
     new, *beside = draft.news
-    return TensorConversion(draft.tensor, draft.src, new, operation, extents, tuple(beside))
+    if isinstance(draft, ReorderDraft):
+        return _cut(draft.tensor, draft.src, new, target, limit)
+    operation, extents = draft.place(target.tensors, limit)
+    return TensorConversion(draft.tensor, draft.src, new, operation, extents, beside=tuple(beside))
 
 
 _UNITS: Mapping[str, int] = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}

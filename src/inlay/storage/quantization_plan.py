@@ -80,7 +80,9 @@ class QuantizationPlanner:
         used = {name for scaled in self._scaled.values() for name in scaled.scales}
         return tuple(tensor for tensor in self._store.tensors if tensor.name not in used)
 
-    def draft(self, tensor: StoredTensor, src: MemoryDesc | None, rule: FormatRule | None) -> TensorDraft | None:
+    def draft(
+        self, tensor: StoredTensor, src: MemoryDesc | None, rule: FormatRule | None
+    ) -> TensorDraft | ReorderDraft | None:
         """Return the draft of a tensor that is quantized, dequantized or in blocks; None for any other.
 
         Raises:
@@ -191,7 +193,9 @@ class QuantizationPlanner:
 
     # To floats
 
-    def _draft_blocks(self, tensor: StoredTensor, known: BlockTensor, rule: FormatRule | None) -> TensorDraft:
+    def _draft_blocks(
+        self, tensor: StoredTensor, known: BlockTensor, rule: FormatRule | None
+    ) -> TensorDraft | ReorderDraft:
         """Return the draft of a tensor that is in blocks already: floats, or the same blocks."""
         desc = known.desc
         if tensor.nbytes != desc.size:

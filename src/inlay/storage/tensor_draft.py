@@ -6,8 +6,7 @@ from typing import Protocol, TypeAlias
 
 from inlay.descriptor import MemoryDesc
 from inlay.layout import Dims
-from inlay.storage.cutting import cut_extents
-from inlay.storage.operation import BoxOperation, ReorderOperation
+from inlay.storage.operation import BoxOperation
 from inlay.storage.store import StoredTensor
 from inlay.storage.target import NewTensor, TargetTensor
 
@@ -16,7 +15,7 @@ Targets: TypeAlias = Mapping[str, TargetTensor]
 
 
 class TensorDraft(Protocol):
-    """What becomes of one stored tensor, before the places of the new tensors are known."""
+    """What becomes of one stored tensor that an operation of its own converts, before places are known."""
 
     @property
     def tensor(self) -> StoredTensor:
@@ -40,7 +39,7 @@ class TensorDraft(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReorderDraft:
-    """A tensor to reorder, or to copy unchanged."""
+    """A tensor to reorder, or to copy unchanged; its boxes depend on nothing but both layouts."""
 
     tensor: StoredTensor
     """The tensor of the source."""
@@ -48,13 +47,3 @@ class ReorderDraft:
     """Descriptor of the bytes that are read; `raw_bytes` if they are copied unchanged."""
     news: tuple[NewTensor, ...]
     """The tensor that the target is to have."""
-
-    def place(self, targets: Targets, limit: int) -> tuple[BoxOperation, Dims]:
-        """Return the reorder, and the extents of boxes of at most `limit` bytes.
-
-        Raises:
-            InvalidArguments: a box does not fit.
-        """
-        placed = targets[self.news[0].name]
-        operation = ReorderOperation(placed, self.src.require_layout(self.tensor.label)[1])
-        return operation, cut_extents(self.src, placed.desc, limit, operation.units)
