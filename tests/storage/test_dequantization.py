@@ -115,6 +115,14 @@ def test_scales_of_other_dims_are_refused() -> None:
         dequantized({"w": quants(4, 8), "w_scale": quants(4, 1)})
 
 
+def test_a_file_without_quants_is_refused() -> None:
+    with raises_exactly(
+        InvalidArguments,
+        "q.safetensors has no blocks, and no quants whose scales are named {name}_zoom: name the scales (--scales)",
+    ):
+        dequantized({"w": quants(4, 8), "w_scale": scales(1)}, scales="{name}_zoom")
+
+
 def test_integers_are_no_result() -> None:
     with raises_exactly(InvalidArguments, "tensor w cannot become s32: choose a float type (--dtype)"):
         dequantized({"w": quants(4, 8), "w_scale": scales(1)}, data_type="s32")

@@ -447,7 +447,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     (
         {"to": ["ggml:Q8_0"], "quantize": "absmax"},
         "ggml:Q8_0 does not fit tensor w: dim 1 of (4, 48) is 48, no multiple of the 32 elements of ggml:Q8_0: pad the "
-        "axis to 64",
+        "axis to 64, or name the tensors it is for, as in 'fc*=ggml:Q8_0'",
     ),
     (
         {"to": ["ggml:Q8_0"], "quantize": "absmax", "data_type": "s8"},
@@ -458,6 +458,11 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
         "n=plain does not fit tensor n: it is s32, and floats are quantized",
     ),
     (
+        {"to": ["x.odd=plain"], "quantize": "absmax", "data_type": "s4"},
+        "tensor x.odd cannot be s4 in ab: stride 3 of axis 0 (a) is odd: s4 has two elements in a byte, so strides other "
+        "than 1 are even; 4 works",
+    ),
+    (
         {"quantize": "absmax", "data_type": "s8", "scales": "{name}.n"},
         "the scales of tensor w are named w.n, as another tensor of w.safetensors is: choose other names (--scales)",
     ),
@@ -466,7 +471,10 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("options", "text"), REFUSALS)
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any], text: str) -> None:
-    save_file({"w": weights(4, 48), "n": np.ones((2, 2), np.int32), "w.n": weights(2)}, "w.safetensors")
+    save_file(
+        {"w": weights(4, 48), "n": np.ones((2, 2), np.int32), "x.odd": weights(2, 3), "w.n": weights(2)},
+        "w.safetensors",
+    )
     with raises_exactly(InvalidArguments, text):
         plan("w.safetensors", "q.safetensors", **{"to": ["w=plain"], **options})
 

@@ -16,7 +16,7 @@ from inlay.layout import Dims
 from inlay.memory.compound.quantize import QUANTIZERS
 from inlay.storage.dequantize_operation import ScaleTensor
 from inlay.storage.packed import STORED_TYPES
-from inlay.storage.quantization import Quantization, QuantizationScheme
+from inlay.storage.quantization import NAME, Quantization, QuantizationScheme
 from inlay.storage.quantization_drafts import DequantizeDraft, PackDraft, QuantizeDraft, UnpackDraft
 from inlay.storage.quantization_text import (
     QUANTIZATION_KEY,
@@ -55,6 +55,7 @@ class QuantizationPlanner:
 
         Raises:
             FileError: the text on quantized tensors is damaged.
+            InvalidArguments: there is nothing to dequantize, or scales do not fit their quants.
         """
         self._store, self._quantization, self._names, self._data_type = store, quantization, names, data_type
         self._tensors = {tensor.name: tensor for tensor in store.tensors}
@@ -66,6 +67,11 @@ class QuantizationPlanner:
         self._text = dict(self._known)
         self._scaled = self._find_scaled() if dequantize else {}
         self._dequantizes = dequantize
+        if dequantize and not self._scaled and not self._known:
+            raise InvalidArguments(
+                f"{store.location} has no blocks, and no quants whose scales are named {names}: name the scales "
+                "(--scales)"
+            )
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -115,7 +121,7 @@ class QuantizationPlanner:
         scaled = {name: each for name, each in self._known.items() if isinstance(each, ScaledTensor)}
         for tensor in self._store.tensors:
             is_quants = tensor.desc is not None and tensor.desc.data_type in _QUANT_TYPES
-            first = self._names.replace("{name}", tensor.name)
+            first = self._names.replace(NAME, tensor.name)
             if tensor.name in scaled or not is_quants or first not in self._tensors:
                 continue
             assert tensor.desc is not None
@@ -136,7 +142,7 @@ class QuantizationPlanner:
                 f"tensor {tensor.label} is to be quantized to no type: choose one (--dtype s8), or blocks such as "
                 "--to ggml:Q8_0"
             )
-        scheme, dst = quantization.scheme, destination_descriptor(tensor, src, rule, element.data_type)
+        scheme, dst = quantization.scheme, _describe_quants(tensor, src, rule, element.data_type)
         groups = scheme.groups(src.dims, tensor.label)
         dims: Dims = tuple(n // size for n, size in zip(src.dims, groups, strict=True))
         if scheme == QuantizationScheme():
@@ -186,7 +192,10 @@ class QuantizationPlanner:
         try:
             desc = CompoundDesc(format, src.dims)
         except InvalidArguments as error:
-            raise InvalidArguments(f"{rule.text} does not fit tensor {tensor.label}: {error}") from error
+            raise InvalidArguments(
+                f"{rule.text} does not fit tensor {tensor.label}: {error}, or name the tensors it is for, as in "
+                f"'fc*={format.name}'"
+            ) from error
         self._text[tensor.name] = BlockTensor(_original_type(src), desc)
         bytes_desc = row_major(byte_dims(desc), "u8")
         return PackDraft(tensor, src, (NewTensor(tensor.name, src.dims, bytes_desc, None, compound=format.name),), desc)
@@ -280,6 +289,21 @@ def _is_chosen(tensor: StoredTensor, src: MemoryDesc | None, rule: FormatRule) -
         what = tensor.refusal or f"it is {data_type}, and floats are quantized"
         raise InvalidArguments(f"{rule.text} does not fit tensor {tensor.label}: {what}")
     return True
+
+
+def _describe_quants(tensor: StoredTensor, src: MemoryDesc, rule: FormatRule, data_type: DataType) -> MemoryDesc:
+    """Return the descriptor of quants.
+
+    Raises:
+        InvalidArguments: the rule has another number of axes than the tensor, or no layout of it has 4-bit elements.
+    """
+    if not data_type.is_sub_byte:
+        return destination_descriptor(tensor, src, rule, data_type)
+    in_bytes = destination_descriptor(tensor, src, rule, "s8")
+    try:
+        return destination_descriptor(tensor, src, rule, data_type)
+    except InvalidArguments as error:
+        raise InvalidArguments(f"tensor {tensor.label} cannot be {data_type} in {in_bytes.tag}: {error}") from error
 
 
 def _original_type(src: MemoryDesc) -> DataType:
