@@ -183,7 +183,7 @@ def test_a_box_that_ends_each_worker_is_named_and_the_same_command_goes_on() -> 
     convert(make_plan("blocks", "expected.safetensors"))
     planned = ending(5)
     text = (
-        f"cannot write a.safetensors: 1 of {planned.count} boxes failed: conv [32:33, 0:17, 0:3, 0:3]: 4 worker "
+        f"cannot write a.safetensors: 1 of {planned.count} boxes failed: conv [32:40, 0:2, 0:3, 0:3]: 4 worker "
         "processes ended at it, as for too little memory; use less (--memory); remove the cause, and "
         "run the same command again"
     )

@@ -21,4 +21,5 @@ def numbered(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
 
 
 def run(source: str | Path, target: str | Path, *to: str, **options: Any) -> None:
-    convert(plan(source, target, to, **options))
+    """Convert, and replace what exists."""
+    convert(plan(source, target, to, **options), overwrite=True)

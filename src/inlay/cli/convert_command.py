@@ -21,8 +21,15 @@ from inlay.cli.convert_options import (
     WorkersOption,
 )
 from inlay.cli.output import echo
+from inlay.cli.quantization_options import (
+    DequantizeOption,
+    QuantizeOption,
+    ScalesFormatOption,
+    ScalesOption,
+    ScalesTypeOption,
+    TargetFormatOption,
+)
 from inlay.cli.store_options import (
-    NewFormatOption,
     OffsetOption,
     ShardSizeOption,
     SourceDimsOption,
@@ -46,7 +53,7 @@ if TYPE_CHECKING:
 def convert(
     source: StoreArgument,
     target: TargetStoreOption,
-    to: NewFormatOption = None,
+    to: TargetFormatOption = None,
     from_: SourceFormatOption = None,
     data_type: NewTypeOption = None,
     dims: SourceDimsOption = None,
@@ -54,6 +61,11 @@ def convert(
     offset: OffsetOption = None,
     shard_size: ShardSizeOption = None,
     staging: StagingOption = None,
+    quantize: QuantizeOption = None,
+    scales: ScalesOption = "{name}_scale",
+    scales_to: ScalesFormatOption = None,
+    scales_type: ScalesTypeOption = None,
+    dequantize: DequantizeOption = False,
     allow_loss: AllowLossOption = False,
     memory: MemoryOption = None,
     overwrite: OverwriteOption = False,
@@ -78,6 +90,10 @@ def convert(
     If over 0.1 % of the non-zero elements of a tensor would become 0 or saturate in the type of --dtype, nothing is
     written, unless --allow-loss is given.
 
+    With --quantize, the elements of a tensor, of each coordinate of AXIS, or of each group along the last axis share a
+    scale, their greatest magnitude divided by that of the type. A --to without PATTERN quantizes tensors of floats with
+    two axes or more. The error of each tensor is printed.
+
     For example:
 
       inlay convert image.npy -o image.safetensors --to nChw16c
@@ -97,6 +113,12 @@ def convert(
       inlay convert weights.bin -o weights.npy --dims 64x3x7x7 --dtype f32
 
       inlay convert s3://bucket/model.pt -o s3://bucket/model.safetensors
+
+      inlay convert w.safetensors -o q.safetensors --to plain --quantize absmax:group=128 --dtype s4
+
+      inlay convert w.safetensors -o q.gguf --to ggml:Q8_0 --quantize absmax
+
+      inlay convert q.gguf -o w.safetensors --dequantize --dtype bf16
     """
     # Imported here because it loads LLVM, which doubles the start-up time of other commands.
     from inlay.storage import convert as carry_out
@@ -106,8 +128,12 @@ def convert(
 
     _require_dry_run_for_json(as_json, dry_run)
     limit, to, from_ = DEFAULT_MEMORY if memory is None else memory, to or [], from_ or []
-    logical, read = parse_source_options(source, to, from_, data_type, dims, source_type, offset)
+    logical, read = parse_source_options(
+        source, to, from_, data_type, dims, source_type, offset, is_dequantized=dequantize
+    )
     options = {"source_options": read, "target_options": parse_target_options(shard_size, staging)}
+    quantization = {"quantize": quantize, "scales": scales, "scales_to": scales_to, "scales_type": scales_type}
+    options |= {**quantization, "dequantize": dequantize}
     plan = make_plan(source, target, to, from_=from_, data_type=data_type, dims=logical, memory=limit, **options)
     if dry_run:
         echo(json.dumps(plan.to_json(), indent=2) if as_json else str(plan))

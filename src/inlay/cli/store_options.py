@@ -18,12 +18,6 @@ _TARGET_HELP = "The file, the folder (with a slash at its end) or the URL to wri
 
 StoreArgument = Annotated[str, typer.Argument(metavar="IN", help=_SOURCE_HELP)]
 TargetStoreOption = Annotated[str, typer.Option("-o", "--output", metavar="OUT", help=_TARGET_HELP)]
-NewFormatOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--to", metavar="[PATTERN=]TAG", help="New format: tag, pattern or shape:stride; `plain` is row-major."
-    ),
-]
 SourceFormatOption = Annotated[
     list[str] | None,
     typer.Option("--from", metavar="[PATTERN=]TAG", help="Format of memory that the file does not describe."),
@@ -55,6 +49,8 @@ def parse_source_options(
     dims: str | None,
     source_type: str | None,
     offset: int | None,
+    *,
+    is_dequantized: bool,
 ) -> tuple[Dims | None, "OpenOptions"]:
     """Return the logical dims of memory that the source does not describe, and the options of the source.
 
@@ -71,7 +67,7 @@ def parse_source_options(
     described = OpenOptions(None if from_ else logical, source_type or data_type, offset)
     if is_raw_source(source, described, has_type=source_type is not None):
         return (logical if from_ else None), described
-    if data_type is not None and not to:
+    if data_type is not None and not to and not is_dequantized:
         raise InvalidArguments("--dtype converts the tensors that --to matches: give --to too, such as --to plain")
     return logical, OpenOptions()
 

@@ -19,6 +19,8 @@ Data flows through the modules in this order:
     raw_file            files of raw bytes, whose dims and type the caller states
     safetensors_file    headers of .safetensors files: named tensors and metadata
     packed              tensors with their descriptors in safetensors files
+    gguf_metadata       typed metadata of GGUF files, as texts
+    gguf_file           .gguf files: named tensors, some of them blocks of ggml, and typed metadata
     torch_file          tensors in files of PyTorch
     onnx_file           initializers of ONNX models
     sharded             checkpoints of several files with an index
@@ -28,6 +30,14 @@ Data flows through the modules in this order:
     loss                the shares of elements that become zero or saturate in another data type
     operation           what is done with the elements of a box
     rules               formats for tensors by name
+    quantization        quantization by greatest magnitudes: schemes, element formats, scales
+    quantization_error  the error of a quantization
+    quantize_operation  quants with scales, and compound blocks, from the floats of a box
+    dequantize_operation    floats from both
+    quantization_text   the text on quantized tensors in the metadata
+    tensor_draft        what becomes of one tensor, before its place in the target is known
+    quantization_drafts     the same for tensors that are quantized or dequantized
+    quantization_plan   the drafts of all tensors of a store
     traffic             the bytes that a conversion reads and writes
     used_files          the files that a conversion reads and writes: none is both
     conversion_plan     the plan of a conversion, and its tasks
@@ -61,6 +71,8 @@ Terms:
     metadata        the texts that a safetensors file has beside its tensors, under the key `__metadata__` of its header
                     (https://huggingface.co/docs/safetensors, "Format")
     .npy            NumPy's format of one array (NEP 1)
+    quant, scale    the number that is stored for an element, and the factor that a group of elements shares
+    blocks          bytes that hold elements with their scales, in a compound format (`inlay.memory.compound`)
     saturation      conversion of a number beyond the range of a type to its greatest or least value
 """
 

@@ -32,7 +32,7 @@ def convert(
     on_resume: Callable[[int, int], None] | None = None,
     report: Callable[[ConversionReport], object] | None = None,
 ) -> tuple[ConversionLoss, ...]:
-    """Execute `plan`, and return the loss of each tensor in which elements became zero or saturated.
+    """Execute `plan`; return the loss of each tensor that was quantized, or where elements became zero or saturated.
 
     `progress` is called with the number of bytes after each box. Losses are in the order of the tensors. A target that
     exists is replaced only if `overwrite` is True. `report` is called at the end with what was counted and the time.

@@ -13,9 +13,9 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inlay.data_type import DataTypeLike, as_data_type
+from inlay.data_type import DataTypeLike
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, printable
 from inlay.layout import Dims
 from inlay.memory.reorder_cache import byte_extent
 from inlay.storage.box import Box, box_at, count_boxes, iterate_boxes
@@ -24,6 +24,8 @@ from inlay.storage.formats import find_format, make_target, open_store
 from inlay.storage.locations import UrlPath, parse_location
 from inlay.storage.operation import BoxOperation, ReorderOperation
 from inlay.storage.options import OPEN_DEFAULTS, WRITE_DEFAULTS, OpenOptions, WriteOptions
+from inlay.storage.quantization import DEFAULT_SCALES, as_unscaled_type, parse_quantization, require_scale_names
+from inlay.storage.quantization_plan import QuantizationPlanner
 from inlay.storage.rules import (
     FormatRule,
     destination_descriptor,
@@ -39,6 +41,7 @@ from inlay.storage.used_files import require_other_files, require_other_place
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed
+from inlay.storage.tensor_draft import ReorderDraft, TensorDraft
 
 DEFAULT_MEMORY = "1 GB"
 """Memory of a worker for boxes, unless the caller states another."""
@@ -58,6 +61,13 @@ class TensorConversion:
     """What is done with each box."""
     extents: Dims
     """Extents of the boxes of `src`."""
+    beside: tuple[NewTensor, ...] = ()
+    """Tensors that the target is to have beside `new`, such as scales."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all tensors to write, in bytes."""
+        return sum(new.nbytes for new in (self.new, *self.beside))
 
     @property
     def count(self) -> int:
@@ -82,7 +92,8 @@ class TensorConversion:
             "shape": list(self.tensor.shape),
             "action": "copy" if self.is_copy else "convert",
             "source": _text_of(self.new.desc if self.is_copy else self.src),
-            "target": _text_of(self.new.desc),
+            "target": self.new.compound or _text_of(self.new.desc),
+            "beside": {new.name: _text_of(new.desc) for new in self.beside},
             "bytes_read": traffic.read,
             "bytes_read_again": traffic.read_again,
             "bytes_written": traffic.written,
@@ -103,13 +114,14 @@ class TensorConversion:
 
     def __str__(self) -> str:
         """Return one line of text: name, source, destination, number of boxes."""
-        sizes = f"{self.tensor.nbytes} -> {self.new.nbytes} bytes"
+        sizes = f"{self.tensor.nbytes} -> {self.nbytes} bytes"
         boxes = f", {self.count} boxes" if self.count > 1 else ""
         if self.is_copy:
             shape = "x".join(map(str, self.tensor.shape)) or "scalar"
             return f"{self.tensor.label}: {self.tensor.stored_type} {shape}, copied, {self.new.nbytes} bytes{boxes}"
         dims = "x".join(map(str, self.src.dims))
-        return f"{self.tensor.label}: {dims}, {self.src} -> {self.new.desc}, {sizes}{boxes}"
+        news = [f"{self.new.compound or self.new.desc}", *(f"{printable(new.name)} {new.desc}" for new in self.beside)]
+        return f"{self.tensor.label}: {dims}, {self.src} -> {', '.join(news)}, {sizes}{boxes}"
 
 
 def _text_of(desc: MemoryDesc | None) -> str | None:
@@ -138,7 +150,7 @@ class ConversionPlan:
     target: Target
     """What is written."""
     tensors: tuple[TensorConversion, ...]
-    """One conversion for each tensor of the source, in the order of its bytes."""
+    """One conversion for each tensor of the source, in the order of its bytes, without scales that become a factor."""
     memory: int
     """Most bytes of one task, source and result together."""
 
@@ -150,7 +162,7 @@ class ConversionPlan:
     @property
     def nbytes(self) -> int:
         """Size of all tensors to write, in bytes."""
-        return sum(each.new.nbytes for each in self.tensors)
+        return sum(each.nbytes for each in self.tensors)
 
     @property
     def converted(self) -> int:
@@ -214,6 +226,11 @@ def plan(
     memory: int | str = DEFAULT_MEMORY,
     source_options: OpenOptions = OPEN_DEFAULTS,
     target_options: WriteOptions = WRITE_DEFAULTS,
+    quantize: str | None = None,
+    scales: str = DEFAULT_SCALES,
+    scales_to: str | None = None,
+    scales_type: str | None = None,
+    dequantize: bool = False,
 ) -> ConversionPlan:
     """Plan the conversion of the tensors of `source` that a rule of `to` matches; other tensors are copied unchanged.
 
@@ -224,11 +241,17 @@ def plan(
 
     `source` and `target` are files, folders (checkpoints) or URLs. `source_options` say what raw bytes hold, and
     `target_options` the size of shards and where a target at a URL is staged.
+    `quantize` is `absmax`, `absmax:AXIS` or `absmax:group=N`: tensors of floats that match are quantized to
+    `data_type`, one of `inlay.storage.quantization.ELEMENT_FORMATS`, or to a compound format of `to`. Scales are
+    written beside them, named by the pattern `scales`, in the format `scales_to` and of the type `scales_type`.
+    `dequantize` converts quants with such scales, and compound blocks, to floats of `data_type`, or of the type that
+    they had.
 
     Raises:
         InvalidArguments: a rule matches no tensor, has another number of letters than a tensor that it matches, or
             matches a tensor without a descriptor; `target` cannot store the name of a tensor; or a box of a tensor
-            does not fit into `memory`. (The name of the tensor in a .npy file is the stem of the file name.)
+            does not fit into `memory`. (The name of the tensor in a .npy file is the stem of the file name.) Or options
+            of quantization do not go together, or do not fit a tensor.
         FormatTagError, PatternError, NotationError: a rule has no valid format.
         Unimplemented: no conversion exists from the type of a tensor to `data_type`.
         FileError: `source` cannot be read, or `target` is the same file or cannot store the result.
@@ -241,16 +264,26 @@ def plan(
     require_other_place(parse_location(target), parse_location(source))
     for rule in (*to_rules, *from_rules):
         require_match(rule, store)
-    target_type = None if data_type is None else as_data_type(data_type)
-    news = []
-    for tensor in store.tensors:
-        from_rule = first_match(from_rules, tensor.name)
+    if quantize is not None and not to_rules:
+        raise InvalidArguments("quantize is for tensors that a rule matches: give their format (--to, such as plain)")
+    if quantize is not None and dequantize:
+        raise InvalidArguments("quantize and dequantize exclude each other: convert twice")
+    require_scale_names(scales)
+    quantization = None if quantize is None else parse_quantization(quantize, data_type, scales, scales_to, scales_type)
+    target_type = None if data_type is None or quantize is not None else as_unscaled_type(data_type)
+    planner = QuantizationPlanner(store, quantization, dequantize, scales, target_type)
+    drafts = list[TensorDraft | ReorderDraft]()
+    for tensor in planner.kept:
+        from_rule, to_rule = first_match(from_rules, tensor.name), first_match(to_rules, tensor.name)
         src = tensor.desc if from_rule is None else source_descriptor(tensor, from_rule, dims)
-        news.append(_plan_tensor(tensor, src, first_match(to_rules, tensor.name), target_type))
-    made = make_target(target, [new for _, new in news], store.metadata, target_options)
+        draft = planner.draft(tensor, src, to_rule)
+        if draft is None:
+            read, new = _plan_tensor(tensor, src, None if quantization else to_rule, target_type)
+            draft = ReorderDraft(tensor, read, (new,))
+        drafts.append(draft)
+    made = make_target(target, [new for draft in drafts for new in draft.news], planner.metadata, target_options)
     require_other_files(store, made)
-    placed = zip(store.tensors, news, strict=True)
-    return ConversionPlan(store, made, tuple(_cut(tensor, *each, made, limit) for tensor, each in placed), limit)
+    return ConversionPlan(store, made, tuple(_place(draft, made, limit) for draft in drafts), limit)
 
 
 def _plan_tensor(
@@ -279,6 +312,15 @@ def _cut(tensor: StoredTensor, src: MemoryDesc, new: NewTensor, target: Target, 
     operation = ReorderOperation(placed, src.require_layout(tensor.label)[1])
     units = source_units(tensor, src, operation.units)
     return TensorConversion(tensor, src, new, operation, cut_extents(src, placed.desc, limit, units))
+
+
+def _place(draft: TensorDraft | ReorderDraft, target: Target, limit: int) -> TensorConversion:
+    """Return the conversion of one tensor, cut into boxes of at most `limit` bytes."""
+    new, *beside = draft.news
+    if isinstance(draft, ReorderDraft):
+        return _cut(draft.tensor, draft.src, new, target, limit)
+    operation, extents = draft.place(target.tensors, limit)
+    return TensorConversion(draft.tensor, draft.src, new, operation, extents, beside=tuple(beside))
 
 
 _UNITS: Mapping[str, int] = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}

@@ -18,7 +18,7 @@ from inlay.storage.fingerprint import fingerprint
 from inlay.storage.finished_tasks import FinishedTasks
 from inlay.storage.journal import Journal, JournalEntries, JournalWriter
 from inlay.storage.loss import ConversionLoss, require_little_loss
-from inlay.storage.operation import BoxCounts
+from inlay.storage.operation import BoxCounts, ScanResult, greatest_scan
 from inlay.storage.target import Target, TargetWriter
 from inlay.storage.task_runner import (
     ConversionJob,
@@ -53,7 +53,7 @@ class ConversionRun:
         self.entries: JournalEntries | None = None
         """Entries of the journal after `resume` or `take_over`: token, and tasks of earlier runs."""
         self._journal, self._progress, self._allow_loss = journal, progress, allow_loss
-        self._scans = dict[int, float]()
+        self._scans = dict[int, ScanResult]()
         self._failures = list[TaskResult]()
 
     def resume(self, *, restart: bool, overwrite: bool) -> bool:
@@ -152,7 +152,7 @@ class ConversionRun:
             if each.operation.needs_scan and numbers:
                 if not all(number in self._scans for number in numbers):
                     continue  # a scan failed, or every task is finished
-                greatest = max(self._scans[number] for number in numbers)
+                greatest = greatest_scan(self._scans[number] for number in numbers)
             for place, number in enumerate(numbers):
                 if number not in self.finished:
                     yield WorkItem(self._task(number, i, place), greatest=greatest)
@@ -201,7 +201,7 @@ class ConversionRun:
                 raise
         if self._progress is not None:
             tensor = self.finished.tensor_of(number)
-            numbers, nbytes = self.finished.numbers(tensor), self.plan.tensors[tensor].new.nbytes
+            numbers, nbytes = self.finished.numbers(tensor), self.plan.tensors[tensor].nbytes
             place, count = number - numbers.start, len(numbers)
             self._progress((place + 1) * nbytes // count - place * nbytes // count)
 
@@ -267,7 +267,7 @@ class ConversionRun:
         assert self.entries is not None
         self.plan.target.commit(self.entries.token)
         self._journal.remove()
-        return tuple(loss for loss in losses if loss.share)
+        return tuple(loss for loss in losses if loss.share or loss.relative_error is not None)
 
     def __enter__(self) -> "ConversionRun":
         """Return the run."""

@@ -19,6 +19,7 @@ from inlay.storage.conversion_run import ConversionRun
 from inlay.storage.finished_tasks import FinishedTasks
 from inlay.storage.journal import Journal, JournalEntries
 from inlay.storage.loss import ConversionLoss
+from inlay.storage.operation import ScanResult, greatest_scan
 from inlay.storage.task_runner import ConversionJob, TaskResult, TaskRunner, WorkItem
 
 if TYPE_CHECKING:
@@ -106,11 +107,11 @@ def convert_boxes(begun: BegunConversion, boxes: BoxRange, scans: Sequence[Seque
         return failed
     greatest = None
     if begun.job.plan.tensors[boxes.tensor].operation.needs_scan:
-        greatest = max([*(r.scanned for r in results), *_known_scans(begun, boxes)])
+        greatest = greatest_scan([*(r.scanned for r in results), *_known_scans(begun, boxes)])
     return _run(begun, [WorkItem(task, greatest=greatest) for task in _tasks(begun, boxes)])
 
 
-def _known_scans(begun: BegunConversion, boxes: BoxRange) -> Iterator[float]:
+def _known_scans(begun: BegunConversion, boxes: BoxRange) -> Iterator[ScanResult]:
     """Yield the results of the scans of a tensor in earlier runs."""
     count = begun.job.plan.tensors[boxes.tensor].count
     for number in range(boxes.first, boxes.first + count):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from inlay.errors import FileError, InvalidArguments
 from inlay.storage.file_store import FileStore
+from inlay.storage.gguf_file import gguf_target, open_gguf
 from inlay.storage.locations import SourcePath, UrlPath, parse_location
 from inlay.storage.npy import npy_target, read_npy
 from inlay.storage.npz import npz_target, open_npz
@@ -76,6 +77,7 @@ FORMATS: tuple[FileFormat, ...] = (
     FileFormat("npy", (".npy",), read_npy, npy_target, is_remote=True),
     FileFormat("npz", (".npz",), open_npz, npz_target, is_remote=True),
     FileFormat("safetensors", (".safetensors",), open_safetensors, safetensors_target, is_remote=True),
+    FileFormat("gguf", (".gguf",), open_gguf, gguf_target),
     FileFormat("checkpoint", INDEX_SUFFIXES, open_index, None, make_with=index_target, is_remote=True),
     FileFormat("PyTorch", (".pt", ".pth", ".ckpt"), open_torch, None, is_remote=True),
     FileFormat("ONNX", (".onnx",), open_onnx, None, is_remote=True),

@@ -36,11 +36,13 @@ from types import TracebackType
 from typing import Any, BinaryIO
 from zlib import crc32
 
+import numpy as np
+
 from inlay.cache import require_cache_directory
 from inlay.errors import FileError, printable
 from inlay.files import file_error, require_path, try_lock
 from inlay.storage.file_target import PARTIAL_SUFFIX
-from inlay.storage.operation import BoxCounts
+from inlay.storage.operation import BoxCounts, ScanResult
 
 JOURNAL_SUFFIX = ".inlay.journal"
 """Suffix of the name of a journal."""
@@ -65,7 +67,7 @@ class JournalEntries:
     """Digest of the version of its source."""
     tasks: Mapping[int, BoxCounts]
     """Numbers of the tasks whose boxes are certainly written, with what they counted."""
-    scans: Mapping[int, float]
+    scans: Mapping[int, ScanResult]
     """Numbers of the tasks that were scanned, with the results."""
 
 
@@ -224,13 +226,13 @@ class JournalWriter:
             record["counts"] = {name: value for name, value in asdict(counts).items() if value}
         self._append(record)
 
-    def add_scan(self, number: int, value: float) -> None:
+    def add_scan(self, number: int, value: ScanResult) -> None:
         """Append the result of the scan of a box.
 
         Raises:
             FileError: the journal cannot be written, as on a full disk.
         """
-        self._append({"of": self._token, "scan": number, "value": value})
+        self._append({"of": self._token, "scan": number, "value": np.asarray(value).tolist()})
 
     def add_synced(self, numbers: Sequence[int]) -> None:
         """Append that the boxes of these tasks are on disk, and wait until the journal is.
@@ -301,7 +303,7 @@ def read_entries(path: Path) -> JournalEntries | None:
 def _last_entries(lines: Iterable[bytes]) -> JournalEntries | None:
     """Return the last conversion in the lines of a journal; lines of earlier ones do not count."""
     begin = dict[str, Any]()
-    tasks, scans, boots, synced = dict[int, BoxCounts](), dict[int, float](), dict[int, str](), set[int]()
+    tasks, scans, boots, synced = dict[int, BoxCounts](), dict[int, ScanResult](), dict[int, str](), set[int]()
     for record in filter(None, map(_parse_line, lines)):
         if "begin" in record:
             begin = record
@@ -313,7 +315,8 @@ def _last_entries(lines: Iterable[bytes]) -> JournalEntries | None:
             tasks[record["task"]] = _counts_of(record)
             boots[record["task"]] = record["boot"]
         elif "scan" in record:
-            scans[record["scan"]] = record["value"]
+            value = record["value"]
+            scans[record["scan"]] = np.asarray(value) if isinstance(value, list) else value
         else:
             synced.update(record["synced"])
     if not begin:

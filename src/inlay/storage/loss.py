@@ -62,6 +62,11 @@ class ConversionLoss:
     saturated: int
     """Number of nonzero elements beyond the range of the type, which become its greatest or least value, infinity or
     NaN. The least value of e8m0 is 2^-127, and negative numbers lose their sign in it."""
+    relative_error: float | None = None
+    """Root of the mean squared error of a quantization, divided by that of the squares of the source; None if nothing
+    was quantized."""
+    greatest_error: float = 0.0
+    """Greatest magnitude of the error of an element that was quantized."""
 
     @property
     def share(self) -> float:
@@ -69,7 +74,12 @@ class ConversionLoss:
         return (self.zeroed + self.saturated) / self.nonzero if self.nonzero else 0.0
 
     def __str__(self) -> str:
-        """Return one line of text: the tensor and both shares."""
+        """Return one line of text: the tensor and both shares, or the errors of its quantization."""
+        if self.relative_error is not None:
+            return (
+                f"{printable(self.name)}: quantized with a relative RMS error of {100 * self.relative_error:.3g} %, "
+                f"the greatest error is {self.greatest_error:.3g}"
+            )
         zeroed, saturated = (f"{100 * n / max(self.nonzero, 1):.3g} %" for n in (self.zeroed, self.saturated))
         return (
             f"{printable(self.name)}: {zeroed} of {self.nonzero} non-zero elements become 0 and {saturated} saturate "

@@ -5,19 +5,27 @@
 
 The boxes of a tensor are independent of one another, so their order and the process do not matter. An operation that
 needs numbers of the whole tensor first, such as its greatest magnitude, has `scan`: it is called for every box before
-the first `apply`.
+the first `apply`. An operation that reads more tensors of the source, such as the scales of quants, has `with_inputs`.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from math import lcm
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
 
 from inlay.data_type import DataType
 from inlay.layout import Dims
 from inlay.memory import Memory, reorder
 from inlay.storage.box import Box
 from inlay.storage.loss import ConversionLoss, LossCounter
+from inlay.storage.store import StoreReader
 from inlay.storage.target import TargetTensor, TargetWriter
+
+ScanResult: TypeAlias = float | npt.NDArray[np.float64]
+"""A number of a tensor, or one for each coordinate of an axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +58,8 @@ class BoxCounts:
 
     def loss(self, name: str, data_type: DataType) -> ConversionLoss:
         """Return the loss of a tensor of this name that was converted to `data_type`."""
-        return ConversionLoss(name, data_type, self.nonzero, self.zeroed, self.saturated)
+        relative = (self.squared_error / self.squared) ** 0.5 if self.squared else None
+        return ConversionLoss(name, data_type, self.nonzero, self.zeroed, self.saturated, relative, self.greatest_error)
 
 
 class BoxOperation(Protocol):
@@ -68,11 +77,11 @@ class BoxOperation(Protocol):
     def needs_scan(self) -> bool:
         """True if `scan` is called for every box before the first `apply`."""
 
-    def scan(self, memory: Memory) -> float:
-        """Return a number of the elements of a box, of which the greatest is passed to `with_scan`."""
+    def scan(self, memory: Memory) -> ScanResult:
+        """Return a number of the elements of a box, or one for each coordinate of an axis that no box cuts."""
 
-    def with_scan(self, greatest: float) -> "BoxOperation":
-        """Return the operation that knows the greatest number of `scan` of all boxes."""
+    def with_scan(self, greatest: ScanResult) -> "BoxOperation":
+        """Return the operation that knows the greatest numbers of `scan` of all boxes (`greatest_scan`)."""
 
     def apply(self, memory: Memory, box: Box, writer: TargetWriter) -> BoxCounts:
         """Convert the elements of a box, write them, and return what was counted.
@@ -80,6 +89,19 @@ class BoxOperation(Protocol):
         Raises:
             FileError: the target cannot be written.
             OutOfMemory: the operating system cannot provide the bytes of the result.
+        """
+
+
+@runtime_checkable
+class InputOperation(Protocol):
+    """A `BoxOperation` that reads a box of other tensors of the source too."""
+
+    def with_inputs(self, reader: StoreReader, box: Box) -> BoxOperation:
+        """Return the operation that has what it needs of the other tensors for the elements of a box.
+
+        Raises:
+            FileError: the source cannot be read.
+            OutOfMemory: the operating system cannot provide the bytes.
         """
 
 
@@ -107,11 +129,11 @@ class ReorderOperation:
         """False."""
         return False
 
-    def scan(self, memory: Memory) -> float:
+    def scan(self, memory: Memory) -> ScanResult:
         """Return 0."""
         return 0.0
 
-    def with_scan(self, greatest: float) -> "ReorderOperation":
+    def with_scan(self, greatest: ScanResult) -> "ReorderOperation":
         """Return the same operation."""
         return self
 
@@ -128,6 +150,28 @@ class ReorderOperation:
         writer.write_box(self.target, box, memory if memory.desc == desc else reorder(memory, desc))
         loss = counter.loss
         return BoxCounts(loss.nonzero, loss.zeroed, loss.saturated)
+
+
+def join_units(units: Dims, chunks: Dims | None, dims: Dims) -> Dims:
+    """Return extents that are multiples of `units` and of the chunks, or the whole axis.
+
+    >>> join_units((4, 1), (6, 5), (100, 3))
+    (12, 3)
+    """
+    sizes = (lcm(unit, chunk) for unit, chunk in zip(units, chunks or (1,) * len(units), strict=True))
+    return tuple(min(size, max(n, 1)) for size, n in zip(sizes, dims, strict=True))
+
+
+def greatest_scan(results: Iterable[ScanResult]) -> ScanResult:
+    """Return the greatest number of several boxes, for each coordinate if there is one for each; 0 of no box.
+
+    >>> greatest_scan([np.array([1.0, 5.0]), np.array([3.0, 2.0])]).tolist()
+    [3.0, 5.0]
+    """
+    greatest: ScanResult = 0.0
+    for result in results:
+        greatest = np.maximum(greatest, result)
+    return greatest
 
 
 def total_counts(counts: Iterable[BoxCounts]) -> BoxCounts:

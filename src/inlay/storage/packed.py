@@ -109,6 +109,14 @@ def _new_entry(path: Path, tensor: NewTensor) -> TensorEntry:
     """
     if tensor.desc is not None:
         return make_entry(tensor.name, tensor.desc)
+    if tensor.compound is not None:
+        rows = prod(tensor.shape[:-1])
+        return TensorEntry(tensor.name, "U8", (*tensor.shape[:-1], tensor.nbytes // rows), tensor.nbytes)
+    if tensor.stored_type is not None and tensor.stored_type.startswith("ggml:"):
+        raise InvalidArguments(
+            f"a safetensors file has no type for {tensor.stored_type}, which {printable(tensor.name)} has: write a "
+            ".gguf file"
+        )
     stored_type = STORED_TYPES.get(tensor.data_type or "", tensor.stored_type or "U8")
     if stored_type not in _DATA_TYPES and stored_type not in OTHER_TYPES:
         reason = tensor.refusal or f"the format has no type {stored_type}; convert its elements first"

@@ -7,6 +7,8 @@ from math import prod
 
 from inlay.data_type import DataTypeLike, as_data_type
 from inlay.descriptor import MemoryDesc
+from inlay.descriptor.compound_format import CompoundFormat
+from inlay.descriptor.compound_table import find_compound
 from inlay.errors import InvalidArguments
 from inlay.layout import Dims
 from inlay.notation import Notation, parse_notation
@@ -24,9 +26,11 @@ class FormatRule:
     pattern: str | None
     """Shell pattern for tensor names (`*`, `?`, `[abc]`); None matches every tensor."""
     tag: Notation | None
-    """Format in any notation; None means row-major, written `plain`."""
+    """Format in any notation; None means row-major, written `plain`, or a compound format."""
     text: str
     """Text from which the rule was parsed."""
+    compound: CompoundFormat | None = None
+    """Compound format, such as `ggml:Q4_0`; then `tag` is None."""
 
     def matches(self, name: str) -> bool:
         """Return True if the rule applies to the tensor `name`."""
@@ -34,7 +38,7 @@ class FormatRule:
 
 
 def parse_rule(text: str) -> FormatRule:
-    """Parse `TAG` or `PATTERN=TAG`; the tag may be any text of `parse_notation`, or `plain` for row-major.
+    """Parse `TAG` or `PATTERN=TAG`; the tag is any text of `parse_notation`, a compound format, or `plain` (row-major).
 
     Raises:
         InvalidArguments: the pattern is empty.
@@ -49,7 +53,9 @@ def parse_rule(text: str) -> FormatRule:
         raise InvalidArguments(
             f"the name pattern before '=' in {text!r} is empty: write *{text} for every tensor, or the tag alone"
         )
-    return FormatRule(pattern if equals else None, None if tag == PLAIN else parse_notation(tag), text)
+    compound = find_compound(tag)
+    is_notation = tag != PLAIN and compound is None
+    return FormatRule(pattern if equals else None, parse_notation(tag) if is_notation else None, text, compound)
 
 
 def require_match(rule: FormatRule, store: Store) -> None:
@@ -110,6 +116,11 @@ def source_descriptor(tensor: StoredTensor, rule: FormatRule, dims: Dims | None 
         InvalidArguments: the shape does not fit the tag or `dims`, the file has a descriptor of the tensor, or no
             descriptor has its type or number of dims.
     """
+    if rule.compound is not None:
+        raise InvalidArguments(
+            f"{rule.text} is no format of one array of numbers: blocks are read from GGUF files and from files that "
+            "Inlay wrote (--dequantize)"
+        )
     if rule.tag is None:
         return tensor.desc
     if tensor.is_packed:

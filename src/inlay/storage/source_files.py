@@ -125,6 +125,7 @@ class SourceFiles:
                     status = os.fstat(descriptor)
                 is_same = (status.st_size, status.st_mtime_ns) == (file.nbytes, file.modified)
             if not is_same:
+                self._read.add(number)  # the next check finds it too
                 raise FileError(f"cannot read {file.path}: it changed while it was being read; try again")
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from typing import Protocol, Self
 
 from inlay.data_type import DataTypeLike
 from inlay.descriptor import MemoryDesc
+from inlay.descriptor.compound_desc import CompoundDesc
 from inlay.errors import InvalidArguments, printable
 from inlay.layout import Dims
 from inlay.layout.axis import LETTERS
@@ -53,6 +54,8 @@ class StoredTensor:
     """Name of the type of the elements, if `desc` is None only because no layout has the dims, as of a scalar."""
     is_view: bool = False
     """True if `desc` is a view of a larger storage; where no format is stated, it is copied to row-major order."""
+    compound: CompoundDesc | None = None
+    """Format and dims of blocks, if the file says that the bytes are blocks; `desc` is None then."""
 
     @property
     def label(self) -> str:

@@ -41,7 +41,7 @@ class NewTensor:
     refusal: str = ""
     """Reason why `desc` is None, with a remedy; empty if there is a descriptor or a compound format."""
     compound: str | None = None
-    """Name of the compound format of the bytes, such as `ggml:Q4_0`; the bytes are then rows of `u8`."""
+    """Name of the compound format of the bytes, such as `ggml:Q4_0`; `shape` then has elements, not bytes."""
     data_type: str | None = None
     """Name of the type of the elements, if `desc` is None only because no layout has the dims, as of a scalar."""
 

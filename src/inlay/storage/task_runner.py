@@ -21,7 +21,7 @@ from inlay.errors import FileError, InlayError, printable
 from inlay.measure.interleaved import clock
 from inlay.storage.conversion_plan import ConversionPlan, ConversionTask
 from inlay.storage.journal import JournalWriter, boot_id
-from inlay.storage.operation import BoxCounts
+from inlay.storage.operation import BoxCounts, InputOperation, ScanResult
 from inlay.storage.store import StoreReader
 from inlay.storage.target import TargetWriter
 
@@ -59,7 +59,7 @@ class WorkItem:
     """The task."""
     is_scan: bool = False
     """True if the box is only scanned (`BoxOperation.scan`)."""
-    greatest: float | None = None
+    greatest: ScanResult | None = None
     """Greatest result of the scans of the tensor; None if its operation needs no scan."""
 
 
@@ -83,7 +83,7 @@ class TaskResult:
     """The work item."""
     counts: BoxCounts = _NO_COUNTS
     """Counts of the box, unless it was scanned."""
-    scanned: float = 0.0
+    scanned: ScanResult = 0.0
     """Result of the scan, if it was scanned."""
     failure: TaskFailure | None = None
     """Failure; None if the task is finished."""
@@ -107,13 +107,14 @@ def run_task(plan: ConversionPlan, reader: StoreReader, writer: TargetWriter, it
     """
     each, task = plan.tensors[item.task.tensor], item.task
     operation = each.operation if item.greatest is None else each.operation.with_scan(item.greatest)
-    memory = reader.read_box(each.tensor, each.src, task.box)
-    counts = operation.apply(memory, task.box, writer)
+    if isinstance(operation, InputOperation):
+        operation = operation.with_inputs(reader, task.box)
+    counts = operation.apply(reader.read_box(each.tensor, each.src, task.box), task.box, writer)
     reader.require_unchanged()
     return counts
 
 
-def scan_box(plan: ConversionPlan, reader: StoreReader, task: ConversionTask) -> float:
+def scan_box(plan: ConversionPlan, reader: StoreReader, task: ConversionTask) -> ScanResult:
     """Read one box, and return what its operation needs of it.
 
     Raises:
@@ -169,7 +170,7 @@ class TaskRunner:
         if self._journal is not None:
             self._journal.add_task(number, counts, boot_id())
         each = plan.tensors[item.task.tensor]
-        self._disk.add(number, each.new.nbytes // each.count)
+        self._disk.add(number, each.nbytes // each.count)
         return TaskResult(item, counts, boot=boot_id(), synced=self._take_synced())
 
     def _classify(self, error: Exception) -> TaskFailure:

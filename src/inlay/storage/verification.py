@@ -11,7 +11,6 @@ source and compared.
 """
 
 from collections.abc import Iterator, Mapping
-from functools import reduce
 from types import TracebackType
 
 import numpy as np
@@ -28,7 +27,7 @@ from inlay.storage.box_bytes import require_place
 from inlay.storage.conversion_plan import ConversionPlan, TensorConversion
 from inlay.storage.element_reading import Codes, find_differences, read_codes
 from inlay.storage.formats import open_written
-from inlay.storage.operation import BoxOperation, ReorderOperation
+from inlay.storage.operation import BoxOperation, InputOperation, ReorderOperation, greatest_scan
 from inlay.storage.store import Store, StoredTensor, StoreReader, row_major
 from inlay.storage.target import NewTensor, TargetTensor
 
@@ -60,12 +59,13 @@ def verify(plan: ConversionPlan, progress: Progress | None = None) -> None:
     found = {name: _find_tensor(target, plan, name) for name in plan.target.tensors}
     with plan.source.open() as reader, target.open() as result:
         for each in plan.tensors:
-            _require_format(plan, each.new, found[each.new.name])
+            for new in (each.new, *each.beside):
+                _require_format(plan, new, found[new.name])
             mismatches = _Mismatches()
             comparison = _ComparingWriter(result, found, mismatches)
             for box in _compare_boxes(plan, each, reader, comparison):
                 if progress is not None:
-                    progress(box.size * each.new.nbytes // each.size)
+                    progress(box.size * each.nbytes // each.size)
             mismatches.require_none(plan, each)
             reader.require_unchanged()
             result.require_unchanged()
@@ -101,14 +101,15 @@ def _compare_boxes(
             dst_type = operation.target.desc.require_layout(each.new.name)[1]
             comparison.compare(operation.target, box, _convert(codes, operation.src_type, dst_type))
         else:
-            operation.apply(_read_memory(each, reader, box), box, comparison)
+            bound = operation.with_inputs(reader, box) if isinstance(operation, InputOperation) else operation
+            bound.apply(_read_memory(each, reader, box), box, comparison)
         yield box
 
 
 def _scanned(each: TensorConversion, reader: StoreReader) -> BoxOperation:
-    """Return the operation that knows the greatest number of all boxes of the source."""
-    results = [each.operation.scan(_read_memory(each, reader, box)) for box in each.boxes()]
-    return each.operation.with_scan(reduce(np.maximum, results, 0.0))
+    """Return the operation that knows the greatest numbers of all boxes of the source."""
+    results = (each.operation.scan(_read_memory(each, reader, box)) for box in each.boxes())
+    return each.operation.with_scan(greatest_scan(results))
 
 
 def _read_memory(each: TensorConversion, reader: StoreReader, box: Box) -> Memory:

@@ -13,6 +13,7 @@ The quants are computed with the scale in f32; the scale is rounded to f16 after
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -65,12 +66,13 @@ def _quantize_shared_exponent(blocks: Floats) -> Mapping[str, npt.NDArray[Any]]:
     largest = np.abs(blocks).max(axis=-1, keepdims=True)
     exponent = np.where(largest > 0, np.floor(np.log2(largest)) - 2 + 127, 0).astype(np.uint8)
     scale = np.array(HALVED_E8M0, np.float32)[exponent]
-    best, least = np.zeros(blocks.shape, np.uint8), np.full(blocks.shape, np.inf, np.float32)
-    for code, value in enumerate(DOUBLED_E2M1):
-        error = np.abs(scale * np.float32(value) - blocks)
-        is_better = error < least
-        best[is_better], least[is_better] = code, error[is_better]
-    return {"quants": best, "scale": exponent}
+    # A quotient halfway between two values becomes the one of the lower code, which is the smaller one. Scales are
+    # powers of two, so the quotients are exact.
+    magnitude, codes = np.abs(blocks) / scale, np.zeros(blocks.shape, np.uint8)
+    for low, high in pairwise(DOUBLED_E2M1[: len(DOUBLED_E2M1) // 2]):
+        codes += magnitude > np.float32((low + high) / 2)
+    codes += np.uint8(len(DOUBLED_E2M1) // 2) * ((blocks < 0) & (codes > 0))
+    return {"quants": codes, "scale": exponent}
 
 
 QUANTIZERS: Mapping[str, Quantizer] = MappingProxyType(
