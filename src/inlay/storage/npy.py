@@ -61,7 +61,7 @@ def read_npy(path: Path) -> FileStore:
         desc, refusal = _descriptor(shape, column_major, dtype), ""
     except InvalidArguments as error:
         desc, refusal = None, str(error)
-    tensor = StoredTensor(path.stem, dtype.str, shape, begin, nbytes, desc, refusal)
+    tensor = StoredTensor(path.stem, dtype.str, shape, begin, nbytes, desc, refusal, is_unnamed=True)
     return FileStore(path, (tensor,), {}, (version,))
 
 

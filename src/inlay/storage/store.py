@@ -20,6 +20,7 @@ from inlay.layout import Dims
 from inlay.layout.axis import LETTERS
 from inlay.memory import Memory
 from inlay.notation.format_tag import FormatTag
+from inlay.storage.array_properties import ArrayProperties
 from inlay.storage.box import Box
 
 
@@ -47,6 +48,10 @@ class StoredTensor:
     """Number of the file that holds it, in a store of several files."""
     chunks: Dims | None = None
     """Shape of the chunks that are read as a whole; None if any range of bytes can be read."""
+    properties: ArrayProperties | None = None
+    """What a chunked array has besides its elements; None in other stores."""
+    is_unnamed: bool = False
+    """True if the store has no name for it, so that `name` is the stem of the file name."""
 
     @property
     def label(self) -> str:

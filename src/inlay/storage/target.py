@@ -21,6 +21,7 @@ from typing import Protocol, Self
 from inlay.descriptor import MemoryDesc
 from inlay.layout import Dims
 from inlay.memory import Memory
+from inlay.storage.array_properties import ArrayProperties
 from inlay.storage.box import Box
 
 
@@ -40,6 +41,12 @@ class NewTensor:
     """Element type in the notation of the source, if `desc` is None and the bytes are copied unchanged."""
     compound: str | None = None
     """Name of the compound format of the bytes, such as `ggml:Q4_0`; the bytes are then rows of `u8`."""
+    chunks: Dims | None = None
+    """Shape of the chunks of a chunked target; None if the target chooses it."""
+    properties: ArrayProperties | None = None
+    """What a chunked array has besides its elements; None for the properties of a new array."""
+    is_unnamed: bool = False
+    """True if `name` is the stem of the name of its source, so that a target of one array needs no name."""
 
     @property
     def nbytes(self) -> int:
