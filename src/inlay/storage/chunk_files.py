@@ -37,13 +37,13 @@ def part_bytes(desc: MemoryDesc, part: Box) -> BoxBytes | None:
 
 
 def read_nbytes(desc: MemoryDesc, part: Box, page: int = 1) -> int:
-    """Return the number of bytes that `read_part` reads, in whole pages of `page` bytes at unknown places."""
+    """Return the number of bytes that `read_part` reads, on average if it reads whole pages of `page` bytes."""
     place = part_bytes(desc, part)
     if place is None:
         return chunk_nbytes(desc)
     if not _reads_runs(place):
         return _covering_nbytes(place)
-    return min(_covering_nbytes(place), place.count * (-(-place.run_nbytes // page) * page + (page if page > 1 else 0)))
+    return min(_covering_nbytes(place), place.count * (place.run_nbytes + page - 1))
 
 
 def _reads_runs(place: BoxBytes) -> bool:

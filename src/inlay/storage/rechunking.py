@@ -212,7 +212,29 @@ def plan_pass(source: ChunkedSide, target: ChunkedSide, limit: int) -> PassPlan:
         return round(8 * log2(moved)), abs(log2(nbytes(extents) / BOX_NBYTES))
 
     best = min(fitting, key=cost)
+    for axis in range(len(best)):
+        longer = _lengthen(best, axis, source, target, lambda extents: nbytes(extents) <= limit)
+        best = min(best, longer, key=cost)
     return PassPlan(best, source.reads(best), source.cost(best))
+
+
+def _lengthen(
+    extents: Dims, axis: int, source: ChunkedSide, target: ChunkedSide, fits: Callable[[Dims], bool]
+) -> Dims:
+    """Return the longest box along an axis that fits, in whole chunks of the target, if it exists on both sides."""
+    unit, n = target.unit[axis], source.desc.dims[axis]
+    low, high = extents[axis] // unit, n // unit
+
+    def with_count(count: int) -> Dims:
+        return (*extents[:axis], count * unit, *extents[axis + 1 :])
+
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(with_count(middle)) else (low, middle - 1)
+    longer = with_count(low)
+    units = tuple(map(max, longer, extents))
+    exists = low * unit > extents[axis] and units[axis] in candidate_extents(source.desc, _free(target), units)[axis]
+    return longer if exists else extents
 
 
 def _candidates(source: ChunkedSide, target: ChunkedSide) -> list[list[int]]:
