@@ -2,8 +2,8 @@
 
 A square f32 array in chunks of rows becomes one in chunks of columns, each stored column by column. So each chunk of the
 target has elements of every chunk of the source. Both contestants run in a fresh process, read the same array, write an
-equal one, and wait until it is on disk (`os.sync`). Dask runs in a cluster of one worker with two threads, whose memory
-limit is the limit of boxes and `OVERHEAD_NBYTES`, for the interpreter and its packages.
+equal one, and wait until it is on disk (`os.sync`). Dask runs in a cluster of one worker with two threads, once with a
+memory limit, the limit of boxes and `OVERHEAD_NBYTES` for the interpreter and its packages, and once without.
 """
 
 import json
@@ -29,12 +29,12 @@ OVERHEAD_NBYTES = 350 << 20
 AIM = 1.5
 """How many times as fast as Dask Inlay is to be."""
 _TIMEOUT = 3600
-_PROGRAMS = ("inlay", "dask")
+_PROGRAMS = ("inlay", "dask", "dask-unlimited")
 
 
 @dataclass(frozen=True, slots=True)
 class RechunkResult:
-    """The times of both contestants for one kind of array."""
+    """The times of all contestants for one kind of array."""
 
     compression: str
     """`none` or `zstd`."""
@@ -45,19 +45,19 @@ class RechunkResult:
     resident: dict[str, int]
     """Greatest resident memory of the process of each contestant that converts, in bytes."""
     failures: dict[str, str]
-    """Last line of the error of each contestant that failed."""
+    """Error of each contestant that failed."""
 
-    @property
-    def ratio(self) -> float | None:
-        """Time of Dask divided by that of Inlay; None if one failed."""
-        if len(self.seconds) < len(_PROGRAMS):
+    def ratio(self, program: str) -> float | None:
+        """Return the time of a contestant divided by that of Inlay; None if one failed."""
+        if program not in self.seconds or "inlay" not in self.seconds:
             return None
-        return self.seconds["dask"].median / self.seconds["inlay"].median
+        return self.seconds[program].median / self.seconds["inlay"].median
 
     @property
     def is_met(self) -> bool:
-        """True if Inlay finished, and Dask failed or is slower by the factor that is the aim."""
-        return "inlay" in self.seconds and (self.ratio is None or self.ratio >= AIM)
+        """True if Inlay finished, and Dask fails under the limit or is slower by the factor that is the aim."""
+        ratio = self.ratio("dask")
+        return "inlay" in self.seconds and (ratio is None or ratio >= AIM)
 
 
 def measure_rechunk(folder: Path, gigabytes: float, memory: int, rounds: int) -> list[RechunkResult]:
@@ -80,7 +80,7 @@ def _measure(folder: Path, compression: str, nbytes: int, memory: int, rounds: i
                     found = _call(program, str(source), str(target), compression, str(memory))
                     _call("check", str(source), str(target))
                 except subprocess.CalledProcessError as error:
-                    failures[program] = (error.stderr.strip().splitlines() or ["no message"])[-1]
+                    failures[program] = _reason(error.stderr)
                     continue
                 times.setdefault(program, []).append(found["seconds"])
                 resident[program] = max(resident.get(program, 0), found["resident"])
@@ -88,6 +88,12 @@ def _measure(folder: Path, compression: str, nbytes: int, memory: int, rounds: i
         shutil.rmtree(source, ignore_errors=True)
         shutil.rmtree(target, ignore_errors=True)
     return RechunkResult(compression, 4 * n * n, {p: spread(t) for p, t in times.items()}, resident, failures)
+
+
+def _reason(text: str) -> str:
+    """Return the last line of the errors of a program, in short."""
+    last = (text.strip().splitlines() or ["no message"])[-1]
+    return "killed by its memory limit" if "KilledWorker" in last else last[:60]
 
 
 def _call(*arguments: str) -> dict[str, Any]:
@@ -100,7 +106,7 @@ def _call(*arguments: str) -> dict[str, Any]:
 
 def rechunk_table(results: list[RechunkResult]) -> Table:
     """Return the results as a table."""
-    table = Table("array", "program", "seconds", "MB/s", "peak memory, MB", "Dask / Inlay", title="Zarr: rows to columns")
+    table = Table("array", "program", "seconds", "MB/s", "peak memory, MB", "time / Inlay's", title="Zarr: rows to columns")
     for result in results:
         for program in _PROGRAMS:
             label = f"{result.nbytes / 1e9:.2f} GB, {result.compression}"
@@ -108,9 +114,9 @@ def rechunk_table(results: list[RechunkResult]) -> Table:
                 table.add_row(label, program, result.failures.get(program, "not measured"), "", "", "")
                 continue
             time = result.seconds[program]
-            ratio = f"{result.ratio:.2f}" if program == "inlay" and result.ratio is not None else ""
+            ratio, span = result.ratio(program), f"{time.median:.2f} ({time.low:.2f}-{time.high:.2f})"
             rate, peak = result.nbytes / 1e6 / time.median, result.resident[program] / 1e6
-            table.add_row(label, program, f"{time.median:.2f} ({time.low:.2f}-{time.high:.2f})", f"{rate:.0f}", f"{peak:.0f}", ratio)
+            table.add_row(label, program, span, f"{rate:.0f}", f"{peak:.0f}", "" if ratio is None else f"{ratio:.2f}")
     return table
 
 
@@ -152,14 +158,14 @@ def convert_by_inlay(source: str, target: str, compression: str, memory: str) ->
     return {"seconds": seconds, "resident": _peak()}
 
 
-def convert_by_dask(source: str, target: str, compression: str, memory: str) -> dict[str, Any]:
-    """Convert by Dask, in a cluster of one worker."""
+def convert_by_dask(source: str, target: str, compression: str, memory: str = "0") -> dict[str, Any]:
+    """Convert by Dask, in a cluster of one worker; without a limit if `memory` is 0."""
     import dask.array
     import zarr
     from distributed import Client, LocalCluster
 
     x = zarr.open_array(source)
-    limit = int(memory) + OVERHEAD_NBYTES
+    limit = int(memory) + OVERHEAD_NBYTES if int(memory) else 0
     with LocalCluster(n_workers=1, threads_per_worker=2, memory_limit=limit, dashboard_address=None) as cluster:
         with Client(cluster) as client:
             compressors: Any = None if compression == "none" else "auto"
@@ -201,5 +207,11 @@ def _peak() -> int:
 
 
 if __name__ == "__main__":
-    programs: dict[str, Any] = {"make": make, "inlay": convert_by_inlay, "dask": convert_by_dask, "check": check}
+    programs: dict[str, Any] = {
+        "make": make,
+        "inlay": convert_by_inlay,
+        "dask": convert_by_dask,
+        "dask-unlimited": lambda source, target, compression, memory: convert_by_dask(source, target, compression),
+        "check": check,
+    }
     print(json.dumps(programs[sys.argv[1]](*sys.argv[2:])))

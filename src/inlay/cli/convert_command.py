@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @app.command(short_help="Convert the tensors of a file to another format.")
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="A .npy or .safetensors file.")],
+    source: Annotated[Path, typer.Argument(metavar="IN", help="A .npy or .safetensors file, or a Zarr directory.")],
     target: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="The file to write.")],
     to: Annotated[
         list[str],
@@ -40,6 +40,13 @@ def convert(
         bool, typer.Option("--allow-loss", help="With --dtype: convert though elements become 0 or saturate.")
     ] = False,
     clean: CleanOption = False,
+    memory: Annotated[
+        str | None, typer.Option("--memory", metavar="SIZE", help="Most bytes of a box and its result, as 256MB.")
+    ] = None,
+    chunks: Annotated[
+        list[str] | None,
+        typer.Option("--chunks", metavar="[PATTERN=]N,N...", help="Chunks of a Zarr target; -1 is a whole axis."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, one line per tensor.")] = False,
 ) -> None:
     """Convert the tensors of a file to another format; padding is added and removed as the format requires.
@@ -62,13 +69,19 @@ def convert(
       inlay convert w.safetensors -o p.safetensors --to 'fc*=(o o16) i -> o i o16'
 
       inlay convert nhwc.npy -o nchw.npy --from nhwc --to nchw
+
+      inlay convert a.zarr -o b.zarr --to ba --chunks -1,256 --memory 256MB
     """
     # Imported here because it loads LLVM, which doubles the start-up time of other commands.
     from inlay.storage import convert as carry_out
     from inlay.storage import plan as make_plan
+    from inlay.storage.conversion_plan import DEFAULT_MEMORY
 
     logical = None if dims is None else parse_dims(dims)
-    plan = make_plan(source, target, to, from_=from_ or (), data_type=data_type, dims=logical)
+    limit = DEFAULT_MEMORY if memory is None else memory
+    plan = make_plan(
+        source, target, to, from_=from_ or (), data_type=data_type, dims=logical, memory=limit, chunks=chunks or ()
+    )
     if dry_run:
         echo(str(plan))
         return
@@ -95,5 +108,5 @@ def _progress_bar(plan: "ConversionPlan") -> Iterator[Progress | None]:
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(TextColumn("{task.description}", markup=False), *columns, console=console, transient=True) as bar:
-        task = bar.add_task(printable(plan.target.location), total=plan.nbytes)
+        task = bar.add_task(printable(plan.target.location), total=plan.nbytes_of_passes)
         yield lambda n: bar.advance(task, n)

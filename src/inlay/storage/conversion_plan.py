@@ -130,6 +130,11 @@ class ConversionPlan:
         return sum(each.new.nbytes for each in self.tensors)
 
     @property
+    def nbytes_of_passes(self) -> int:
+        """Size of all that is written, intermediate arrays too, in bytes."""
+        return self.nbytes + (0 if self.first_pass is None else self.first_pass.nbytes)
+
+    @property
     def converted(self) -> int:
         """Number of tensors that are not copied unchanged."""
         return sum(not each.is_copy for each in self.tensors)

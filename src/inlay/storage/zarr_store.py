@@ -11,6 +11,7 @@ Source: Zarr core specification 3.
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -242,8 +243,10 @@ class ChunkReader:
 
 def zarr_error(action: str, label: str, error: Exception) -> FileError:
     """Return the error for what zarr-python cannot read or write."""
-    reason = reason_of(error) if isinstance(error, OSError) and error.errno else str(error) or type(error).__name__
-    return FileError(f"cannot {action} {label}: {reason}")
+    if isinstance(error, OSError):
+        return FileError(f"cannot {action} {label}: {reason_of(error) or type(error).__name__}")
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return FileError(f"cannot {action} {label}: it is damaged, or no Zarr store ({shown(reason)})")
 
 
 def direct_chunk(array: ZarrArray) -> MemoryDesc | None:
@@ -300,7 +303,7 @@ def read_zarr(location: str | Path) -> ZarrStore:
     """
     text = local_path(location)
     if not is_url(text):
-        require_path(Path(text))
+        _require_store(Path(text))
     zarr = require_zarr()
     try:
         root = zarr.open(store=open_zarr_store(text, read_only=True), mode="r")
@@ -315,6 +318,21 @@ def read_zarr(location: str | Path) -> ZarrStore:
     documents = () if is_url(text) else _documents(Path(text), [path for path, _ in found])
     metadata = {name: value if isinstance(value, str) else json.dumps(value) for name, value in attributes.items()}
     return ZarrStore(text, tensors, metadata, documents)
+
+
+def _require_store(path: Path) -> None:
+    """Check that a directory has the metadata of a Zarr array or group.
+
+    Raises:
+        FileError: it has none, or there is no such directory.
+    """
+    require_path(path)
+    try:
+        names = os.listdir(path)
+    except OSError as error:
+        raise file_error("read", path, error) from error
+    if not any(name in names for name in _DOCUMENTS):
+        raise FileError(f"cannot read {path}: it has no zarr.json, so it is no Zarr store; name a directory that has one")
 
 
 def _arrays_of(zarr: Any, root: Any) -> list[tuple[str, ZarrArray]]:
