@@ -83,7 +83,8 @@ def add_chunks(new: NewTensor, tensor: StoredTensor, rules: Sequence[ChunkRule])
         names = properties.dimension_names if len(new.shape) == len(tensor.shape) else None
         fill_value = properties.fill_value if is_same_type else None
         properties = replace(properties, fill_value=fill_value, dimension_names=names)
-    return replace(new, chunks=chunks, properties=properties, is_unnamed=tensor.is_unnamed)
+    data_type = new.data_type or tensor.data_type
+    return replace(new, chunks=chunks, properties=properties, is_unnamed=tensor.is_unnamed, data_type=data_type)
 
 
 def require_rules_match(rules: Sequence[ChunkRule], store: Store) -> None:

@@ -39,6 +39,8 @@ from inlay.storage.zarr_store import scratch_nbytes
 
 MOST_READS = 2.0
 """How often one pass may read the bytes of the source; beyond that there are two passes."""
+CALL_NBYTES = 512
+"""Bytes that are copied in the time of a system call."""
 _MOST_COMBINATIONS = 4096
 """Number of boxes that are compared."""
 
@@ -81,10 +83,13 @@ class ChunkedSide:
         return whole if has_grid else ceil(prod(extents) * self.itemsize) + chunk_nbytes(self.chunk)
 
     def cost(self, extents: Dims) -> float:
-        """Return how many bytes a pass with these boxes moves for each byte of the tensor, in whole pages and chunks."""
+        """Return how many bytes a pass with these boxes moves for each byte of the tensor, in whole pages and chunks.
+
+        Where the tensor is one range of bytes, a run costs a system call.
+        """
         if self.chunks is None:
             place = locate_box(self.desc, Box((0,) * len(extents), tuple(map(min, extents, self.desc.dims))))
-            return 1.0 if place is None or place.count == 1 else 1 + PAGE_NBYTES / place.run_nbytes
+            return 1.0 if place is None or place.count == 1 else 1 + CALL_NBYTES / place.run_nbytes
         return self._factor(extents, PAGE_NBYTES)
 
     def reads(self, extents: Dims) -> float:
@@ -207,9 +212,10 @@ def plan_pass(source: ChunkedSide, target: ChunkedSide, limit: int) -> PassPlan:
             f"touches, and {limit} are allowed: allow more (--memory), or choose smaller chunks (--chunks)"
         )
 
-    def cost(extents: Dims) -> tuple[int, float]:
-        moved = source.cost(extents) * (1.0 if target.chunks is not None else target.cost(extents))
-        return round(8 * log2(moved)), abs(log2(nbytes(extents) / BOX_NBYTES))
+    def cost(extents: Dims) -> tuple[bool, int, float]:
+        reads, writes = source.cost(extents), 1.0 if target.chunks is not None else target.cost(extents)
+        is_read_often = source.chunks is not None and reads > MOST_READS
+        return is_read_often, round(8 * log2(reads * writes)), abs(log2(nbytes(extents) / BOX_NBYTES))
 
     best = min(fitting, key=cost)
     for axis in range(len(best)):

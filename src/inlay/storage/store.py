@@ -48,6 +48,8 @@ class StoredTensor:
     """Number of the file that holds it, in a store of several files."""
     chunks: Dims | None = None
     """Shape of the chunks that are read as a whole; None if any range of bytes can be read."""
+    data_type: str | None = None
+    """Name of the type of the elements, if `desc` is None only because no layout has the dims, as of a scalar."""
     properties: ArrayProperties | None = None
     """What a chunked array has besides its elements; None in other stores."""
     is_unnamed: bool = False

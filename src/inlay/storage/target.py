@@ -41,6 +41,8 @@ class NewTensor:
     """Element type in the notation of the source, if `desc` is None and the bytes are copied unchanged."""
     compound: str | None = None
     """Name of the compound format of the bytes, such as `ggml:Q4_0`; the bytes are then rows of `u8`."""
+    data_type: str | None = None
+    """Name of the type of the elements, if `desc` is None only because no layout has the dims, as of a scalar."""
     chunks: Dims | None = None
     """Shape of the chunks of a chunked target; None if the target chooses it."""
     properties: ArrayProperties | None = None

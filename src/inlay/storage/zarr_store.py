@@ -40,14 +40,14 @@ from inlay.storage.chunk_format import ChunkFormat
 from inlay.storage.store import StoredTensor, require_dims_for_layout, row_major
 from inlay.storage.zarr_package import ZarrArray, require_zarr
 
-ZARR_ERRORS = (OSError, KeyError, TypeError, ValueError, ArithmeticError, NotImplementedError, RuntimeError)
+ZARR_ERRORS = (OSError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError)
 """Errors of zarr-python and its codecs for a store that is missing or damaged."""
 
 _DOCUMENTS = ("zarr.json", ".zarray", ".zgroup")
 """Names of the documents of metadata, in Zarr 3 and 2."""
 
 
-def is_url(location: str | Path) -> bool:
+def is_url(location: object) -> bool:
     """Return True if `location` is a URL, which fsspec opens."""
     return isinstance(location, str) and "://" in location
 
@@ -348,11 +348,11 @@ def _stored_tensor(name: str, array: ZarrArray, *, is_unnamed: bool, is_local: b
     shape, dtype = tuple(int(n) for n in array.shape), np.dtype(array.dtype)
     metadata = array.metadata.to_dict()
     stored_type = str(metadata.get("data_type", metadata.get("dtype")))
-    desc, refusal = None, ""
+    desc, data_type, refusal = None, None, ""
     try:
+        data_type = as_data_type(dtype.newbyteorder("="))
         require_dims_for_layout(shape)
-        desc = row_major(shape, as_data_type(dtype.newbyteorder("=")))
-        desc = _format_of(array, desc)
+        desc = _format_of(array, row_major(shape, data_type))
     except InvalidArguments as error:
         refusal = str(error)
     return StoredTensor(
@@ -365,6 +365,7 @@ def _stored_tensor(name: str, array: ZarrArray, *, is_unnamed: bool, is_local: b
         refusal,
         is_packed=desc is not None and desc.tag != row_major(shape, "u8").tag,
         chunks=tuple(int(n) for n in array.chunks),
+        data_type=None if data_type is None or desc is not None else data_type.name,
         properties=_properties(array, metadata, direct_chunk(array) if is_local else None),
         is_unnamed=is_unnamed,
     )

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError, InlayError, InvalidArguments, printable
 from inlay.files import file_error
@@ -462,15 +463,16 @@ def default_chunks(desc: MemoryDesc) -> Dims:
     """Return the chunks of a new array: whole blocks, of about 8 MiB, long along the innermost axes.
 
     >>> default_chunks(MemoryDesc((4096, 4096), "f32", "ab")), default_chunks(MemoryDesc((4096, 4096), "f32", "aB16b"))
-    ((512, 4096), (4096, 512))
+    ((512, 4096), (512, 4096))
     """
     layout, data_type = desc.require_layout("an array")
     chunks = [max(n, 1) for n in desc.dims]
     blocks = [axis.block for axis in layout.axes]
     for axis in sorted(range(desc.ndims), key=lambda i: -abs(layout.axes[i].stride)):
         beside = prod(chunks) // chunks[axis] * data_type.itemsize
-        extent = max(CHUNK_NBYTES // beside, 1) // blocks[axis] * blocks[axis]
-        chunks[axis] = min(chunks[axis], max(extent, blocks[axis]))
+        if beside * chunks[axis] > CHUNK_NBYTES:
+            extent = CHUNK_NBYTES // beside // blocks[axis] * blocks[axis]
+            chunks[axis] = min(chunks[axis], max(extent, blocks[axis]))
     return tuple(chunks)
 
 
@@ -484,21 +486,21 @@ def _has_zarr_type(dtype: "np.dtype[Any]") -> bool:
 
 
 _SCALAR_TYPES = {
-    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
-    "I16": "int16", "I8": "int8", "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool",
+    "F64": "f64", "F32": "f32", "F16": "f16", "BF16": "bf16", "I64": "s64", "I32": "s32", "I16": "s16", "I8": "s8",
+    "U64": "u64", "U32": "u32", "U16": "u16", "U8": "u8", "BOOL": "bool",
 }  # fmt: skip
-"""NumPy's types of scalars by their names in safetensors files."""
+"""Data types of scalars by their names in safetensors files."""
 
 
 def _scalar_type(location: str, tensor: NewTensor) -> str:
-    """Return the type of a tensor without descriptor.
+    """Return NumPy's name of the type of a tensor without descriptor.
 
     Raises:
         InvalidArguments: it is no scalar of a type that Zarr has.
     """
     stored = tensor.stored_type or ""
-    with suppress(TypeError):
-        name = np.dtype(_SCALAR_TYPES.get(stored, stored)).name
-        if tensor.shape == () and name in {*_SCALAR_TYPES.values()}:
-            return name
+    with suppress(InvalidArguments, TypeError):
+        data_type = as_data_type(tensor.data_type or _SCALAR_TYPES.get(stored) or np.dtype(stored))
+        if tensor.shape == () and not data_type.is_sub_byte and _has_zarr_type(data_type.dtype):
+            return data_type.dtype.name
     raise InvalidArguments(f"{location} cannot hold tensor {printable(tensor.name)}: it has no descriptor")
