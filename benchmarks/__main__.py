@@ -207,7 +207,9 @@ def saved(
 
 @app.command()
 def rechunk(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the arrays are made, three times their size.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Where the arrays are made, three times their size.")
+    ],
     gigabytes: Annotated[float, _option("--gb", "N", "Size of the array, in GB.", min=0.01)] = 3.0,
     memory: Annotated[float, _option("--memory", "N", "Memory limit, in MB.", min=1)] = 256.0,
     rounds: Annotated[int, _option("--rounds", "N", "Turns of each contestant.", min=1)] = 3,

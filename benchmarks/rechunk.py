@@ -1,9 +1,10 @@
 """Zarr arrays with other chunks and another order of axes, under a memory limit: Inlay beside Dask.
 
-A square f32 array in chunks of rows becomes one in chunks of columns, each stored column by column. So each chunk of the
-target has elements of every chunk of the source. Both contestants run in a fresh process, read the same array, write an
-equal one, and wait until it is on disk (`os.sync`). Dask runs in a cluster of one worker with two threads, once with a
-memory limit, the limit of boxes and `OVERHEAD_NBYTES` for the interpreter and its packages, and once without.
+A square f32 array in chunks of rows becomes one in chunks of columns, each stored column by column. So each chunk of
+the target has elements of every chunk of the source. Both contestants run in a fresh process, read the same array,
+write an equal one, and wait until it is on disk (`os.sync`). Dask runs in a cluster of one worker with two threads,
+once with a memory limit, the limit of boxes and `OVERHEAD_NBYTES` for the interpreter and its packages, and once
+without.
 """
 
 import json
@@ -106,7 +107,9 @@ def _call(*arguments: str) -> dict[str, Any]:
 
 def rechunk_table(results: list[RechunkResult]) -> Table:
     """Return the results as a table."""
-    table = Table("array", "program", "seconds", "MB/s", "peak memory, MB", "time / Inlay's", title="Zarr: rows to columns")
+    table = Table(
+        "array", "program", "seconds", "MB/s", "peak memory, MB", "time / Inlay's", title="Zarr: rows to columns"
+    )
     for result in results:
         for program in _PROGRAMS:
             label = f"{result.nbytes / 1e9:.2f} GB, {result.compression}"
@@ -166,24 +169,24 @@ def convert_by_dask(source: str, target: str, compression: str, memory: str = "0
 
     x = zarr.open_array(source)
     limit = int(memory) + OVERHEAD_NBYTES if int(memory) else 0
-    with LocalCluster(n_workers=1, threads_per_worker=2, memory_limit=limit, dashboard_address=None) as cluster:
-        with Client(cluster) as client:
-            compressors: Any = None if compression == "none" else "auto"
-            made = zarr.create_array(
-                target,
-                shape=x.shape,
-                chunks=(x.shape[0], x.chunks[0]),
-                dtype=x.dtype,
-                compressors=compressors,
-                filters=[zarr.codecs.TransposeCodec(order=(1, 0))],
-            )
+    compressors: Any = None if compression == "none" else "auto"
+    made = zarr.create_array(
+        target,
+        shape=x.shape,
+        chunks=(x.shape[0], x.chunks[0]),
+        dtype=x.dtype,
+        compressors=compressors,
+        filters=[zarr.codecs.TransposeCodec(order=(1, 0))],
+    )
 
-            def work() -> None:
-                dask.array.from_zarr(source).rechunk(made.chunks).store(made, lock=False)
-                os.sync()
+    def work() -> None:
+        dask.array.from_zarr(source).rechunk(made.chunks).store(made, lock=False)
+        os.sync()
 
-            seconds, _ = time_call(work)
-            resident = max(client.run(_peak).values())
+    options: dict[str, Any] = {"threads_per_worker": 2, "memory_limit": limit, "dashboard_address": None}
+    with LocalCluster(n_workers=1, **options) as cluster, Client(cluster) as client:
+        seconds, _ = time_call(work)
+        resident = max(client.run(_peak).values())
     return {"seconds": seconds, "resident": resident}
 
 

@@ -1,4 +1,4 @@
-"""The Zarr codec `inlay`: zarr-python reads what it wrote, chunks have the bytes of the format, bad files are refused."""
+"""The Zarr codec `inlay`: zarr-python reads what it wrote, chunks have the bytes of the format, bad files fail."""
 
 import asyncio
 import json
@@ -101,7 +101,9 @@ def test_another_process_reads_by_the_entry_point() -> None:
     zarr, values = zarr_or_skip(), numbered((8, 20))
     if not _is_installed():
         pytest.skip("Inlay is not installed, so zarr finds no entry points of it")
-    zarr.create_array("a.zarr", shape=(8, 20), chunks=(8, 20), dtype="float32", serializer=codec(tag="aB8b"))[:] = values
+    zarr.create_array("a.zarr", shape=(8, 20), chunks=(8, 20), dtype="float32", serializer=codec(tag="aB8b"))[:] = (
+        values
+    )
     program = "import zarr, sys; sys.stdout.buffer.write(zarr.open_array('a.zarr')[:].tobytes())"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout == values.tobytes()
 
@@ -122,24 +124,28 @@ def test_codecs_are_values() -> None:
 
 
 HOSTILE: list[tuple[Any, str]] = [
-    (None, 'the configuration of the codec inlay is None: give one entry, tag, pattern or digits, as in {"tag": "aBcd16b"}'),
+    (
+        None,
+        "the configuration of the codec inlay is None: give one entry, tag, pattern or digits, as in "
+        '{"tag": "aBcd16b"}',
+    ),
     (
         {"tag": "ab", "pattern": "a b -> b a"},
-        "the configuration of the codec inlay is {'tag': 'ab', 'pattern': 'a b -> b a'}: give one entry, tag, pattern or "
-        'digits, as in {"tag": "aBcd16b"}',
+        "the configuration of the codec inlay is {'tag': 'ab', 'pattern': 'a b -> b a'}: give one entry, tag, pattern "
+        'or digits, as in {"tag": "aBcd16b"}',
     ),
     ({"tag": 3}, "tag of the codec inlay is 3: give a text of at most 1000 characters"),
     (
         {"digits": [[[4, -1]], [[4, 4]]]},
-        "digits of the codec inlay are [[[4, -1]], [[4, 4]]]: give for each axis a list of pairs, extent from 1 and stride "
-        "from 0, at most 64 in all, as in [[[2, 64], [16, 1]], [[4, 16]]]",
+        "digits of the codec inlay are [[[4, -1]], [[4, 4]]]: give for each axis a list of pairs, extent from 1 and "
+        "stride from 0, at most 64 in all, as in [[[2, 64], [16, 1]], [[4, 16]]]",
     ),
     ({"tag": "abc"}, "the codec inlay has tag 'abc' for 3 axes, and chunks (4, 8) have 2"),
     ({"digits": [[[4, 1]], [[2, 4]]]}, "the codec inlay has digits for (4, 2) elements, and chunks are (4, 8)"),
     (
         {"digits": [[[4, 0]], [[8, 1]]]},
-        "the codec inlay cannot store chunks (4, 8) as (((4, 0),), ((8, 1),)): elements overlap, or lie before the start of "
-        "the chunk; give each element a place of its own",
+        "the codec inlay cannot store chunks (4, 8) as (((4, 0),), ((8, 1),)): elements overlap, or lie before the "
+        "start of the chunk; give each element a place of its own",
     ),
     (
         {"tag": "aB100000b"},
@@ -148,8 +154,8 @@ HOSTILE: list[tuple[Any, str]] = [
     ),
     (
         {"digits": [[[4, 1 << 40]], [[8, 1]]]},
-        "the codec inlay takes 13194139533344 bytes for a chunk (4, 8) of f32 as (((4, 1099511627776),), ((8, 1),)), and "
-        "131072 are allowed: choose smaller blocks or larger chunks",
+        "the codec inlay takes 13194139533344 bytes for a chunk (4, 8) of f32 as (((4, 1099511627776),), ((8, 1),)), "
+        "and 131072 are allowed: choose smaller blocks or larger chunks",
     ),
 ]
 
@@ -199,8 +205,8 @@ def test_a_truncated_chunk_is_refused() -> None:
     path.write_bytes(path.read_bytes()[:100])
     with raises_exactly(
         InvalidArguments,
-        "a chunk of the codec inlay has 100 bytes, and f32:p:blocked:aB8b::f0 takes 6144: it is damaged, or was written "
-        "with another configuration",
+        "a chunk of the codec inlay has 100 bytes, and f32:p:blocked:aB8b::f0 takes 6144: it is damaged, or was "
+        "written with another configuration",
     ):
         array[:]
     with raises_exactly(InvalidArguments, "a chunk of the codec inlay ends before byte 480: it is damaged"):

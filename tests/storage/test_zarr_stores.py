@@ -13,11 +13,11 @@ from safetensors.numpy import load_file, save_file
 from inlay.errors import FileError, InvalidArguments
 from inlay.memory import pack
 from inlay.storage import convert, open_store, plan
-from inlay.storage.chunk_files import chunk_part, covered_chunks, read_part
 from inlay.storage.box import Box, iterate_boxes
-from inlay.storage.zarr_target import zarr_target
-from inlay.storage.target import NewTensor
+from inlay.storage.chunk_files import chunk_part, covered_chunks, read_part
 from inlay.storage.store import row_major
+from inlay.storage.target import NewTensor
+from inlay.storage.zarr_target import zarr_target
 from tests.support.refusals import raises_exactly
 from tests.support.storage_peers import zarr_or_skip
 from tests.support.tensor_files import Array, numbered, run
@@ -60,7 +60,9 @@ def test_arrays_are_converted_to_any_format_and_back(
     assert same(np.load("c.npy"), values)
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.float64, np.bool_, np.complex64, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2])
+@pytest.mark.parametrize(
+    "dtype", [np.int8, np.float64, np.bool_, np.complex64, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2]
+)
 def test_types_are_kept(dtype: Any) -> None:
     values = (np.arange(66).reshape(6, 11) % 2).astype(dtype)
     array("a.zarr", values, (4, 4))
@@ -164,12 +166,12 @@ def test_arrays_without_elements(shape: tuple[int, int]) -> None:
 def test_a_new_array_has_long_chunks_of_whole_blocks(zarr: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from inlay.storage import zarr_target as module
 
-    monkeypatch.setattr(module, "CHUNK_NBYTES", 4096)
+    monkeypatch.setattr(module, "CHUNK_NBYTES", 256)
     np.save("a.npy", numbered((100, 100)))
     run("a.npy", "b.zarr", "plain")
     run("a.npy", "c.zarr", "bA16a")
-    assert zarr.open_array("b.zarr").chunks == (10, 100)
-    assert zarr.open_array("c.zarr").chunks == (16, 64)
+    assert zarr.open_array("b.zarr").chunks == (1, 64)
+    assert zarr.open_array("c.zarr").chunks == (64, 1)
 
 
 def test_the_target_is_replaced_at_the_end_and_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,47 +268,50 @@ def test_chunks_of_a_box_cover_it() -> None:
     assert (seen == 1).all()
 
 
-def mistakes() -> list[tuple[dict[str, Any], type[Exception], str]]:
-    return [
-        (
-            {"target": "b.npy", "chunks": (2, 2)},
-            InvalidArguments,
-            "chunks are for Zarr stores: name a target that ends in .zarr, or leave them out (--chunks)",
-        ),
-        (
-            {"chunks": (2,)},
-            InvalidArguments,
-            "chunks (2,) do not fit tensor a of dims (8, 8): give one number for each of its dims, and name the tensors they "
-            "are for, as in 'conv*=1,256,256'",
-        ),
-        (
-            {"chunks": ["x=2,2"]},
-            InvalidArguments,
-            "no tensor of a.zarr matches 'x' of the chunks",
-        ),
-        (
-            {"chunks": ["2,0"]},
-            InvalidArguments,
-            "'2,0' does not state chunks: write an extent for each dim, -1 for a whole one, as in 1,256,256, for some tensors "
-            "after their name, as in 'conv*=1,256,256'",
-        ),
-        (
-            {"memory": 100},
-            InvalidArguments,
-            "a box (4, 4) of a tensor (8, 8) takes 192 bytes with the chunks that it touches, and 100 are allowed: allow more "
-            "(--memory), or choose smaller chunks (--chunks)",
-        ),
-        ({"source": "no.zarr"}, FileError, "cannot read no.zarr: there is no such file; check the name"),
-        (
-            {"source": "empty.zarr"},
-            FileError,
-            "cannot read empty.zarr: it has no zarr.json, so it is no Zarr store; name a directory that has one",
-        ),
-        ({"data_type": "s4", "target": "c.zarr"}, FileError, "cannot write c.zarr: Zarr has no data type s4; convert it (--dtype)"),
-    ]
+MISTAKES: list[tuple[dict[str, Any], type[Exception], str]] = [
+    (
+        {"target": "b.npy", "chunks": (2, 2)},
+        InvalidArguments,
+        "chunks are for Zarr stores: name a target that ends in .zarr, or leave them out (--chunks)",
+    ),
+    (
+        {"chunks": (2,)},
+        InvalidArguments,
+        "chunks (2,) do not fit tensor a of dims (8, 8): give one number for each of its dims, and name the "
+        "tensors they are for, as in 'conv*=1,256,256'",
+    ),
+    (
+        {"chunks": ["x=2,2"]},
+        InvalidArguments,
+        "no tensor of a.zarr matches 'x' of the chunks",
+    ),
+    (
+        {"chunks": ["2,0"]},
+        InvalidArguments,
+        "'2,0' does not state chunks: write an extent for each dim, -1 for a whole one, as in 1,256,256, for some "
+        "tensors after their name, as in 'conv*=1,256,256'",
+    ),
+    (
+        {"memory": 100},
+        InvalidArguments,
+        "a box (4, 4) of a tensor (8, 8) takes 192 bytes with the chunks that it touches, and 100 are allowed: "
+        "allow more (--memory), or choose smaller chunks (--chunks)",
+    ),
+    ({"source": "no.zarr"}, FileError, "cannot read no.zarr: there is no such file; check the name"),
+    (
+        {"source": "empty.zarr"},
+        FileError,
+        "cannot read empty.zarr: it has no zarr.json, so it is no Zarr store; name a directory that has one",
+    ),
+    (
+        {"data_type": "s4", "target": "c.zarr"},
+        FileError,
+        "cannot write c.zarr: Zarr has no data type s4; convert it (--dtype)",
+    ),
+]
 
 
-@pytest.mark.parametrize(("arguments", "error", "text"), mistakes(), ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("arguments", "error", "text"), MISTAKES, ids=lambda value: str(value)[:40])
 def test_mistakes(arguments: dict[str, Any], error: type[Exception], text: str) -> None:
     array("a.zarr", numbered((8, 8), np.float32), (4, 4), compressors=None)
     Path("empty.zarr").mkdir()
@@ -318,7 +323,7 @@ def test_mistakes(arguments: dict[str, Any], error: type[Exception], text: str) 
 @pytest.mark.parametrize("name", ["", "a//b", "a/../b", "__a", "a/zarr.json"])
 def test_names_that_no_zarr_array_has(name: str) -> None:
     desc = row_major((2,), "f32")
-    with pytest.raises(InvalidArguments, match="b.zarr cannot hold tensor"):
+    with pytest.raises(InvalidArguments, match=r"^b\.zarr cannot hold tensor"):
         zarr_target("b.zarr", [NewTensor(name, (2,), desc, desc)], {})
 
 
@@ -335,7 +340,13 @@ def test_damaged_stores_are_refused() -> None:
     array("a.zarr", numbered((8, 8)), (4, 4))
     text = Path("a.zarr/zarr.json").read_text()
     metadata = json.loads(text)
-    hostile = [{"shape": [-8, 8]}, {"data_type": "float3"}, {"codecs": []}, {"chunk_grid": {"name": "x"}}, {"shape": [8]}]
+    hostile = [
+        {"shape": [-8, 8]},
+        {"data_type": "float3"},
+        {"codecs": []},
+        {"chunk_grid": {"name": "x"}},
+        {"shape": [8]},
+    ]
     for bad in ("{", "[]", *(json.dumps(metadata | change) for change in hostile)):
         Path("a.zarr/zarr.json").write_text(bad)
         with pytest.raises(FileError, match=r"^cannot read a\.zarr: "):

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,15 @@ from inlay.measure.interleaved import time_call
 
 if TYPE_CHECKING:
     from inlay.storage import ConversionPlan
+
+
+MemoryOption = Annotated[
+    str | None, typer.Option("--memory", metavar="SIZE", help="Most bytes of a box and its result, as 256MB.")
+]
+ChunksOption = Annotated[
+    list[str] | None,
+    typer.Option("--chunks", metavar="[PATTERN=]N,N...", help="Chunks of a Zarr target; -1 is a whole axis."),
+]
 
 
 @app.command(short_help="Convert the tensors of a file to another format.")
@@ -40,13 +49,8 @@ def convert(
         bool, typer.Option("--allow-loss", help="With --dtype: convert though elements become 0 or saturate.")
     ] = False,
     clean: CleanOption = False,
-    memory: Annotated[
-        str | None, typer.Option("--memory", metavar="SIZE", help="Most bytes of a box and its result, as 256MB.")
-    ] = None,
-    chunks: Annotated[
-        list[str] | None,
-        typer.Option("--chunks", metavar="[PATTERN=]N,N...", help="Chunks of a Zarr target; -1 is a whole axis."),
-    ] = None,
+    memory: MemoryOption = None,
+    chunks: ChunksOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, one line per tensor.")] = False,
 ) -> None:
     """Convert the tensors of a file to another format; padding is added and removed as the format requires.
@@ -75,13 +79,9 @@ def convert(
     # Imported here because it loads LLVM, which doubles the start-up time of other commands.
     from inlay.storage import convert as carry_out
     from inlay.storage import plan as make_plan
-    from inlay.storage.conversion_plan import DEFAULT_MEMORY
 
-    logical = None if dims is None else parse_dims(dims)
-    limit = DEFAULT_MEMORY if memory is None else memory
-    plan = make_plan(
-        source, target, to, from_=from_ or (), data_type=data_type, dims=logical, memory=limit, chunks=chunks or ()
-    )
+    logical, sizes = None if dims is None else parse_dims(dims), _sizes(memory, chunks)
+    plan = make_plan(source, target, to, from_=from_ or (), data_type=data_type, dims=logical, **sizes)
     if dry_run:
         echo(str(plan))
         return
@@ -94,6 +94,11 @@ def convert(
     echo(f"wrote {printable(str(target))}: {count} converted, {decimal(plan.nbytes)} in {seconds:.2f} s")
     for loss in losses:
         echo(str(loss))
+
+
+def _sizes(memory: str | None, chunks: list[str] | None) -> dict[str, Any]:
+    """Return the arguments of `plan` for the options that are given."""
+    return {name: value for name, value in (("memory", memory), ("chunks", chunks)) if value is not None}
 
 
 @contextmanager

@@ -4,8 +4,8 @@ A chunk is a small tensor that is one range of bytes of a file: its descriptor s
 cuts a chunk reads only the bytes of its part, as long as they are not too scattered.
 """
 
-import os
 from functools import lru_cache
+from io import FileIO
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ _locate = lru_cache(4096)(locate_box)
 
 
 def part_bytes(desc: MemoryDesc, part: Box) -> BoxBytes | None:
-    """Return the bytes of a part of a chunk; None if it must be read as a whole, since its digits are not independent."""
+    """Return the bytes of a part of a chunk; None if it must be read as a whole."""
     return _locate(desc, part)
 
 
@@ -59,21 +59,18 @@ def read_part(path: Path, desc: MemoryDesc, part: Box, out: npt.NDArray[Any]) ->
         FileError: the file cannot be read, or is shorter than the chunk.
     """
     try:
-        file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        with path.open("rb", buffering=0) as file:
+            _fill_part(file, path, desc, part, out)
     except FileNotFoundError:
         return False
+    except FileError:
+        raise
     except OSError as error:
         raise file_error("read", path, error) from error
-    try:
-        _fill_part(file, path, desc, part, out)
-    except OSError as error:
-        raise error if isinstance(error, FileError) else file_error("read", path, error) from error
-    finally:
-        os.close(file)
     return True
 
 
-def _fill_part(file: int, path: Path, desc: MemoryDesc, part: Box, out: npt.NDArray[Any]) -> None:
+def _fill_part(file: FileIO, path: Path, desc: MemoryDesc, part: Box, out: npt.NDArray[Any]) -> None:
     """Fill `out` with a part of the chunk in an open file."""
     place = part_bytes(desc, part)
     if place is None:
@@ -89,7 +86,7 @@ def _fill_part(file: int, path: Path, desc: MemoryDesc, part: Box, out: npt.NDAr
     out[...] = Memory(place.desc, data).unpack()
 
 
-def _fill_runs(file: int, path: Path, place: BoxBytes, data: Bytes) -> None:
+def _fill_runs(file: FileIO, path: Path, place: BoxBytes, data: Bytes) -> None:
     """Fill `data` with the runs of a part: one by one, or all bytes from the first to the last if runs are short."""
     if _reads_runs(place):
         for i, offset in enumerate(place.offsets()):
@@ -106,11 +103,12 @@ def _covering_nbytes(place: BoxBytes) -> int:
     return sum((count - 1) * step for count, step in place.loops) + place.run_nbytes
 
 
-def _fill(file: int, path: Path, data: Bytes, begin: int) -> None:
+def _fill(file: FileIO, path: Path, data: Bytes, begin: int) -> None:
     """Fill `data` with bytes of a file that start at byte `begin`."""
     view, done = data.data, 0
+    file.seek(begin)
     while done < len(view):
-        count = os.preadv(file, [view[done:]], begin + done)
+        count = file.readinto(view[done:])
         if not count:
             raise FileError(f"cannot read {path}: the chunk ends after {begin + done} bytes; it is damaged")
         done += count
@@ -119,8 +117,8 @@ def _fill(file: int, path: Path, data: Bytes, begin: int) -> None:
 def grid_desc(chunk: MemoryDesc, box: Box) -> MemoryDesc | None:
     """Return the descriptor of a box whose chunks lie one after the other, each as it is stored; None if there is none.
 
-    `box` is a range of whole chunks, or ends at the end of the array. Chunks beyond its end are padded. There is none if
-    a chunk has padding of its own, because its blocks do not divide it.
+    `box` is a range of whole chunks, or ends at the end of the array. Chunks beyond its end are padded. There is none
+    if a chunk has padding of its own, because its blocks do not divide it.
 
     >>> grid_desc(MemoryDesc((4, 8), "f32", "ab"), Box((0, 0), (8, 14)))
     MemoryDesc((8, 14), 'f32', 'AB4a8b')
@@ -144,17 +142,12 @@ def write_chunk(path: Path, data: Bytes) -> None:
         FileError: it cannot be written, as on a full disk.
     """
     try:
-        try:
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o666)
-        except FileNotFoundError:
+        if not path.parent.is_dir():
             path.parent.mkdir(parents=True, exist_ok=True)
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o666)
-        try:
+        with path.open("wb", buffering=0) as file:
             view, done = data.data, 0
             while done < len(view):
-                done += os.write(file, view[done:])
-        finally:
-            os.close(file)
+                done += file.write(view[done:])
     except OSError as error:
         raise file_error("write", path, error) from error
 

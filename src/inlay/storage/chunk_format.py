@@ -113,8 +113,8 @@ def _read_digits(value: object) -> Digits:
     is_list = bool(axes) and all(isinstance(axis, (list, tuple)) and axis for axis in axes)
     if not is_list or len(pairs) > _MOST_DIGITS or not all(map(_is_digit, pairs)):
         raise InvalidArguments(
-            f"digits of the codec inlay are {shown(value)}: give for each axis a list of pairs, extent from 1 and stride "
-            f"from 0, at most {_MOST_DIGITS} in all, as in [[[2, 64], [16, 1]], [[4, 16]]]"
+            f"digits of the codec inlay are {shown(value)}: give for each axis a list of pairs, extent from 1 and "
+            f"stride from 0, at most {_MOST_DIGITS} in all, as in [[[2, 64], [16, 1]], [[4, 16]]]"
         )
     return tuple(tuple((extent, stride) for extent, stride in axis) for axis in axes)
 
@@ -141,30 +141,33 @@ def _chunk_desc(form: ChunkFormat, shape: Dims, data_type: str) -> MemoryDesc:
     nbytes = chunk_nbytes(desc)
     if nbytes > limit:
         raise InvalidArguments(
-            f"the codec inlay takes {nbytes} bytes for a chunk {shape} of {element} as {shown(form.value)}, and {limit} "
-            "are allowed: choose smaller blocks or larger chunks"
+            f"the codec inlay takes {nbytes} bytes for a chunk {shape} of {element} as {shown(form.value)}, and "
+            f"{limit} are allowed: choose smaller blocks or larger chunks"
         )
     return desc
 
 
 def _describe(form: ChunkFormat, shape: Dims, data_type: str) -> MemoryDesc:
     """Return the descriptor of a chunk, unchecked but for its number of axes."""
-    if isinstance(form.value, str):
-        notation = FormatTag.parse(form.value) if form.key == "tag" else parse_notation(form.value)
-        count = notation.ndims
-    else:
-        count = len(form.value)
+    value = form.value
+    if isinstance(value, str):
+        notation = FormatTag.parse(value) if form.key == "tag" else parse_notation(value)
+        _require_ndims(form, notation.ndims, shape)
+        return MemoryDesc(shape, data_type, notation)
+    _require_ndims(form, len(value), shape)
+    axes = tuple(Axis(digits[0][1], tuple(Digit(*digit) for digit in digits[1:])) for digits in value)
+    padded = tuple(prod(extent for extent, _ in digits) for digits in value)
+    if any(n > whole for n, whole in zip(shape, padded, strict=True)):
+        raise InvalidArguments(f"the codec inlay has digits for {padded} elements, and chunks are {shape}")
+    return MemoryDesc.from_layout(Layout(padded, axes), data_type, dims=shape)
+
+
+def _require_ndims(form: ChunkFormat, count: int, shape: Dims) -> None:
+    """Check that a format of `count` axes fits a chunk."""
     if count != len(shape):
         raise InvalidArguments(
             f"the codec inlay has {form.key} {shown(form.value)} for {count} axes, and chunks {shape} have {len(shape)}"
         )
-    if isinstance(form.value, str):
-        return MemoryDesc(shape, data_type, notation)
-    axes = tuple(Axis(digits[0][1], tuple(Digit(*digit) for digit in digits[1:])) for digits in form.value)
-    padded = tuple(prod(extent for extent, _ in digits) for digits in form.value)
-    if any(n > whole for n, whole in zip(shape, padded, strict=True)):
-        raise InvalidArguments(f"the codec inlay has digits for {padded} elements, and chunks are {shape}")
-    return MemoryDesc.from_layout(Layout(padded, axes), data_type, dims=shape)
 
 
 def chunk_nbytes(desc: MemoryDesc) -> int:

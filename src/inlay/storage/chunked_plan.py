@@ -1,7 +1,7 @@
 """Plans of conversions from and to chunked arrays: the chunks of new arrays, boxes, and the first of two passes.
 
-A conversion in two passes consists of two plans. The first copies tensors of the source to intermediate arrays beside the
-target, row-major and in the source's types; the second is the conversion, which reads these tensors there.
+A conversion in two passes consists of two plans. The first copies tensors of the source to intermediate arrays beside
+the target, row-major and in the source's types; the second is the conversion, which reads these tensors there.
 """
 
 from collections.abc import Sequence
@@ -62,8 +62,8 @@ def parse_chunk_rule(text: str) -> ChunkRule:
         chunks = ()
     if not chunks or any(n < 1 and n != -1 for n in chunks) or (equals and not pattern):
         raise InvalidArguments(
-            f"{text!r} does not state chunks: write an extent for each dim, -1 for a whole one, as in 1,256,256, for some "
-            "tensors after their name, as in 'conv*=1,256,256'"
+            f"{text!r} does not state chunks: write an extent for each dim, -1 for a whole one, as in 1,256,256, for "
+            "some tensors after their name, as in 'conv*=1,256,256'"
         )
     return ChunkRule(pattern if equals else None, chunks)
 
@@ -159,6 +159,8 @@ def make_stage(
         news.append(NewTensor(tensor.name, desc.dims, desc, desc, chunks=passes.chunks, properties=properties))
         nbytes = prod(src.dims) * data_type.itemsize
         tensors.append(
-            StoredTensor(tensor.name, data_type.name, desc.dims, 0, nbytes, desc, chunks=passes.chunks, properties=properties)
+            StoredTensor(
+                tensor.name, data_type.name, desc.dims, 0, nbytes, desc, chunks=passes.chunks, properties=properties
+            )
         )
     return Stage(zarr_target(path, news, {}), ZarrStore(path, tuple(tensors), {}, ()))

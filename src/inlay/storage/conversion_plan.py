@@ -194,9 +194,7 @@ def plan(
     for rule in (*to_rules, *from_rules):
         require_match(rule, store)
     target_type = None if data_type is None else as_data_type(data_type)
-    chunk_rules = _chunk_rules(chunks, is_chunked=found.is_chunked)
-    require_rules_match(chunk_rules, store)
-    news = []
+    chunk_rules, news = _chunk_rules(chunks, store, is_chunked=found.is_chunked), []
     for tensor in store.tensors:
         from_rule = first_match(from_rules, tensor.name)
         src = tensor.desc if from_rule is None else source_descriptor(tensor, from_rule, dims)
@@ -207,17 +205,21 @@ def plan(
     return _cut_tensors(store, news, made, limit)
 
 
-def _chunk_rules(chunks: Dims | Sequence[str], *, is_chunked: bool) -> list[ChunkRule]:
+def _chunk_rules(chunks: Dims | Sequence[str], store: Store, *, is_chunked: bool) -> list[ChunkRule]:
     """Return the rules of chunks.
 
     Raises:
-        InvalidArguments: a text is malformed, or the format of the target has no chunks.
+        InvalidArguments: a text is malformed, matches no tensor, or the format of the target has no chunks.
     """
     if chunks and not is_chunked:
-        raise InvalidArguments("chunks are for Zarr stores: name a target that ends in .zarr, or leave them out (--chunks)")
+        raise InvalidArguments(
+            "chunks are for Zarr stores: name a target that ends in .zarr, or leave them out (--chunks)"
+        )
     texts = [each for each in chunks if isinstance(each, str)]
     extents = [each for each in chunks if not isinstance(each, str)]
-    return [parse_chunk_rule(text) for text in (texts if texts or not extents else [",".join(map(str, extents))])]
+    rules = [parse_chunk_rule(text) for text in (texts if texts or not extents else [",".join(map(str, extents))])]
+    require_rules_match(rules, store)
+    return rules
 
 
 def _cut_tensors(

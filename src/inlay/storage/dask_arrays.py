@@ -28,14 +28,14 @@ from inlay.storage.zarr_package import DaskArray, require_dask_array
 def reorder_dask(x: DaskArray, pattern: str) -> DaskArray:
     """Return the Dask array of the elements of `x` as a format stores them: one axis for each digit, outermost first.
 
-    `pattern` is a text of `parse_notation`: a format tag, a pattern, or a vendor's name. Axes are padded with 0 to whole
-    blocks. Where chunks of `x` are no whole blocks, it is rechunked first.
+    `pattern` is a text of `parse_notation`: a format tag, a pattern, or a vendor's name. Axes are padded with 0 to
+    whole blocks. Where chunks of `x` are no whole blocks, it is rechunked first.
 
     Post-condition: the result is lazy, and equals `pack(x.compute(), pattern).physical()`.
 
     Raises:
-        InvalidArguments: `x` is no Dask array with known chunks and 1 to 12 axes, its type is not one of descriptors, or
-            elements of the format overlap or have gaps between them.
+        InvalidArguments: `x` is no Dask array with known chunks and 1 to 12 axes, its type is not one of descriptors,
+            or elements of the format overlap or have gaps between them.
         FormatTagError, PatternError, NotationError: `pattern` is no format of arrays of these dims.
         MissingExtra: Dask is not installed.
 
@@ -118,7 +118,9 @@ def _memory_order(layout: Layout, notation: Notation) -> tuple[tuple[int, int], 
             seen[axis] += 1
             inner.append((axis, seen[axis]))
         return (*((axis, 0) for axis in notation.order), *inner)
-    strides = {(axis, place): digit.stride for axis, group in enumerate(layout.digits) for place, digit in enumerate(group)}
+    strides = {
+        (axis, place): digit.stride for axis, group in enumerate(layout.digits) for place, digit in enumerate(group)
+    }
     return tuple(sorted(strides, key=lambda place: -strides[place]))
 
 

@@ -155,7 +155,7 @@ def source_side(tensor: StoredTensor, src: MemoryDesc) -> ChunkedSide:
 
 
 def logical_chunks(tensor: StoredTensor, src: MemoryDesc) -> Dims | None:
-    """Return the extents of the chunks of an array along the axes of `src`; None if it has no chunks, or for want of such.
+    """Return the extents of the chunks of an array along the axes of `src`; None if they are not known.
 
     An array that is read in a format has one axis for each digit.
 
@@ -224,11 +224,11 @@ def plan_pass(source: ChunkedSide, target: ChunkedSide, limit: int) -> PassPlan:
     return PassPlan(best, source.reads(best), source.cost(best))
 
 
-def _lengthen(
-    extents: Dims, axis: int, source: ChunkedSide, target: ChunkedSide, fits: Callable[[Dims], bool]
-) -> Dims:
-    """Return the longest box along an axis that fits, in whole chunks of the target, if it exists on both sides."""
-    unit, n = target.unit[axis], source.desc.dims[axis]
+def _lengthen(extents: Dims, axis: int, source: ChunkedSide, target: ChunkedSide, fits: Callable[[Dims], bool]) -> Dims:
+    """Return the longest box along an axis that fits and exists on both sides, in chunks of the target or of both."""
+    unit, n = lcm(target.unit[axis], source.unit[axis]), source.desc.dims[axis]
+    if extents[axis] % unit:
+        unit = target.unit[axis]
     low, high = extents[axis] // unit, n // unit
 
     def with_count(count: int) -> Dims:
@@ -264,9 +264,21 @@ def _free(side: ChunkedSide) -> MemoryDesc:
 
 
 def plan_two_passes(source: ChunkedSide, target: ChunkedSide, limit: int, is_local: bool) -> TwoPasses | None:
-    """Return two passes through an intermediate array; None if its chunks or theirs do not fit into `limit`."""
-    data_type = source.desc.require_layout("a tensor")[1]
-    dims = source.desc.dims
+    """Return two passes through an intermediate array; None if its chunks or theirs do not fit into `limit`.
+
+    Chunks at the end of an axis are padded, so boxes that fill the limit may turn out too large: then shorter ones are
+    tried.
+    """
+    plans = [_plan_two_passes(source, target, limit, limit * share // 8, is_local) for share in (8, 6, 4)]
+    found = [each for each in plans if each is not None]
+    return min(found, key=lambda each: each.first.cost + each.second.cost, default=None)
+
+
+def _plan_two_passes(
+    source: ChunkedSide, target: ChunkedSide, limit: int, wanted: int, is_local: bool
+) -> TwoPasses | None:
+    """Return two passes whose intermediate chunks are for boxes of `wanted` bytes; None if they do not fit."""
+    data_type, dims = source.desc.require_layout("a tensor")[1], source.desc.dims
 
     def first_nbytes(extents: Dims) -> int:
         return 2 * ceil(prod(extents) * source.itemsize) + source.scratch(extents)
@@ -274,19 +286,16 @@ def plan_two_passes(source: ChunkedSide, target: ChunkedSide, limit: int, is_loc
     def second_nbytes(extents: Dims) -> int:
         return ceil(prod(extents) * source.itemsize) + target.box_nbytes(extents) + target.scratch(extents)
 
-    read = _grow(dims, source.unit, target.unit, lambda extents: first_nbytes(extents) <= limit)
-    write = _grow(dims, target.unit, source.unit, lambda extents: second_nbytes(extents) <= limit)
+    read = _grow(dims, source.unit, target.unit, lambda extents: first_nbytes(extents) <= wanted)
+    write = _grow(dims, target.unit, source.unit, lambda extents: second_nbytes(extents) <= wanted)
     if read is None or write is None:
         return None
     chunks = tuple(_divisor(r, w, n) for r, w, n in zip(read, write, dims, strict=True))
-    plain = row_major(dims, data_type)
-    chunk = row_major(chunks, data_type) if is_local else None
-    middle = ChunkedSide(plain, chunks, chunk)
+    middle = ChunkedSide(row_major(dims, data_type), chunks, row_major(chunks, data_type) if is_local else None)
     try:
-        first, second = plan_pass(source, middle, limit), plan_pass(middle, target, limit)
+        return TwoPasses(plan_pass(source, middle, limit), chunks, plan_pass(middle, target, limit))
     except InvalidArguments:
         return None
-    return TwoPasses(first, chunks, second)
 
 
 def _grow(dims: Dims, unit: Dims, wanted: Dims, fits: Callable[[Dims], bool]) -> Dims | None:

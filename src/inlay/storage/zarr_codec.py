@@ -48,8 +48,8 @@ def decode_chunk(data: npt.NDArray[np.uint8], desc: MemoryDesc) -> npt.NDArray[A
     """
     if data.size != chunk_nbytes(desc):
         raise InvalidArguments(
-            f"a chunk of the codec inlay has {data.size} bytes, and {desc} takes {chunk_nbytes(desc)}: it is damaged, or "
-            "was written with another configuration"
+            f"a chunk of the codec inlay has {data.size} bytes, and {desc} takes {chunk_nbytes(desc)}: it is damaged, "
+            "or was written with another configuration"
         )
     return _unpack(data, desc)
 

@@ -11,7 +11,6 @@ Source: Zarr core specification 3.
 """
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -158,8 +157,8 @@ class ZarrReader:
         stored = stored_box(tensor.shape, place.begin, place.loops, place.run_nbytes, itemsize)
         if stored is None:
             raise InvalidArguments(
-                f"the box {box} of tensor {tensor.label} is no range of coordinates of its shape {tensor.shape}: store it "
-                "with one axis for each digit of its format"
+                f"the box {box} of tensor {tensor.label} is no range of coordinates of its shape {tensor.shape}: store "
+                "it with one axis for each digit of its format"
             )
         return Memory(place.desc, reader.read(stored).reshape(-1).view(np.uint8))
 
@@ -209,7 +208,8 @@ class ChunkReader:
     @cached_property
     def dtype(self) -> "np.dtype[Any]":
         """Type of the elements, in the byte order of this machine."""
-        return np.dtype(self._array.dtype).newbyteorder("=")
+        dtype: np.dtype[Any] = np.dtype(self._array.dtype)
+        return dtype.newbyteorder("=")
 
     def read(self, box: Box) -> npt.NDArray[Any]:
         """Return the elements of a box as a row-major array.
@@ -309,7 +309,9 @@ def read_zarr(location: str | Path) -> ZarrStore:
         root = zarr.open(store=open_zarr_store(text, read_only=True), mode="r")
         found = _arrays_of(zarr, root)
         stem = text.rstrip("/").rsplit("/", 1)[-1].removesuffix(".zarr")
-        tensors = tuple(_stored_tensor(path or stem, array, is_unnamed=not path, is_local=not is_url(text)) for path, array in found)
+        tensors = tuple(
+            _stored_tensor(path or stem, array, is_unnamed=not path, is_local=not is_url(text)) for path, array in found
+        )
         attributes = {} if isinstance(root, zarr.Array) else dict(root.attrs)
     except InlayError:
         raise
@@ -328,11 +330,13 @@ def _require_store(path: Path) -> None:
     """
     require_path(path)
     try:
-        names = os.listdir(path)
+        names = {entry.name for entry in path.iterdir()}
     except OSError as error:
         raise file_error("read", path, error) from error
-    if not any(name in names for name in _DOCUMENTS):
-        raise FileError(f"cannot read {path}: it has no zarr.json, so it is no Zarr store; name a directory that has one")
+    if names.isdisjoint(_DOCUMENTS):
+        raise FileError(
+            f"cannot read {path}: it has no zarr.json, so it is no Zarr store; name a directory that has one"
+        )
 
 
 def _arrays_of(zarr: Any, root: Any) -> list[tuple[str, ZarrArray]]:
@@ -443,4 +447,3 @@ def file_system(url: str) -> tuple[Any, str]:
     except ZARR_ERRORS as error:
         raise FileError(f"cannot open {url}: {error}") from error
     return fs, str(path)
-

@@ -139,8 +139,8 @@ class ZarrTarget:
     def commit(self, token: str) -> None:
         """Write everything to disk, and give the store its final name.
 
-        A local store that is replaced is renamed, and then removed: between two renames, nothing has the final name. Under
-        a URL, all files are copied, those of the root's metadata last.
+        A local store that is replaced is renamed, and then removed: between two renames, nothing has the final name.
+        Under a URL, all files are copied, those of the root's metadata last.
 
         Raises:
             FileError: a name cannot be given.
@@ -151,7 +151,8 @@ class ZarrTarget:
             return
         hidden, final = Path(location), Path(self.location)
         try:
-            os.sync()
+            if hasattr(os, "sync"):
+                os.sync()
             old = final.with_name(f"{hidden.name}.old")
             is_replaced = final.exists()
             if is_replaced:
@@ -329,7 +330,8 @@ class ChunkWriter:
         Raises:
             FileError: a file cannot be written.
         """
-        for path in [*self._written, *dict.fromkeys(path.parent for path in self._written)]:
+        folders = dict.fromkeys(path.parent for path in self._written) if os.name == "posix" else ()
+        for path in (*self._written, *folders):
             try:
                 file = os.open(path, os.O_RDONLY)
                 try:
@@ -399,8 +401,8 @@ def _require_name(location: str, name: str) -> str:
     parts = name.split("/")
     if not all(parts) or any(part.strip(".") == "" or part.startswith("__") for part in parts) or "\0" in name:
         raise InvalidArguments(
-            f"{location} cannot hold tensor {printable(name)!r}: no part of the path of a Zarr array is empty, consists of "
-            "dots, or starts with __; rename it"
+            f"{location} cannot hold tensor {printable(name)!r}: no part of the path of a Zarr array is empty, "
+            "consists of dots, or starts with __; rename it"
         )
     if "zarr.json" in parts:
         raise InvalidArguments(
@@ -421,8 +423,8 @@ def _require_separate(location: str, paths: list[str]) -> None:
         above = next((p for i in range(1, len(parts)) if (p := "/".join(parts[:i])) in taken), None)
         if above is not None:
             raise InvalidArguments(
-                f"{location} cannot hold tensors {printable(above)!r} and {printable(path)!r}: an array contains no other "
-                "arrays; rename one"
+                f"{location} cannot hold tensors {printable(above)!r} and {printable(path)!r}: an array contains no "
+                "other arrays; rename one"
             )
 
 
@@ -437,8 +439,8 @@ def _new_array(location: str, tensor: NewTensor, path: str) -> NewArray:
     chunks = tensor.chunks or default_chunks(tensor.desc)
     if len(chunks) != len(tensor.shape):
         raise InvalidArguments(
-            f"chunks {chunks} do not fit tensor {printable(tensor.name)} of dims {tensor.shape}: give one number for each "
-            "of its dims, and name the tensors they are for, as in 'conv*=1,256,256'"
+            f"chunks {chunks} do not fit tensor {printable(tensor.name)} of dims {tensor.shape}: give one number for "
+            "each of its dims, and name the tensors they are for, as in 'conv*=1,256,256'"
         )
     return NewArray(path, tensor.shape, chunk_of(location, tensor, chunks), data_type.dtype.name, properties)
 
