@@ -41,6 +41,8 @@ MOST_READS = 2.0
 """How often one pass may read the bytes of the source; beyond that there are two passes."""
 CALL_NBYTES = 512
 """Bytes that are copied in the time of a system call."""
+_CHUNKS_OF_BOX = 16
+"""Wanted number of compressed chunks in a box and its result."""
 _MOST_COMBINATIONS = 4096
 """Number of boxes that are compared."""
 
@@ -65,6 +67,13 @@ class ChunkedSide:
     def unit(self) -> Dims:
         """Extents of a chunk, 1 where there are none."""
         return self.chunks or (1,) * self.desc.ndims
+
+    @property
+    def wanted_nbytes(self) -> int:
+        """Wanted size of a box, in bytes: several chunks if they are compressed, which takes threads of their own."""
+        if self.chunks is None or self.chunk is not None:
+            return BOX_NBYTES
+        return max(BOX_NBYTES, ceil(_CHUNKS_OF_BOX * prod(self.chunks) * self.itemsize))
 
     def scratch(self, extents: Sequence[int]) -> int:
         """Return the bytes that chunks take beside a box while they are read or written."""
@@ -198,6 +207,7 @@ def plan_pass(source: ChunkedSide, target: ChunkedSide, limit: int) -> PassPlan:
     Raises:
         InvalidArguments: no box fits into `limit`.
     """
+    wanted = max(source.wanted_nbytes, target.wanted_nbytes)
 
     def nbytes(extents: Dims) -> int:
         scratch = max(source.scratch(extents), target.scratch(extents))
@@ -215,7 +225,7 @@ def plan_pass(source: ChunkedSide, target: ChunkedSide, limit: int) -> PassPlan:
     def cost(extents: Dims) -> tuple[bool, int, float]:
         reads, writes = source.cost(extents), 1.0 if target.chunks is not None else target.cost(extents)
         is_read_often = source.chunks is not None and reads > MOST_READS
-        return is_read_often, round(8 * log2(reads * writes)), abs(log2(nbytes(extents) / BOX_NBYTES))
+        return is_read_often, round(8 * log2(reads * writes)), abs(log2(nbytes(extents) / wanted))
 
     best = min(fitting, key=cost)
     for axis in range(len(best)):

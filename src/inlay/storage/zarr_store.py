@@ -84,8 +84,11 @@ def open_zarr_store(location: str, *, read_only: bool) -> Any:
 
 
 def in_flight(chunk_nbytes: int, box_nbytes: int) -> int:
-    """Return the number of chunks that zarr-python may handle at the same time: with a quarter of the box, 1 to 10."""
-    return max(1, min(10, box_nbytes // max(8 * chunk_nbytes, 1)))
+    """Return the number of chunks, 1 to 8, that zarr-python may handle at the same time.
+
+    If there are several, they take at most as many bytes as the box; a chunk counts twice, compressed and not.
+    """
+    return max(1, min(8, box_nbytes // max(2 * chunk_nbytes, 1)))
 
 
 def scratch_nbytes(chunk_nbytes: int, box_nbytes: int) -> int:
