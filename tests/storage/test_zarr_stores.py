@@ -200,7 +200,11 @@ def test_a_source_that_changes_is_noticed() -> None:
     store = open_store("a.zarr")
     version = store.version
     with store.open() as reader:
+        tensor = store.tensors[0]
+        assert tensor.desc is not None
+        reader.read_box(tensor, tensor.desc, Box((0, 0), (2, 2)))
         reader.require_unchanged()
+        reader.read_box(tensor, tensor.desc, Box((0, 0), (2, 2)))
         text = Path("a.zarr/zarr.json").read_text()
         Path("a.zarr/zarr.json").write_text(text + " ")
         with raises_exactly(FileError, "cannot read a.zarr/zarr.json: it changed while it was being read; try again"):
@@ -359,3 +363,16 @@ def test_damaged_stores_are_refused() -> None:
     Path("c.zarr/c/0/0").write_bytes(b"short")
     with raises_exactly(FileError, "cannot read c.zarr/c/0/0: the chunk ends after 5 bytes; it is damaged"):
         run("c.zarr", "b.npy", "plain")
+
+
+def test_what_a_target_would_replace(tmp_path: Path) -> None:
+    desc = row_major((2,), "f32")
+    for location in ("b.zarr", f"memory://{tmp_path.name}/e.zarr"):
+        target = zarr_target(location, [NewTensor("w", (2,), desc, desc)], {})
+        assert target.find_existing() is None
+        target.create("t")
+        target.commit("t")
+        assert target.find_existing() == location
+        target.create("t")
+        target.discard("t")
+        assert not target.is_whole("t")

@@ -163,4 +163,4 @@ def make_stage(
                 tensor.name, data_type.name, desc.dims, 0, nbytes, desc, chunks=passes.chunks, properties=properties
             )
         )
-    return Stage(zarr_target(path, news, {}), ZarrStore(path, tuple(tensors), {}, ()))
+    return Stage(zarr_target(path, news, {}), ZarrStore(path, tuple(tensors), {}, {}))

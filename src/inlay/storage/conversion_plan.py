@@ -76,6 +76,11 @@ class TensorConversion:
         return prod(self.src.dims)
 
     @property
+    def read_nbytes(self) -> int:
+        """Number of bytes that are read, those that are read again included."""
+        return round(self.tensor.nbytes * self.reads)
+
+    @property
     def is_copy(self) -> bool:
         """True if the bytes are copied unchanged."""
         return self.new.bytes_desc == self.src
@@ -150,9 +155,11 @@ class ConversionPlan:
     def __str__(self) -> str:
         """Return one line of text for each tensor, of the first pass and then of the second if there are two."""
         lines = list(map(str, self.tensors))
-        if self.first_pass is not None:
-            lines = ["pass 1 of 2, to intermediate arrays:", str(self.first_pass), "pass 2 of 2:", *lines]
-        return "\n".join(lines)
+        if self.first_pass is None:
+            return "\n".join(lines)
+        first = self.first_pass
+        header = f"pass 1 of 2, to intermediate arrays: {_describe_traffic(first.tensors)}"
+        return "\n".join([header, str(first), f"pass 2 of 2: {_describe_traffic(self.tensors)}", *lines])
 
 
 def plan(
@@ -203,6 +210,15 @@ def plan(
         news.append((read, add_chunks(new, tensor, chunk_rules) if found.is_chunked else new))
     made = make_target(target, [new for _, new in news], store.metadata)
     return _cut_tensors(store, news, made, limit)
+
+
+def _describe_traffic(tensors: Sequence[TensorConversion]) -> str:
+    """Return the numbers of bytes that a pass reads, reads again, and writes."""
+    from rich.filesize import decimal
+
+    read, once = sum(each.read_nbytes for each in tensors), sum(each.tensor.nbytes for each in tensors)
+    again = f" ({decimal(read - once)} of them again)" if read > once else ""
+    return f"reads {decimal(read)}{again}, writes {decimal(sum(each.new.nbytes for each in tensors))}"
 
 
 def _chunk_rules(chunks: Dims | Sequence[str], store: Store, *, is_chunked: bool) -> list[ChunkRule]:

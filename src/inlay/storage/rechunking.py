@@ -185,6 +185,7 @@ def logical_chunks(tensor: StoredTensor, src: MemoryDesc) -> Dims | None:
     return tuple(max(found[axis], 1) for axis in range(src.ndims))
 
 
+@lru_cache(4096)
 def plan_passes(source: ChunkedSide, target: ChunkedSide, limit: int, *, is_local: bool) -> PassPlan | TwoPasses:
     """Return the passes of a conversion: one if it reads the source at most twice, or if two read no less.
 

@@ -11,8 +11,7 @@ Source: Zarr core specification 3.
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -27,7 +26,7 @@ import numpy.typing as npt
 
 from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc
-from inlay.errors import FileError, InlayError, InvalidArguments, shown
+from inlay.errors import FileError, InlayError, InvalidArguments, MissingExtra, shown
 from inlay.files import file_error, reason_of, require_path
 from inlay.layout import Dims
 from inlay.memory import Memory
@@ -36,6 +35,7 @@ from inlay.storage.box import Box
 from inlay.storage.box_bytes import require_place
 from inlay.storage.chunk_files import chunk_part, covered_chunks, read_part
 from inlay.storage.chunk_format import ChunkFormat
+from inlay.storage.file_store import FileVersion, version_of
 from inlay.storage.store import StoredTensor, require_dims_for_layout, row_major
 from inlay.storage.zarr_package import ZarrArray, require_zarr
 
@@ -79,6 +79,8 @@ def open_zarr_store(location: str, *, read_only: bool) -> Any:
         return storage.LocalStore(location, read_only=read_only)
     try:
         return storage.FsspecStore.from_url(location, read_only=read_only)
+    except ImportError as error:
+        raise MissingExtra(f"{location} needs a package that is not installed: {error}") from error
     except ZARR_ERRORS as error:
         raise FileError(f"cannot open {location}: {error}") from error
 
@@ -106,8 +108,8 @@ class ZarrStore:
     """All arrays, in the order of their names."""
     metadata: Mapping[str, str]
     """Attributes of the group; those that are no texts as JSON."""
-    documents: tuple[tuple[str, int, int], ...]
-    """Path in the store, size and time of modification (in nanoseconds) of each document of a local store."""
+    documents: Mapping[str, FileVersion]
+    """The document with the metadata of each array of a local store, by the path of the array."""
 
     @property
     def version(self) -> str:
@@ -140,6 +142,7 @@ class ZarrReader:
         self._store = store
         self._zarr_store = open_zarr_store(store.location, read_only=True)
         self._arrays = dict[str, ChunkReader]()
+        self._read = set[str]()
 
     def read_box(self, tensor: StoredTensor, desc: MemoryDesc, box: Box) -> Memory:
         """Return the elements of a box, row-major if `desc` is that of the tensor.
@@ -153,6 +156,7 @@ class ZarrReader:
         if path not in self._arrays:
             self._arrays[path] = ChunkReader(self._store.location, self._zarr_store, path)
         reader = self._arrays[path]
+        self._read.add(path)
         if desc == tensor.desc:
             return Memory(row_major(box.dims, desc.require_layout(tensor.label)[1]), reader.read(box))
         place = require_place(desc, box)
@@ -166,19 +170,15 @@ class ZarrReader:
         return Memory(place.desc, reader.read(stored).reshape(-1).view(np.uint8))
 
     def require_unchanged(self) -> None:
-        """Check that nobody wrote to the metadata of a local store.
+        """Check that nobody wrote to the metadata of the arrays of a local store that were read since the last check.
 
         Raises:
             FileError: the size or the time of modification of a document changed.
         """
-        for path, nbytes, modified in self._store.documents:
-            file = Path(self._store.location) / path
-            try:
-                status = file.stat()
-            except OSError as error:
-                raise file_error("read", file, error) from error
-            if (status.st_size, status.st_mtime_ns) != (nbytes, modified):
-                raise FileError(f"cannot read {file}: it changed while it was being read; try again")
+        while self._read:
+            document = self._store.documents.get(self._read.pop())
+            if document is not None and version_of(document.path) != document:
+                raise FileError(f"cannot read {document.path}: it changed while it was being read; try again")
 
     def __enter__(self) -> "ZarrReader":
         """Return the reader."""
@@ -320,7 +320,7 @@ def read_zarr(location: str | Path) -> ZarrStore:
         raise
     except ZARR_ERRORS as error:
         raise zarr_error("read", text, error) from error
-    documents = () if is_url(text) else _documents(Path(text), [path for path, _ in found])
+    documents = {} if is_url(text) else _documents(Path(text), [path for path, _ in found])
     metadata = {name: value if isinstance(value, str) else json.dumps(value) for name, value in attributes.items()}
     return ZarrStore(text, tensors, metadata, documents)
 
@@ -411,14 +411,10 @@ def _properties(array: ZarrArray, metadata: Mapping[str, Any], chunk: MemoryDesc
     )
 
 
-def _documents(root: Path, paths: list[str]) -> tuple[tuple[str, int, int], ...]:
-    """Return path, size and time of modification of the documents of these arrays and of the root."""
-    found = []
-    for path, name in product(dict.fromkeys(["", *paths]), _DOCUMENTS):
-        with suppress(OSError):
-            status = (root / path / name).stat()
-            found.append((f"{path}/{name}".lstrip("/"), status.st_size, status.st_mtime_ns))
-    return tuple(found)
+def _documents(root: Path, paths: Sequence[str]) -> dict[str, FileVersion]:
+    """Return the documents of these arrays."""
+    files = {path: [root / path / name for name in _DOCUMENTS] for path in paths}
+    return {path: version_of(file) for path, each in files.items() for file in each if file.is_file()}
 
 
 def _list_files(location: str) -> Iterator[tuple[str, int, str]]:
@@ -447,6 +443,8 @@ def file_system(url: str) -> tuple[Any, str]:
 
     try:
         fs, path = url_to_fs(url)
+    except ImportError as error:
+        raise MissingExtra(f"{url} needs a package that is not installed: {error}") from error
     except ZARR_ERRORS as error:
         raise FileError(f"cannot open {url}: {error}") from error
     return fs, str(path)

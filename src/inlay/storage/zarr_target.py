@@ -95,6 +95,13 @@ class ZarrTarget:
         parent, slash, name = self.location.rstrip("/").rpartition("/")
         return f"{parent}{slash}.{name[:_NAME_CHARACTERS]}.{token}{PARTIAL_SUFFIX}"
 
+    def find_existing(self) -> str | None:
+        """Return the path or URL of what `commit` would replace; None if there is nothing."""
+        if not is_url(self.location):
+            return self.location if os.path.lexists(self.location) else None
+        fs, root = file_system(self.location)
+        return self.location if fs.exists(root) else None
+
     def create(self, token: str) -> None:
         """Write the metadata of the group and of all arrays.
 
@@ -223,6 +230,9 @@ def _codecs(chunk: MemoryDesc) -> dict[str, Any]:
 class ZarrWriter:
     """The arrays of a `ZarrTarget`, open for writing; a context manager."""
 
+    syncs_while_writing = True
+    """`sync` may run in another thread while boxes are written."""
+
     def __init__(self, target: ZarrTarget, token: str) -> None:
         """Open the store that `ZarrTarget.create` made.
 
@@ -253,7 +263,7 @@ class ZarrWriter:
         Raises:
             FileError: a file cannot be written.
         """
-        for array in self._arrays.values():
+        for array in list(self._arrays.values()):
             array.sync()
 
     def _writer(self, tensor: TargetTensor) -> "ChunkWriter":
@@ -330,8 +340,9 @@ class ChunkWriter:
         Raises:
             FileError: a file cannot be written.
         """
-        folders = dict.fromkeys(path.parent for path in self._written) if os.name == "posix" else ()
-        for path in (*self._written, *folders):
+        written, self._written = self._written, []
+        folders = dict.fromkeys(path.parent for path in written) if os.name == "posix" else ()
+        for path in (*written, *folders):
             try:
                 file = os.open(path, os.O_RDONLY)
                 try:
@@ -340,7 +351,6 @@ class ChunkWriter:
                     os.close(file)
             except OSError as error:
                 raise file_error("write", path, error) from error
-        self._written.clear()
 
     def _encode(self, index: Dims, box: Box, memory: Memory) -> Bytes:
         """Return the bytes of one chunk of a box that is row-major; a chunk at the end is padded with 0."""
