@@ -18,6 +18,7 @@ from inlay.storage.box import Box, iterate_boxes
 from inlay.storage.chunk_files import grid_desc
 from inlay.storage.chunked_plan import parse_chunk_rule
 from inlay.storage.conversion_plan import ConversionPlan
+from inlay.storage.first_pass import remove_intermediate_arrays, written_first_pass
 from inlay.storage.rechunking import ChunkedSide, PassPlan, TwoPasses, count_cuts, plan_pass, plan_passes
 from inlay.storage.store import row_major
 from tests.support.storage_peers import zarr_or_skip
@@ -201,6 +202,37 @@ def test_a_failed_second_pass_removes_the_intermediate_arrays(monkeypatch: pytes
     with pytest.raises(OSError, match="the disk is gone"):
         convert(planned)
     assert sorted(path.name for path in Path().iterdir()) == ["a.zarr"]
+
+
+def test_intermediate_arrays_that_exist_are_not_written_again() -> None:
+    planned, passes = rows_to_columns(), list[ConversionPlan]()
+
+    def execute(first: ConversionPlan) -> None:
+        passes.append(first)
+        convert(first)
+
+    with pytest.raises(KeyboardInterrupt), written_first_pass(planned, execute, keeps=True):
+        raise KeyboardInterrupt
+    assert planned.first_pass is not None
+    assert Path(planned.first_pass.target.location).is_dir()
+    with written_first_pass(plan("a.zarr", "b.zarr", ["ba"], chunks=(-1, 2), memory=7000), execute):
+        assert len(passes) == 1
+    assert not Path(planned.first_pass.target.location).exists()
+    with pytest.raises(KeyboardInterrupt), written_first_pass(planned, execute, keeps=True):
+        raise KeyboardInterrupt
+    remove_intermediate_arrays("c.zarr")
+    assert Path(planned.first_pass.target.location).is_dir()
+    remove_intermediate_arrays("b.zarr")
+    assert sorted(path.name for path in Path().iterdir()) == ["a.zarr"]
+
+
+def test_a_changed_source_has_other_intermediate_arrays() -> None:
+    planned = rows_to_columns()
+    Path("a.zarr/c/3/0").write_bytes(b"")
+    changed = plan("a.zarr", "b.zarr", ["ba"], chunks=(-1, 2), memory=7000)
+    assert planned.first_pass is not None
+    assert changed.first_pass is not None
+    assert planned.first_pass.target.location != changed.first_pass.target.location
 
 
 def test_the_source_is_read_where_there_are_no_intermediate_arrays() -> None:

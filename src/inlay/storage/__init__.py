@@ -31,6 +31,7 @@ Data flows through the modules in this order:
     staged_store        stores with intermediate arrays
     chunked_plan        chunks of new arrays, and the first of two passes
     conversion_plan     the plan of a conversion, and its tasks
+    first_pass          intermediate arrays: written before the second pass, and removed after it
     conversion          the execution of a plan
     dask_arrays         reorders of Dask arrays
 

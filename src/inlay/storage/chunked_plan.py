@@ -139,6 +139,15 @@ class Stage:
     """The arrays to read."""
 
 
+def stage_prefix(location: str) -> str:
+    """Return the start of the name of the intermediate arrays of conversions to a target.
+
+    >>> stage_prefix("w/b.zarr")
+    '.b.zarr.'
+    """
+    return f".{location.rstrip('/').rpartition('/')[2][:_NAME_CHARACTERS]}."
+
+
 def make_stage(
     store: Store, location: str, staged: Sequence[tuple[StoredTensor, MemoryDesc, TwoPasses]], limit: int
 ) -> Stage:
@@ -148,8 +157,8 @@ def make_stage(
     conversion only.
     """
     version = sha256(repr((store.location, store.version, limit, staged)).encode()).hexdigest()[:12]
-    parent, slash, name = location.rstrip("/").rpartition("/")
-    path = f"{parent}{slash}.{name[:_NAME_CHARACTERS]}.{version}{STAGE_SUFFIX}"
+    parent, slash, _ = location.rstrip("/").rpartition("/")
+    path = f"{parent}{slash}{stage_prefix(location)}{version}{STAGE_SUFFIX}"
     news, tensors = [], []
     for tensor, src, passes in staged:
         data_type = src.require_layout(tensor.label)[1]

@@ -6,14 +6,12 @@ Each task reads a box, converts it and writes it (`run_task`). After the last ta
 """
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 from inlay.files import Progress
 from inlay.storage.conversion_plan import ConversionPlan, ConversionTask
+from inlay.storage.first_pass import written_first_pass
 from inlay.storage.loss import ConversionLoss, require_little_loss
 from inlay.storage.operation import BoxCounts
-from inlay.storage.staged_store import exists, remove_store
 from inlay.storage.store import StoreReader
 from inlay.storage.target import TargetWriter
 
@@ -71,21 +69,6 @@ def _execute(plan: ConversionPlan, progress: Progress | None, allow_loss: bool) 
         if not is_done:
             plan.target.discard(token)
     return losses
-
-
-@contextmanager
-def written_first_pass(plan: ConversionPlan, execute: Callable[[ConversionPlan], object]) -> Iterator[None]:
-    """Write the intermediate arrays by `execute`, unless they exist, and remove them at the end."""
-    first = plan.first_pass
-    if first is None:
-        yield
-        return
-    try:
-        if not exists(first.target.location):
-            execute(first)
-        yield
-    finally:
-        remove_store(first.target.location)
 
 
 def _losses(plan: ConversionPlan, counts: list[BoxCounts], allow_loss: bool) -> tuple[ConversionLoss, ...]:

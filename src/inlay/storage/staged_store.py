@@ -4,9 +4,8 @@ The elements of both are equal. So where the intermediate arrays do not exist, a
 from the source itself.
 """
 
-import shutil
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -108,13 +107,3 @@ def exists(location: str) -> bool:
         return (Path(location) / "zarr.json").is_file()
     fs, root = file_system(location)
     return bool(fs.exists(f"{root}/zarr.json"))
-
-
-def remove_store(location: str) -> None:
-    """Remove the Zarr group at a path or URL, if there is one."""
-    if not is_url(location):
-        shutil.rmtree(location, ignore_errors=True)
-        return
-    fs, root = file_system(location)
-    with suppress(OSError):
-        fs.rm(root, recursive=True)
