@@ -82,7 +82,7 @@ def test_big_endian_sharded_and_old_arrays_are_read(zarr: Any) -> None:
 
 
 def test_a_group_is_a_store_of_named_tensors(zarr: Any) -> None:
-    group = zarr.create_group("a.zarr", attributes={"author": "x", "year": 7})
+    group = zarr.create_group("a.zarr", attributes={"author": "x", "year": 7, "axes": ["a", None]})
     values = {"w": numbered((20, 30)), "deep/b": numbered((7,), np.int16), "deep/scalar": numbered((), np.float64)}
     for name, each in values.items():
         group.create_array(name, shape=each.shape, chunks=tuple(max(n // 2, 1) for n in each.shape), dtype=each.dtype)[
@@ -90,11 +90,11 @@ def test_a_group_is_a_store_of_named_tensors(zarr: Any) -> None:
         ] = each
     store = open_store("a.zarr")
     assert [tensor.name for tensor in store.tensors] == ["deep/b", "deep/scalar", "w"]
-    assert dict(store.metadata) == {"author": "x", "year": "7"}
+    assert dict(store.metadata) == {"author": "x", "year": "7", "axes": '["a", null]'}
     run("a.zarr", "b.zarr", "w=aB16b")
     run("b.zarr", "c.zarr", "w=plain")
     assert {name: same(elements("c.zarr", name), each) for name, each in values.items()} == dict.fromkeys(values, True)
-    assert dict(zarr.open_group("c.zarr").attrs) == {"author": "x", "year": "7"}
+    assert dict(zarr.open_group("c.zarr").attrs) == {"author": "x", "year": 7, "axes": ["a", None]}
 
 
 def test_a_scalar_of_a_checkpoint_is_stored(zarr: Any) -> None:

@@ -109,10 +109,18 @@ class ChunkedSide:
         """Return the number of bytes that are read for each byte of chunks, for reads of whole pages."""
         assert self.chunks is not None
         factor = prod(count_cuts(n, c, e) for n, c, e in zip(self.desc.dims, self.chunks, extents, strict=True))
-        if self.chunk is not None and factor > 1:
+        if self.chunk is not None and factor > 1 and self._parts_exist(self.chunk, extents):
             part = Box((0,) * len(extents), tuple(map(min, extents, self.chunks)))
             factor = min(factor, max(1.0, read_nbytes(self.chunk, part, page) / (part.size * self.itemsize)))
         return factor
+
+    def _parts_exist(self, chunk: MemoryDesc, extents: Dims) -> bool:
+        """Return True if boxes do not cut blocks of a chunk, so that its parts are runs of bytes."""
+        blocks = [axis.block for axis in chunk.require_layout("a chunk")[0].axes]
+        return all(
+            extent % block == 0 or block % extent == 0 or extent >= n
+            for extent, block, n in zip(extents, blocks, self.desc.dims, strict=True)
+        )
 
 
 @dataclass(frozen=True, slots=True)

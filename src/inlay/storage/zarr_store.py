@@ -30,6 +30,7 @@ from inlay.errors import FileError, InlayError, InvalidArguments, MissingExtra, 
 from inlay.files import file_error, reason_of, require_path
 from inlay.layout import Dims
 from inlay.memory import Memory
+from inlay.memory.buffers import allocate
 from inlay.storage.array_properties import ArrayProperties
 from inlay.storage.box import Box
 from inlay.storage.box_bytes import require_place
@@ -219,10 +220,11 @@ class ChunkReader:
 
         Raises:
             FileError: a chunk cannot be read.
+            OutOfMemory: the operating system cannot provide the bytes of the box.
         """
         if self._chunk is None:
             return self._read_whole_chunks(box)
-        out = np.empty(box.dims, self.dtype)
+        out = allocate(box.size * self.dtype.itemsize).view(self.dtype).reshape(box.dims)
         chunks = self._chunk.dims
         for index in product(*covered_chunks(chunks, box)):
             part, place = chunk_part(chunks, index, box)

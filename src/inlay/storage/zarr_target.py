@@ -118,7 +118,7 @@ class ZarrTarget:
         store = open_zarr_store(location, read_only=False)
         try:
             if not any(array.path == "" for array in self.arrays):
-                require_zarr().create_group(store=store, attributes=dict(self.attributes))
+                require_zarr().create_group(store=store, attributes=decode_attributes(self.attributes))
             for array in self.arrays:
                 _create_array(store, array)
         except InlayError:
@@ -193,6 +193,25 @@ class ZarrTarget:
         fs, root = file_system(location)
         with suppress(OSError):
             fs.rm(root, recursive=True)
+
+
+def decode_attributes(texts: Mapping[str, str]) -> dict[str, Any]:
+    """Return the attributes of a group whose texts are these: the inverse of `ZarrStore.metadata`.
+
+    >>> decode_attributes({"author": "x", "year": "7", "version": "1e3"})
+    {'author': 'x', 'year': 7, 'version': '1e3'}
+    """
+    return {name: _decode(text) for name, text in texts.items()}
+
+
+def _decode(text: str) -> Any:
+    """Return the value that has this text as JSON; the text itself if none is written exactly like that."""
+    try:
+        value = json.loads(text)
+        is_exact = not isinstance(value, str) and json.dumps(value, allow_nan=False) == text
+    except (ValueError, RecursionError):
+        return text
+    return value if is_exact else text
 
 
 def _create_array(store: Any, array: NewArray) -> ZarrArray:
