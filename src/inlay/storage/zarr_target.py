@@ -48,6 +48,8 @@ from inlay.storage.zarr_store import (
 
 CHUNK_NBYTES = 8 << 20
 """Wanted size of the chunks of a new array, in bytes."""
+_MOST_SYNCED = 4096
+"""Number of files that are written to disk one by one; `os.sync` waits for the files of other programs too."""
 _NAME_CHARACTERS = 60
 """Number of characters of the final name in the hidden one; names are limited to 255 bytes."""
 
@@ -158,8 +160,7 @@ class ZarrTarget:
             return
         hidden, final = Path(location), Path(self.location)
         try:
-            if hasattr(os, "sync"):
-                os.sync()
+            _sync_files([hidden, *hidden.rglob("*")])
             old = final.with_name(f"{hidden.name}.old")
             is_replaced = final.exists()
             if is_replaced:
@@ -193,6 +194,28 @@ class ZarrTarget:
         fs, root = file_system(location)
         with suppress(OSError):
             fs.rm(root, recursive=True)
+
+
+def _sync_files(paths: Sequence[Path]) -> None:
+    """Wait until files and the names in directories are on disk; if they are very many, until everything is.
+
+    Raises:
+        FileError: one cannot be written.
+    """
+    if len(paths) > _MOST_SYNCED and hasattr(os, "sync"):
+        os.sync()
+        return
+    for path in paths:
+        if os.name != "posix" and path.is_dir():
+            continue
+        try:
+            file = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise file_error("write", path, error) from error
 
 
 def decode_attributes(texts: Mapping[str, str]) -> dict[str, Any]:
@@ -360,16 +383,7 @@ class ChunkWriter:
             FileError: a file cannot be written.
         """
         written, self._written = self._written, []
-        folders = dict.fromkeys(path.parent for path in written) if os.name == "posix" else ()
-        for path in (*written, *folders):
-            try:
-                file = os.open(path, os.O_RDONLY)
-                try:
-                    os.fsync(file)
-                finally:
-                    os.close(file)
-            except OSError as error:
-                raise file_error("write", path, error) from error
+        _sync_files([*written, *dict.fromkeys(path.parent for path in written)])
 
     def _encode(self, index: Dims, box: Box, memory: Memory) -> Bytes:
         """Return the bytes of one chunk of a box that is row-major; a chunk at the end is padded with 0."""
