@@ -3,8 +3,8 @@
 A square f32 array in chunks of rows becomes one in chunks of columns, each stored column by column. So each chunk of
 the target has elements of every chunk of the source. Both contestants run in a fresh process, read the same array,
 write an equal one, and wait until it is on disk (`fsync` of each file). Dask runs in a cluster of one worker with two
-threads, once with a memory limit, the limit of boxes and `OVERHEAD_NBYTES` for the interpreter and its packages, and once
-without. A worker that has too little memory may pause for ever, so each program has a time limit.
+threads, once with a memory limit, the limit of boxes and `OVERHEAD_NBYTES` for the interpreter and its packages, and
+once without. A worker that has too little memory may pause for ever, so each program has a time limit.
 """
 
 import json
