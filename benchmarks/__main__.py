@@ -225,6 +225,24 @@ def checkpoint(
 
 
 @app.command()
+def rechunk(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Where the arrays are made, three times their size.")
+    ],
+    gigabytes: Annotated[float, _option("--gb", "N", "Size of the array, in GB.", min=0.01)] = 3.0,
+    memory: Annotated[float, _option("--memory", "N", "Memory limit, in MB.", min=1)] = 256.0,
+    rounds: Annotated[int, _option("--rounds", "N", "Turns of each contestant.", min=1)] = 3,
+) -> None:
+    """Measure Zarr arrays with other chunks beside Dask, under a memory limit; exit with 1 where an aim is missed."""
+    from benchmarks.rechunk import measure_rechunk, rechunk_table
+
+    to, results = _headed([]), measure_rechunk(folder, gigabytes, int(memory * 1e6), rounds)
+    to.print(rechunk_table(results))
+    if not all(result.is_met for result in results):
+        raise typer.Exit(1)
+
+
+@app.command()
 def swizzles(count: Count = DEFAULT_ROUNDS) -> None:
     """Measure reorders to and from swizzled memory beside copies; exit with 1 where an aim is missed."""
     from benchmarks.swizzles import is_met, measure_swizzles, swizzles_table

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.memory import pack
-from inlay.storage import convert, cutting, file_store, open_memories, plan, positioned_io, save_memories
+from inlay.storage import convert, cutting, open_memories, plan, positioned_io, save_memories, source_files
 from inlay.storage.box import iterate_boxes
 from inlay.storage.operation import ReorderOperation
 from inlay.storage.store import StoredTensor
@@ -42,7 +42,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         moved["written"] += len(data)
         positioned_io.write_at(descriptor, data, offset)
 
-    monkeypatch.setattr(file_store, "read_at", read_at)
+    monkeypatch.setattr(source_files, "read_at", read_at)
     monkeypatch.setattr("inlay.storage.file_target.write_at", write_at)
     return moved
 
@@ -126,6 +126,7 @@ def test_a_plan_is_json_and_can_be_pickled() -> None:
         "bytes_written": 15362,
         "tasks": 2,
         "task_bytes": 23520,
+        "first_pass": None,
     }
     assert described["tensors"][0] == {
         "name": "w",
@@ -134,6 +135,7 @@ def test_a_plan_is_json_and_can_be_pickled() -> None:
         "action": "convert",
         "source": "f32::blocked:abcd::f0",
         "target": "f32:p:blocked:aBcd16b::f0",
+        "beside": {},
         "bytes_read": 8160,
         "bytes_read_again": 0,
         "bytes_written": 15360,

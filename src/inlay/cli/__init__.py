@@ -30,6 +30,8 @@ Each module uses those before it:
     file_texts          texts of `inlay info` and `inlay diff` for files
     layout_commands     `inlay show`, `inlay offset`, `inlay info`, `inlay diff`, `inlay names`
     inference_commands  `inlay infer`, `inlay verify`
+    quantization_options
+                        options of `inlay convert` that quantize tensors, and that compute floats from quants
     store_options       options of `inlay convert` for files, folders and URLs
     convert_options     options of `inlay convert` for types, limits, workers, checks and reports
     conversion_progress progress of `inlay convert`, and notes on runs that go on

@@ -64,7 +64,7 @@ def _new_bar(plan: "ConversionPlan") -> "tuple[Progress, Any]":
     console = Console(stderr=True)
     bar = Progress(TextColumn("{task.description}", markup=False), *columns, console=console, transient=True)
     bar.start()
-    return bar, bar.add_task(printable(plan.target.location), total=plan.nbytes)
+    return bar, bar.add_task(printable(plan.target.location), total=plan.nbytes_of_passes)
 
 
 def clear_unfinished(plan: "ConversionPlan", remove: bool) -> None:
@@ -79,5 +79,5 @@ def clear_unfinished(plan: "ConversionPlan", remove: bool) -> None:
 
     if "://" not in plan.target.location:
         clear_abandoned(Path(plan.target.location), remove)
-    if remove and discard_unfinished(plan.target):
+    if remove and discard_unfinished(plan):
         echo(f"removed what an interrupted run left beside {printable(plan.target.location)}", err=True)

@@ -1,9 +1,8 @@
 """The command that converts the memory formats of tensors in files: `inlay convert`."""
 
 import json
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from inlay.cli.application import CleanOption, app
 from inlay.cli.conversion_progress import ConversionProgress, clear_unfinished
@@ -30,6 +29,7 @@ from inlay.cli.quantization_options import (
     TargetFormatOption,
 )
 from inlay.cli.store_options import (
+    ChunksOption,
     OffsetOption,
     ShardSizeOption,
     SourceDimsOption,
@@ -61,6 +61,7 @@ def convert(
     offset: OffsetOption = None,
     shard_size: ShardSizeOption = None,
     staging: StagingOption = None,
+    chunks: ChunksOption = None,
     quantize: QuantizeOption = None,
     scales: ScalesOption = "{name}_scale",
     scales_to: ScalesFormatOption = None,
@@ -112,6 +113,8 @@ def convert(
 
       inlay convert weights.bin -o weights.npy --dims 64x3x7x7 --dtype f32
 
+      inlay convert a.zarr -o b.zarr --to ba --chunks -1,256 --memory 256MB
+
       inlay convert s3://bucket/model.pt -o s3://bucket/model.safetensors
 
       inlay convert w.safetensors -o q.safetensors --to plain --quantize absmax:group=128 --dtype s4
@@ -120,39 +123,74 @@ def convert(
 
       inlay convert q.gguf -o w.safetensors --dequantize --dtype bf16
     """
-    # Imported here because it loads LLVM, which doubles the start-up time of other commands.
-    from inlay.storage import convert as carry_out
-    from inlay.storage import plan as make_plan
-    from inlay.storage.conversion_plan import DEFAULT_MEMORY
-    from inlay.storage.used_files import require_free
-
+    options = dict(locals())  # each function below takes those that it needs
     _require_dry_run_for_json(as_json, dry_run)
-    limit, to, from_ = DEFAULT_MEMORY if memory is None else memory, to or [], from_ or []
-    logical, read = parse_source_options(
-        source, to, from_, data_type, dims, source_type, offset, is_dequantized=dequantize
-    )
-    options = {"source_options": read, "target_options": parse_target_options(shard_size, staging)}
-    quantization = {"quantize": quantize, "scales": scales, "scales_to": scales_to, "scales_type": scales_type}
-    options |= {**quantization, "dequantize": dequantize}
-    plan = make_plan(source, target, to, from_=from_, data_type=data_type, dims=logical, memory=limit, **options)
+    plan = _make_plan(**options)
     if dry_run:
         echo(json.dumps(plan.to_json(), indent=2) if as_json else str(plan))
         return
+    _carry_out(plan, **options)
+    if verify:
+        _verify(plan)
+
+
+def _make_plan(
+    source: str,
+    target: str,
+    to: list[str] | None,
+    from_: list[str] | None,
+    data_type: str | None,
+    dims: str | None,
+    memory: str | None,
+    chunks: list[str] | None,
+    dequantize: bool,
+    **options: Any,
+) -> "ConversionPlan":
+    """Return the plan for the options of the command."""
+    # Imported here because it loads LLVM, which doubles the start-up time of other commands.
+    from inlay.storage import plan
+    from inlay.storage.planning import DEFAULT_MEMORY
+
+    to, from_ = to or [], from_ or []
+    given = options["source_type"], options["offset"]
+    logical, read = parse_source_options(source, to, from_, data_type, dims, *given, is_dequantized=dequantize)
+    return plan(
+        source,
+        target,
+        to,
+        from_=from_,
+        data_type=data_type,
+        dims=logical,
+        memory=DEFAULT_MEMORY if memory is None else memory,
+        chunks=chunks or (),
+        dequantize=dequantize,
+        source_options=read,
+        target_options=parse_target_options(options["shard_size"], options["staging"]),
+        **{name: options[name] for name in ("quantize", "scales", "scales_to", "scales_type")},
+    )
+
+
+def _carry_out(plan: "ConversionPlan", report: Path | None, clean: bool, **options: Any) -> None:
+    """Execute a plan, and print and write what was done.
+
+    Raises:
+        FileError: the report cannot be written, or a reason of `inlay.storage.convert`.
+    """
+    from inlay.storage import convert
+    from inlay.storage.used_files import require_free
+
     if report is not None:
         require_free(report, plan.source, plan.target)
     clear_unfinished(plan, clean)
     reports: list[ConversionReport] = []
-    allowed = {"allow_loss": allow_loss, "overwrite": overwrite, "restart": restart}
+    given = {name: options[name] for name in ("allow_loss", "overwrite", "workers", "dask", "restart")}
     with ConversionProgress(plan) as bar:
-        resumable = partial(carry_out, on_resume=bar.note_resume, report=reports.append, **allowed)
-        losses = resumable(plan, bar.advance, workers=workers, dask=dask)
+        losses = convert(plan, bar.advance, on_resume=bar.note_resume, report=reports.append, **given)
     echo(_result_text(reports[0]))
     for loss in losses:
         echo(str(loss))
     if report is not None:
         _write_report(report, reports[0])
-    if verify:
-        _verify(plan)
 
 
 def _require_dry_run_for_json(as_json: bool, dry_run: bool) -> None:

@@ -13,7 +13,9 @@ from inlay.layout import Dims
 if TYPE_CHECKING:
     from inlay.storage import OpenOptions, WriteOptions
 
-_SOURCE_HELP = "A file of tensors (.safetensors, .npy, .npz, .pt, .bin, .onnx, .raw), a folder of shards, or a URL."
+_SOURCE_HELP = (
+    "A file of tensors (.safetensors, .gguf, .npy, .pt, .onnx, ...), a folder of shards, a Zarr array, or a URL."
+)
 _TARGET_HELP = "The file, the folder (with a slash at its end) or the URL to write."
 
 StoreArgument = Annotated[str, typer.Argument(metavar="IN", help=_SOURCE_HELP)]
@@ -35,6 +37,10 @@ OffsetOption = Annotated[
 ]
 ShardSizeOption = Annotated[
     str | None, typer.Option("--shard-size", metavar="SIZE", help="Most bytes of a shard, such as the default 5GB.")
+]
+ChunksOption = Annotated[
+    list[str] | None,
+    typer.Option("--chunks", metavar="[PATTERN=]N,N...", help="Chunks of a Zarr target; -1 is a whole axis."),
 ]
 StagingOption = Annotated[
     Path | None, typer.Option("--staging", metavar="DIR", help="Where a target at a URL is written before upload.")
@@ -79,6 +85,6 @@ def parse_target_options(shard_size: str | None, staging: Path | None) -> "Write
         InvalidArguments: the size is no number of bytes.
     """
     from inlay.storage import WriteOptions
-    from inlay.storage.conversion_plan import parse_nbytes
+    from inlay.storage.sizes import parse_nbytes
 
     return WriteOptions(None if shard_size is None else parse_nbytes(shard_size), staging)

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from inlay.files import Progress
 from inlay.measure.interleaved import clock
 from inlay.storage.conversion_plan import ConversionPlan
-from inlay.storage.conversion_run import ConversionRun
+from inlay.storage.conversion_run import KEPT_NBYTES, ConversionRun
 from inlay.storage.executors import choose_executor
+from inlay.storage.first_pass import remove_intermediate_arrays, written_first_pass
 from inlay.storage.journal import Journal
 from inlay.storage.loss import ConversionLoss
 from inlay.storage.report import ConversionReport
@@ -60,25 +61,40 @@ def convert(
         MissingExtra: `dask` is set, and Dask is not installed.
     """
     executor, started = choose_executor(workers, dask), clock()
+
+    def execute_first(first: ConversionPlan) -> None:
+        convert(
+            first, progress, allow_loss=True, workers=workers, dask=dask, overwrite=True, restart=restart,
+            on_resume=on_resume,
+        )  # fmt: skip
+
     with (
         Journal(plan.target.location) as journal,
         ConversionRun(plan, journal, progress, allow_loss=allow_loss) as run,
     ):
         if run.resume(restart=restart, overwrite=overwrite) and on_resume is not None:
             on_resume(run.finished.count, run.finished.total)
-        run.execute(executor)
-        losses = run.commit()
+        with written_first_pass(plan, execute_first, keeps=plan.nbytes >= KEPT_NBYTES):
+            run.execute(executor)
+            losses = run.commit()
     if report is not None:
         report(ConversionReport(plan, tuple(run.finished.counts), clock() - started))
     return losses
 
 
-def discard_unfinished(target: Target) -> bool:
-    """Remove what an unfinished conversion left beside `target`; return True if there was something.
+def discard_unfinished(plan: ConversionPlan) -> bool:
+    """Remove what unfinished conversions left beside the target of `plan`; return True if there was something.
 
     Raises:
         FileError: another process is writing the target.
     """
+    targets = [each.target for each in (plan, plan.first_pass) if each is not None]
+    found = [_discard_unfinished(target) for target in targets]
+    return remove_intermediate_arrays(plan.target.location) or any(found)
+
+
+def _discard_unfinished(target: Target) -> bool:
+    """Remove what an unfinished conversion left beside `target`; return True if there was something."""
     with Journal(target.location) as journal:
         entries = journal.read()
         if entries is not None:

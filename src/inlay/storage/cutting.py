@@ -44,7 +44,7 @@ def cut_extents(src: MemoryDesc, dst: MemoryDesc, limit: int, units: Dims | None
     >>> cut_extents(MemoryDesc((1 << 16, 1 << 16), "f32", "ab"), MemoryDesc((1 << 16, 1 << 16), "f32", "ba"), 256 << 20)
     (4096, 8192)
     """
-    candidates = _candidate_extents(src, dst, units or (1,) * src.ndims)
+    candidates = candidate_extents(src, dst, units or (1,) * src.ndims)
     extents = [options[0] for options in candidates]
     if _nbytes(src, dst, extents) > limit:
         raise InvalidArguments(
@@ -56,7 +56,7 @@ def cut_extents(src: MemoryDesc, dst: MemoryDesc, limit: int, units: Dims | None
     return tuple(extents)
 
 
-def _candidate_extents(src: MemoryDesc, dst: MemoryDesc, units: Dims) -> list[list[int]]:
+def candidate_extents(src: MemoryDesc, dst: MemoryDesc, units: Dims) -> list[list[int]]:
     """Return the possible extents of a box along each axis, ascending; the last one is the whole axis."""
     if not (can_cut(src) and can_cut(dst)):
         return [[max(n, 1)] for n in src.dims]

@@ -17,6 +17,7 @@ from inlay.storage.box import box_at
 from inlay.storage.conversion_plan import ConversionPlan, ConversionTask
 from inlay.storage.conversion_run import ConversionRun
 from inlay.storage.finished_tasks import FinishedTasks
+from inlay.storage.first_pass import remove_first_pass
 from inlay.storage.journal import Journal, JournalEntries
 from inlay.storage.loss import ConversionLoss
 from inlay.storage.operation import ScanResult, greatest_scan
@@ -61,7 +62,9 @@ def build_graph(plan: ConversionPlan, allow_loss: bool, overwrite: bool) -> "Del
         from dask import delayed
     except ImportError:
         raise MissingExtra("Dask is not installed: pip install 'inlay[storage]'") from None
-    begun = delayed(begin_conversion, pure=False)(delayed(plan, traverse=False), overwrite)
+    # Intermediate arrays that exist are written anew: nodes cannot know whether they are complete.
+    first = None if plan.first_pass is None else build_graph(plan.first_pass, allow_loss=True, overwrite=True)
+    begun = delayed(begin_conversion, pure=False)(delayed(plan, traverse=False), overwrite, first)
     results = []
     for tensor, ranges in _ranges(plan):
         needs_scan = plan.tensors[tensor].operation.needs_scan
@@ -81,8 +84,8 @@ def _ranges(plan: ConversionPlan) -> Iterator[tuple[int, list[BoxRange]]]:
             yield i, [BoxRange(i, places[k : k + step], numbers.start) for k in places[::step]]
 
 
-def begin_conversion(plan: ConversionPlan, overwrite: bool) -> BegunConversion:
-    """Create the target of a conversion, or take over what an earlier run wrote.
+def begin_conversion(plan: ConversionPlan, overwrite: bool, _first: object) -> BegunConversion:
+    """Create the target of a conversion after the first of two passes, or take over what an earlier run wrote.
 
     Raises:
         FileError: as `convert`.
@@ -155,4 +158,6 @@ def end_conversion(
             for result in part:
                 run.add(result)
         run.require_success()
-        return run.commit()
+        losses = run.commit()
+    remove_first_pass(plan)
+    return losses

@@ -33,11 +33,16 @@ from inlay.storage.store import Store, StoredTensor
 from inlay.storage.target import NewTensor, Target
 from inlay.storage.torch_file import is_torch_file, open_torch
 from inlay.storage.upload import UploadTarget, upload_target
+from inlay.storage.zarr_store import is_zarr, read_zarr
+from inlay.storage.zarr_target import zarr_target
 
 OpenFile = Callable[[Path], Store] | Callable[[SourcePath], Store]
 """Opens a store by its path, and by its URL where the format reads URLs. Raises FileError."""
 
-MakeTarget = Callable[[Path, Sequence[NewTensor], Mapping[str, str]], Target]
+MakeTarget = (
+    Callable[[Path, Sequence[NewTensor], Mapping[str, str]], Target]
+    | Callable[[SourcePath, Sequence[NewTensor], Mapping[str, str]], Target]
+)
 """Makes a target of tensors and metadata. Raises InvalidArguments, FileError."""
 
 
@@ -59,6 +64,8 @@ class FileFormat:
     """Makes a target with options, for formats that have some."""
     is_remote: bool = False
     """True if files of this format are read by ranges from URLs, and uploaded to them."""
+    is_chunked: bool = False
+    """True if tensors are stored in chunks, which are written at a URL directly; boxes consist of whole chunks."""
 
 
 def _open_binary(path: SourcePath, options: OpenOptions) -> Store:
@@ -73,6 +80,35 @@ def _open_binary(path: SourcePath, options: OpenOptions) -> Store:
     return open_raw(path, options)
 
 
+def _open_zarr(path: SourcePath) -> Store:
+    """Open a Zarr array or group at a path or URL."""
+    return read_zarr(_zarr_location(path))
+
+
+def _make_zarr(path: SourcePath, tensors: Sequence[NewTensor], metadata: Mapping[str, str]) -> Target:
+    """Return the target of a Zarr array or group at a path or URL."""
+    return zarr_target(_zarr_location(path), tensors, metadata)
+
+
+def _zarr_location(path: SourcePath) -> str | Path:
+    """Return a path, or the text of a URL.
+
+    Raises:
+        InvalidArguments: options of the file system are given.
+    """
+    if not isinstance(path, UrlPath):
+        return path
+    if path.options:
+        raise InvalidArguments(
+            f"{path} is a Zarr store: options of its file system come from the environment variables and the "
+            "configuration files of fsspec (leave out storage_options)"
+        )
+    return path.url
+
+
+ZARR = FileFormat("Zarr", (".zarr",), _open_zarr, _make_zarr, is_remote=True, is_chunked=True)
+"""Arrays and groups of Zarr: directories, and URLs of fsspec."""
+
 FORMATS: tuple[FileFormat, ...] = (
     FileFormat("npy", (".npy",), read_npy, npy_target, is_remote=True),
     FileFormat("npz", (".npz",), open_npz, npz_target, is_remote=True),
@@ -83,6 +119,7 @@ FORMATS: tuple[FileFormat, ...] = (
     FileFormat("ONNX", (".onnx",), open_onnx, None, is_remote=True),
     FileFormat("binary", (".bin",), None, raw_target, _open_binary, is_remote=True),
     FileFormat("raw", (".raw", ".dat"), None, raw_target, open_raw, is_remote=True),
+    ZARR,
 )
 """All formats of files; the first that matches a name is taken."""
 
@@ -105,6 +142,8 @@ def find_format(location: str | Path | UrlPath, storage_options: Mapping[str, ob
     for each in FORMATS:
         if path.name.endswith(each.suffixes):
             return each
+    if isinstance(path, Path) and is_zarr(path):
+        return ZARR
     if is_folder(location if isinstance(path, Path) else path):
         return FOLDER
     suffixes = ", ".join(suffix for each in FORMATS for suffix in each.suffixes)
@@ -179,7 +218,7 @@ def make_target(
         raise FileError(f"cannot write {path}: Inlay only reads files of the format {found.name}")
     _require_used(path, found, options)
     make = partial(_make_local, found, tensors=tensors, metadata=metadata, options=options)
-    if isinstance(path, Path):
+    if isinstance(path, Path) or found.is_chunked:
         return make(path)
     if not found.is_remote:
         raise FileError(f"cannot write {path}: files of the format {found.name} are written on this machine; upload it")

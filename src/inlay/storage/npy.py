@@ -7,7 +7,7 @@ tensors of NumPy's own types are written.
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from math import prod
 from pathlib import Path
@@ -49,7 +49,8 @@ def read_npy(path: SourcePath) -> FileStore:
             f"cannot read {path}: it is truncated, its header needs {array.begin + array.nbytes} bytes and it has "
             f"{size}; copy it again from its source"
         )
-    return FileStore(path, (array.tensor(path.stem),), {}, (version,))
+    tensor = replace(array.tensor(path.stem), is_unnamed=True)
+    return FileStore(path, (tensor,), {}, (version,))
 
 
 @dataclass(frozen=True, slots=True)

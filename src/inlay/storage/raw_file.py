@@ -47,7 +47,7 @@ def open_raw(path: SourcePath, options: OpenOptions) -> FileStore:
             f"cannot read {path}: dims {dims} of {data_type} need {nbytes} bytes from byte {offset}, and the file has "
             f"{size} bytes; give the right dims (--dims), type (--dtype) or offset (--offset)"
         )
-    tensor = StoredTensor(path.stem, data_type.name, dims, offset, nbytes, desc)
+    tensor = StoredTensor(path.stem, data_type.name, dims, offset, nbytes, desc, is_unnamed=True)
     return FileStore(path, (tensor,), {}, (version_of(path),))
 
 

@@ -23,6 +23,7 @@ from inlay.layout import Dims
 from inlay.layout.axis import LETTERS
 from inlay.memory import Memory
 from inlay.notation.format_tag import FormatTag
+from inlay.storage.array_properties import ArrayProperties
 from inlay.storage.box import Box
 
 
@@ -56,6 +57,10 @@ class StoredTensor:
     """True if `desc` is a view of a larger storage; where no format is stated, it is copied to row-major order."""
     compound: CompoundDesc | None = None
     """Format and dims of blocks, if the file says that the bytes are blocks; `desc` is None then."""
+    properties: ArrayProperties | None = None
+    """What a chunked array has besides its elements; None in other stores."""
+    is_unnamed: bool = False
+    """True if the store has no name for it, so that `name` is the stem of the file name."""
 
     @property
     def label(self) -> str:

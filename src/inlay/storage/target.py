@@ -21,6 +21,7 @@ from typing import Protocol, Self
 from inlay.descriptor import MemoryDesc
 from inlay.layout import Dims
 from inlay.memory import Memory
+from inlay.storage.array_properties import ArrayProperties
 from inlay.storage.box import Box
 
 
@@ -44,6 +45,12 @@ class NewTensor:
     """Name of the compound format of the bytes, such as `ggml:Q4_0`; `shape` then has elements, not bytes."""
     data_type: str | None = None
     """Name of the type of the elements, if `desc` is None only because no layout has the dims, as of a scalar."""
+    chunks: Dims | None = None
+    """Shape of the chunks of a chunked target; None if the target chooses it."""
+    properties: ArrayProperties | None = None
+    """What a chunked array has besides its elements; None for the properties of a new array."""
+    is_unnamed: bool = False
+    """True if `name` is the stem of the name of its source, so that a target of one array needs no name."""
 
     @property
     def nbytes(self) -> int:

@@ -52,11 +52,18 @@ class ConversionTraffic:
         return f"{moved} in {tasks} {decimal(self.task_nbytes)}"
 
 
-def count_traffic(tensor: StoredTensor, src: MemoryDesc, extents: Dims, operation: BoxOperation) -> ConversionTraffic:
-    """Return the traffic of the conversion of one tensor in boxes of these extents; `src` describes its bytes."""
+def count_traffic(
+    tensor: StoredTensor, src: MemoryDesc, extents: Dims, operation: BoxOperation, reads: float | None = None
+) -> ConversionTraffic:
+    """Return the traffic of the conversion of one tensor in boxes of these extents; `src` describes its bytes.
+
+    `reads` is how often each byte is read, on average, if parts of chunks are read; None if whole chunks are.
+    """
     passes = 2 if operation.needs_scan else 1
     once = _nbytes_read(src, tensor.nbytes, None, extents)
-    read = passes * _nbytes_read(src, tensor.nbytes, tensor.chunks, extents)
+    chunks = tensor.chunks if src.dims == tensor.shape else None
+    in_boxes = _nbytes_read(src, tensor.nbytes, chunks, extents) if reads is None else round(once * reads)
+    read = passes * in_boxes
     written = sum(target.nbytes for target in operation.targets)
     count = count_boxes(src.dims, extents)
     results = sum(_box_nbytes(target.desc, src.dims, extents, target.nbytes) for target in operation.targets)

@@ -28,6 +28,7 @@ from inlay.storage.conversion_plan import ConversionPlan, TensorConversion
 from inlay.storage.element_reading import Codes, find_differences, read_codes
 from inlay.storage.formats import open_written
 from inlay.storage.operation import BoxOperation, InputOperation, ReorderOperation, greatest_scan
+from inlay.storage.staged_store import StagedStore
 from inlay.storage.store import Store, StoredTensor, StoreReader, row_major
 from inlay.storage.target import NewTensor, TargetTensor
 
@@ -57,7 +58,9 @@ def verify(plan: ConversionPlan, progress: Progress | None = None) -> None:
     """
     target = open_written(plan.target, [each.new for each in plan.tensors])
     found = {name: _find_tensor(target, plan, name) for name in plan.target.tensors}
-    with plan.source.open() as reader, target.open() as result:
+    # Intermediate arrays of two passes are gone, and would only show what the second pass made of the first.
+    source = plan.source.source if isinstance(plan.source, StagedStore) else plan.source
+    with source.open() as reader, target.open() as result:
         for each in plan.tensors:
             for new in (each.new, *each.beside):
                 _require_format(plan, new, found[new.name])
