@@ -154,9 +154,9 @@ def test_restart_starts_anew() -> None:
 
 
 def test_what_an_unfinished_conversion_left_is_removed_on_request() -> None:
-    assert not discard_unfinished(make_plan().target)
+    assert not discard_unfinished(make_plan())
     interrupted(10)
-    assert discard_unfinished(make_plan().target)
+    assert discard_unfinished(make_plan())
     assert left() == []
 
 

@@ -20,7 +20,7 @@ from inlay.storage import convert, cutting, open_memories, open_store, plan, sav
 from inlay.storage.box import Box
 from inlay.storage.conversion_plan import ConversionPlan
 from inlay.storage.element_reading import read_codes
-from inlay.storage.operation import BoxCounts
+from inlay.storage.operation import BoxCounts, ScanResult
 from inlay.storage.target import TargetTensor, TargetWriter
 from tests.support.refusals import raises_exactly
 from tests.support.tensor_files import numbered
@@ -103,7 +103,7 @@ class DivideByGreatest:
     def scan(self, memory: Memory) -> float:
         return float(np.abs(memory.unpack()).max())
 
-    def with_scan(self, greatest: float) -> "DivideByGreatest":
+    def with_scan(self, greatest: ScanResult) -> "DivideByGreatest":
         return replace(self, greatest=float(greatest))
 
     def apply(self, memory: Memory, box: Box, writer: TargetWriter) -> BoxCounts:

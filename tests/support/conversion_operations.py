@@ -13,7 +13,7 @@ from inlay.layout import Dims
 from inlay.memory import Memory, pack
 from inlay.storage import ConversionPlan
 from inlay.storage.box import Box
-from inlay.storage.operation import BoxCounts, BoxOperation
+from inlay.storage.operation import BoxCounts, BoxOperation, ScanResult
 from inlay.storage.target import TargetTensor, TargetWriter
 
 
@@ -35,10 +35,10 @@ class WrappedOperation:
     def needs_scan(self) -> bool:
         return self.inner.needs_scan
 
-    def scan(self, memory: Memory) -> float:
+    def scan(self, memory: Memory) -> ScanResult:
         return self.inner.scan(memory)
 
-    def with_scan(self, greatest: float) -> "WrappedOperation":
+    def with_scan(self, greatest: ScanResult) -> "WrappedOperation":
         return replace(self, inner=self.inner.with_scan(greatest))
 
     def apply(self, memory: Memory, box: Box, writer: TargetWriter) -> BoxCounts:
@@ -100,8 +100,8 @@ class ScaledOperation(WrappedOperation):
     def scan(self, memory: Memory) -> float:
         return float(np.abs(memory.unpack()).max())
 
-    def with_scan(self, greatest: float) -> "ScaledOperation":
-        return replace(self, greatest=greatest)
+    def with_scan(self, greatest: ScanResult) -> "ScaledOperation":
+        return replace(self, greatest=float(greatest))
 
     def apply(self, memory: Memory, box: Box, writer: TargetWriter) -> BoxCounts:
         assert self.greatest is not None

@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 from unittest.mock import patch
 
-from inlay.storage import ConversionPlan, conversion_plan
+from inlay.storage import ConversionPlan, planning
 from inlay.storage.cutting import cut_extents
-from inlay.storage.file_store import FileStore, FileVersion
+from inlay.storage.file_store import FileStore
 from inlay.storage.fingerprint import fingerprint
 from inlay.storage.finished_tasks import FinishedTasks
 from inlay.storage.operation import BoxCounts
+from inlay.storage.source_files import FileVersion
 from inlay.storage.store import StoredTensor, row_major
 
 SHAPES = ((16384, 8192), (8192, 16384), (28672, 8192), (16384, 8192), (8192,))
@@ -36,8 +37,8 @@ def large_store() -> FileStore:
 
 def plan_of(store: FileStore, target: str = "packed.safetensors") -> ConversionPlan:
     """Return the plan that packs all weights."""
-    with patch.object(conversion_plan, "open_store", lambda *_, **__: store):
-        return conversion_plan.plan(store.path, target, ["*.weight=AB16b64a2b"], memory="256 MB")
+    with patch.object(planning, "open_store", lambda *_, **__: store):
+        return planning.plan(store.path, target, ["*.weight=AB16b64a2b"], memory="256 MB")
 
 
 def main() -> None:

@@ -232,16 +232,17 @@ def _require_used(path: SourcePath, found: FileFormat, options: WriteOptions) ->
     """Check that each option has an effect on the target.
 
     Raises:
-        InvalidArguments: shards have a size though the format has none, or a path of this machine has a staging folder.
+        InvalidArguments: shards have a size though the format has none, or what is written directly has a staging
+            folder.
     """
     if options.shard_nbytes is not None and found.make_with is None:
         raise InvalidArguments(
             f"{path} is one file without shards: name a folder (with a slash at its end) or an index, such as "
             "model.safetensors.index.json, or leave out the size of shards (--shard-size)"
         )
-    if options.staging is not None and not isinstance(path, UrlPath):
+    if options.staging is not None and (found.is_chunked or not isinstance(path, UrlPath)):
         raise InvalidArguments(
-            f"{path} is written where it is named: leave out the staging folder, which is for URLs (--staging)"
+            f"{path} is written where it is named: leave out the staging folder, which is for files at URLs (--staging)"
         )
 
 
@@ -262,17 +263,17 @@ def open_written(target: Target, tensors: Sequence[NewTensor]) -> Store:
 
 def _make_local(
     found: FileFormat,
-    path: Path,
+    path: SourcePath,
     *,
     tensors: Sequence[NewTensor],
     metadata: Mapping[str, str],
     options: WriteOptions,
 ) -> Target:
-    """Return the target of a path."""
+    """Return the target of a path; of a URL if the format writes there directly."""
     if found.make_with is not None:
-        return found.make_with(path, tensors, metadata, options)
+        return found.make_with(path, tensors, metadata, options)  # type: ignore[arg-type]
     assert found.make_target is not None
-    return found.make_target(path, tensors, metadata)
+    return found.make_target(path, tensors, metadata)  # type: ignore[arg-type]
 
 
 def _storage_options(options: Mapping[str, object] | None) -> tuple[tuple[str, object], ...]:

@@ -118,7 +118,11 @@ def plan(
     require_scale_names(scales)
     target_type = None if data_type is None or quantize is not None else as_unscaled_type(data_type)
     planner = QuantizationPlanner(store, quantization, dequantize, scales, target_type)
-    chunk_rules = parse_chunk_rules(chunks, store) if found.is_chunked else _require_no_chunks(chunks)
+    chunk_rules = parse_chunk_rules(chunks, store) if found.is_chunked else None
+    if chunks and not found.is_chunked:
+        raise InvalidArguments(
+            "chunks are for Zarr stores: name a target that ends in .zarr, or leave them out (--chunks)"
+        )
     drafts = _Drafting(planner, rules, quantization, target_type, chunk_rules).draft_all()
     made = make_target(target, [new for draft in drafts for new in draft.news], planner.metadata, target_options)
     require_other_files(store, made)
@@ -166,18 +170,6 @@ def _require_quantized(to: Sequence[str], dequantize: bool) -> None:
         raise InvalidArguments("quantize and dequantize exclude each other: convert twice")
     if not to:
         raise InvalidArguments("quantize is for tensors that a rule matches: give their format (--to, such as plain)")
-
-
-def _require_no_chunks(chunks: Dims | Sequence[str]) -> None:
-    """Check that a target without chunks is not to have some.
-
-    Raises:
-        InvalidArguments: it is.
-    """
-    if chunks:
-        raise InvalidArguments(
-            "chunks are for Zarr stores: name a target that ends in .zarr, or leave them out (--chunks)"
-        )
 
 
 # Drafts

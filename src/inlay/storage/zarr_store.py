@@ -36,7 +36,7 @@ from inlay.storage.box import Box
 from inlay.storage.box_bytes import require_place
 from inlay.storage.chunk_files import chunk_part, covered_chunks, read_part
 from inlay.storage.chunk_format import ChunkFormat
-from inlay.storage.file_store import FileVersion, version_of
+from inlay.storage.source_files import FileVersion, version_of
 from inlay.storage.store import StoredTensor, require_dims_for_layout, row_major
 from inlay.storage.zarr_package import ZarrArray, require_zarr
 
