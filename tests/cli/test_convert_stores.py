@@ -110,7 +110,8 @@ def test_urls(capsys: Capture, tmp_path: Path) -> None:
         ),
         (
             ["in.npy", "-o", "out.npz", "--staging", "empty"],
-            "out.npz is written where it is named: leave out the staging folder, which is for files at URLs (--staging)",
+            "out.npz is written where it is named: leave out the staging folder, which is for files at URLs "
+            "(--staging)",
         ),
         (["in.npy", "-o", "out.pt"], "cannot write out.pt: Inlay only reads files of the format PyTorch"),
         (["in.npy", "-o", "out.onnx"], "cannot write out.onnx: Inlay only reads files of the format ONNX"),
