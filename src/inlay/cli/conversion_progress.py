@@ -21,9 +21,9 @@ _LEAST_NBYTES = 1 << 24
 class ConversionProgress:
     """A progress bar over the bytes of a plan, if the error stream is a terminal; a context manager that removes it."""
 
-    def __init__(self, plan: "ConversionPlan") -> None:
-        """Start at 0."""
-        self._plan, self._nbytes = plan, 0
+    def __init__(self, plan: "ConversionPlan", total: int) -> None:
+        """Start at 0 of `total` bytes."""
+        self._plan, self._total, self._nbytes = plan, total, 0
         self._bar: Progress | None = None
         self._task: Any = None
 
@@ -41,8 +41,8 @@ class ConversionProgress:
 
     def __enter__(self) -> "ConversionProgress":
         """Draw the bar."""
-        if sys.stderr.isatty() and self._plan.nbytes >= _LEAST_NBYTES:
-            self._bar, self._task = _new_bar(self._plan)
+        if sys.stderr.isatty() and self._total >= _LEAST_NBYTES:
+            self._bar, self._task = _new_bar(self._plan, self._total)
         return self
 
     def __exit__(
@@ -55,7 +55,7 @@ class ConversionProgress:
             echo(note, err=True)
 
 
-def _new_bar(plan: "ConversionPlan") -> "tuple[Progress, Any]":
+def _new_bar(plan: "ConversionPlan", total: int) -> "tuple[Progress, Any]":
     """Start a bar on the error stream, and return it with its task."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -64,7 +64,7 @@ def _new_bar(plan: "ConversionPlan") -> "tuple[Progress, Any]":
     console = Console(stderr=True)
     bar = Progress(TextColumn("{task.description}", markup=False), *columns, console=console, transient=True)
     bar.start()
-    return bar, bar.add_task(printable(plan.target.location), total=plan.nbytes_of_passes)
+    return bar, bar.add_task(printable(plan.target.location), total=total)
 
 
 def clear_unfinished(plan: "ConversionPlan", remove: bool) -> None:

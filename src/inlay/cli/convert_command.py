@@ -184,7 +184,7 @@ def _carry_out(plan: "ConversionPlan", report: Path | None, clean: bool, **optio
     clear_unfinished(plan, clean)
     reports: list[ConversionReport] = []
     given = {name: options[name] for name in ("allow_loss", "overwrite", "workers", "dask", "restart")}
-    with ConversionProgress(plan) as bar:
+    with ConversionProgress(plan, plan.nbytes_of_passes) as bar:
         losses = convert(plan, bar.advance, on_resume=bar.note_resume, report=reports.append, **given)
     echo(_result_text(reports[0]))
     for loss in losses:
@@ -233,7 +233,7 @@ def _verify(plan: "ConversionPlan") -> None:
     """
     from inlay.storage import verify
 
-    with ConversionProgress(plan) as bar:
+    with ConversionProgress(plan, plan.nbytes) as bar:
         seconds, _ = time_call(lambda: verify(plan, bar.advance))
     target = printable(plan.target.location)
     echo(f"verified {target}: every element is that of the source, in {seconds:.2f} s")

@@ -6,14 +6,17 @@
 Only headers are read.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from inlay.descriptor import MemoryDesc
+from inlay.descriptor.compound_desc import CompoundDesc
 from inlay.errors import InlayError
 from inlay.layout import Dims
 from inlay.notation.pattern import pattern_of
+from inlay.storage.quantization_text import BlockTensor, read_quantization
 from inlay.storage.store import Store, StoredTensor, is_row_major
 
 ROW_MAJOR = "row-major"
@@ -29,9 +32,9 @@ class TensorSummary:
     dims: Dims
     """Logical dims; the shape in the file if there is no descriptor."""
     data_type: str
-    """Name of the data type; that in the file if there is no descriptor."""
+    """Name of the data type; `blocks` for those of compound formats; that in the file if there is no descriptor."""
     format: str
-    """`row-major`, a tag, or a pattern; empty if there is no descriptor."""
+    """`row-major`, a tag, a pattern, or a compound format; empty if there is no descriptor."""
     nbytes: int
     """Size in the store, in bytes."""
     data_nbytes: int
@@ -87,13 +90,24 @@ class StoreContents:
 
 
 def list_contents(store: Store) -> StoreContents:
-    """Return the tensors of a store with their formats and sizes."""
-    return StoreContents(store.location, tuple(map(_summarize, store.tensors)), dict(store.metadata))
+    """Return the tensors of a store with their formats and sizes.
+
+    Raises:
+        FileError: the text on quantized tensors in the metadata is damaged.
+    """
+    known = read_quantization(store.location, store.metadata)
+    blocks = {name: each.desc for name, each in known.items() if isinstance(each, BlockTensor)}
+    blocks |= {tensor.name: tensor.compound for tensor in store.tensors if tensor.compound is not None}
+    tensors = tuple(_summarize(tensor, blocks) for tensor in store.tensors)
+    return StoreContents(store.location, tensors, dict(store.metadata))
 
 
-def _summarize(tensor: StoredTensor) -> TensorSummary:
-    """Return the summary of one tensor."""
+def _summarize(tensor: StoredTensor, blocks: Mapping[str, CompoundDesc]) -> TensorSummary:
+    """Return the summary of one tensor; `blocks` are the tensors in blocks of compound formats, by name."""
     desc = tensor.desc
+    if tensor.name in blocks:
+        compound = blocks[tensor.name]
+        return TensorSummary(tensor.name, compound.dims, "blocks", compound.format.name, tensor.nbytes, tensor.nbytes)
     if desc is None:
         return TensorSummary(tensor.name, tensor.shape, tensor.stored_type, "", tensor.nbytes, tensor.nbytes)
     data_type = desc.require_layout(tensor.label)[1]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from inlay.files import Progress
 from inlay.measure.interleaved import clock
 from inlay.storage.conversion_plan import ConversionPlan
-from inlay.storage.conversion_run import KEPT_NBYTES, ConversionRun
+from inlay.storage.conversion_run import ConversionRun
 from inlay.storage.executors import choose_executor
 from inlay.storage.first_pass import remove_intermediate_arrays, written_first_pass
 from inlay.storage.journal import Journal
@@ -74,7 +74,7 @@ def convert(
     ):
         if run.resume(restart=restart, overwrite=overwrite) and on_resume is not None:
             on_resume(run.finished.count, run.finished.total)
-        with written_first_pass(plan, execute_first, keeps=plan.nbytes >= KEPT_NBYTES):
+        with written_first_pass(plan, execute_first, keeps=run.is_worth_keeping):
             run.execute(executor)
             losses = run.commit()
     if report is not None:

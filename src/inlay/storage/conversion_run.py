@@ -56,6 +56,11 @@ class ConversionRun:
         self._scans = dict[int, ScanResult]()
         self._failures = list[TaskResult]()
 
+    @property
+    def is_worth_keeping(self) -> bool:
+        """True if what is written took more than seconds, so that a later run should go on with it."""
+        return self.plan.nbytes >= KEPT_NBYTES
+
     def resume(self, *, restart: bool, overwrite: bool) -> bool:
         """Take over what an earlier run finished, and return True; or create the target and return False.
 
@@ -279,7 +284,7 @@ class ConversionRun:
         """After an exception, remove what no later run can use, or what is made again in seconds."""
         if value is None:
             return
-        if not self.is_resumable or self.plan.nbytes < KEPT_NBYTES:
+        if not self.is_resumable or not self.is_worth_keeping:
             self.discard()
         elif self.entries is not None:
             value.add_note(KEPT_NOTE)
