@@ -33,7 +33,7 @@ def test_info_lists_the_tensors_of_a_file(capsys: Capture) -> None:
     assert succeed(capsys, "info", "p.safetensors") == (
         "name          dims      type  format       bytes  padding\n"
         "conv1.weight  33x3x7x7  f32   ABcd16b16a  150528   87.1 %\n"
-        "step          scalar    I64   -                8        -\n"
+        "step          scalar    s64   -                8        -\n"
         "conv1.bias    33        f32   row-major      132        -\n"
         "mask          3         bool  row-major        3        -\n"
         "4 tensors, 150.7 kB, 87.0 % of them padding\n"

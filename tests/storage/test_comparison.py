@@ -161,3 +161,16 @@ def test_contents_of_a_file() -> None:
     described = json.loads(json.dumps(contents.to_json()))
     assert described["padding_share"] == 1 - (33 * 17 * 4 + 3) / (36 * 32 * 4 + 64)
     assert (described["metadata"], described["bytes"], len(described["tensors"])) == ({"k": "v"}, 36 * 32 * 4 + 64, 2)
+
+
+def test_scalars_are_compared_by_their_numbers() -> None:
+    save_file({"s": np.array(3, np.int32), "t": np.array(0.5, np.float32)}, "a.safetensors")
+    np.savez("b.npz", s=np.array(3, np.int32), t=np.array(0.25, np.float32))
+    np.savez("c.npz", s=np.array(3, np.float32), t=np.array(0.5, np.float64))
+    lines = str(compare_stores(open_store("a.safetensors"), open_store("b.npz"))).splitlines()
+    assert lines == [
+        "t: 1 of 1 elements differ by up to 0.25, the first at 0; f32",
+        "1 tensor of equal elements and format",
+    ]
+    found = compare_stores(open_store("a.safetensors"), open_store("c.npz"))
+    assert (found.has_equal_elements, found.has_equal_formats) == (True, False)

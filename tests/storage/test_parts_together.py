@@ -340,6 +340,33 @@ def test_two_passes_go_on_in_the_pass_that_they_had_reached(monkeypatch: pytest.
     assert {path.name for path in Path().iterdir()} == {"a.zarr", "b.zarr"}
 
 
+def test_graphs_of_dask_do_both_passes_and_scans() -> None:
+    zarr = zarr_or_skip()
+    pytest.importorskip("dask")
+    values = numbered((96, 64))
+    zarr.create_array("a.zarr", shape=(96, 64), chunks=(2, 64), dtype="f4")[:] = values
+    planned = plan("a.zarr", "b.zarr", ["ba"], chunks=(-1, 2), memory=7000)
+    assert planned.first_pass is not None
+    assert planned.to_dask().compute(scheduler="sync") == ()
+    verify(planned)
+    with pytest.raises(FileError, match=r"^cannot write b.zarr: it exists"):
+        planned.to_dask().compute(scheduler="sync")
+    assert {path.name for path in Path().iterdir()} == {"a.zarr", "b.zarr"}
+    assert planned.to_dask(overwrite=True).compute(scheduler="threads") == ()
+    verify(planned)
+    save_file({"w": np.random.default_rng(0).standard_normal((64, 512), np.float32)}, "w.safetensors")
+    scaled = [
+        plan("w.safetensors", name, ["ba"], quantize="absmax:1", data_type="s8", memory="50 kB")
+        for name in ("expected.safetensors", "q.safetensors")
+    ]
+    losses = convert(scaled[0])
+    assert scaled[1].to_dask().compute(scheduler="threads") == losses
+    assert Path("q.safetensors").read_bytes() == Path("expected.safetensors").read_bytes()
+    assert {path.name for path in Path().iterdir()} == {
+        *("a.zarr", "b.zarr", "w.safetensors", "q.safetensors", "expected.safetensors")
+    }
+
+
 def interrupt_at(count: int) -> Callable[[int], None]:
     """Return a progress function that interrupts after this many boxes."""
     heard = 0

@@ -26,7 +26,7 @@ from inlay.storage.box import Box, iterate_boxes
 from inlay.storage.contents import format_of
 from inlay.storage.cutting import cut_extents
 from inlay.storage.element_reading import Codes, find_differences, read_codes
-from inlay.storage.store import Store, StoredTensor, StoreReader, raw_bytes
+from inlay.storage.store import Store, StoredTensor, StoreReader, raw_bytes, row_major
 
 _BOX_NBYTES = 32 << 20
 """Greatest size of a box of both tensors, in bytes, if their layouts allow it."""
@@ -168,7 +168,7 @@ def _compare(
 ) -> TensorComparison:
     """Compare two tensors."""
     formats = (_type_and_format(first), _type_and_format(second))
-    descs = (first.desc, second.desc)
+    descs = (_elements_of(first), _elements_of(second))
     if None in descs and first.stored_type == second.stored_type and first.shape == second.shape:
         descs = (raw_bytes(first.nbytes), raw_bytes(second.nbytes))
     obstacle = _obstacle(first, second, *descs)
@@ -183,6 +183,13 @@ def _compare(
         if progress is not None:
             progress(first.nbytes * box.size // size)
     return TensorComparison(first.name, formats, "", size, differences.count, differences.first, differences.greatest)
+
+
+def _elements_of(tensor: StoredTensor) -> MemoryDesc | None:
+    """Return the descriptor of the elements of a tensor, of a scalar as of one element; None for unknown types."""
+    if tensor.desc is None and not tensor.shape and tensor.data_type is not None:
+        return row_major((1,), tensor.data_type)
+    return tensor.desc
 
 
 def _have_equal_bytes(
@@ -206,7 +213,7 @@ def _have_equal_bytes(
 def _type_and_format(tensor: StoredTensor) -> str:
     """Return the data type and the format of a tensor."""
     if tensor.desc is None:
-        return tensor.stored_type
+        return tensor.data_type or tensor.stored_type
     return f"{tensor.desc.data_type} {format_of(tensor.desc)}"
 
 

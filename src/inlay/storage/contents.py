@@ -109,10 +109,11 @@ def _summarize(tensor: StoredTensor, blocks: Mapping[str, CompoundDesc]) -> Tens
         compound = blocks[tensor.name]
         return TensorSummary(tensor.name, compound.dims, "blocks", compound.format.name, tensor.nbytes, tensor.nbytes)
     if desc is None:
-        return TensorSummary(tensor.name, tensor.shape, tensor.stored_type, "", tensor.nbytes, tensor.nbytes)
-    data_type = desc.require_layout(tensor.label)[1]
-    nbytes = -(-prod(desc.dims) * data_type.bits // 8)
-    return TensorSummary(tensor.name, desc.dims, data_type.name, format_of(desc), tensor.nbytes, nbytes)
+        data_type = tensor.data_type or tensor.stored_type
+        return TensorSummary(tensor.name, tensor.shape, data_type, "", tensor.nbytes, tensor.nbytes)
+    element = desc.require_layout(tensor.label)[1]
+    nbytes = -(-prod(desc.dims) * element.bits // 8)
+    return TensorSummary(tensor.name, desc.dims, element.name, format_of(desc), tensor.nbytes, nbytes)
 
 
 def format_of(desc: MemoryDesc) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from inlay.errors import MissingExtra
+from inlay.errors import FileError, MissingExtra
 from inlay.storage.box import box_at
 from inlay.storage.conversion_plan import ConversionPlan, ConversionTask
 from inlay.storage.conversion_run import ConversionRun
@@ -91,7 +91,11 @@ def begin_conversion(plan: ConversionPlan, overwrite: bool, _first: object) -> B
         FileError: as `convert`.
     """
     with Journal(plan.target.location) as journal, ConversionRun(plan, journal, None, allow_loss=True) as run:
-        run.resume(restart=False, overwrite=overwrite)
+        try:
+            run.resume(restart=False, overwrite=overwrite)
+        except FileError:
+            remove_first_pass(plan)
+            raise
         assert run.entries is not None
         return BegunConversion(run.job(keeps_journal=True), run.entries)
 

@@ -12,9 +12,12 @@ from inlay.files import require_unused, require_writable
 from inlay.storage.file_store import FileStore
 from inlay.storage.file_target import FileTarget
 from inlay.storage.locations import SourcePath, UrlPath
+from inlay.storage.staged_store import StagedStore
 from inlay.storage.store import Store
 from inlay.storage.target import Target
 from inlay.storage.upload import UploadTarget
+from inlay.storage.zarr_store import ZarrStore, is_url
+from inlay.storage.zarr_target import ZarrTarget
 
 
 def require_other_place(written: SourcePath, read: SourcePath) -> None:
@@ -30,10 +33,10 @@ def require_other_place(written: SourcePath, read: SourcePath) -> None:
 
 
 def require_other_files(store: Store, target: Target) -> None:
-    """Check that no file of a target of several files is one of the files that are read.
+    """Check that no file of a target is read, and that no directory of arrays contains what is read or written.
 
     Raises:
-        FileError: one is.
+        FileError: one is, or does.
     """
     if isinstance(store, FileStore) and isinstance(target, UploadTarget):
         for url in target.urls:
@@ -41,8 +44,16 @@ def require_other_files(store: Store, target: Target) -> None:
                 require_other_place(url, source.path)
     elif isinstance(target, FileTarget):
         for file in target.files:
+            _require_outside(file.path, store)
             if os.path.exists(file.path):  # noqa: PTH110  # False for names that are too long
                 require_unused(file.path, *_paths_of(store))
+    elif isinstance(target, ZarrTarget) and not is_url(target.location):
+        _require_outside(Path(target.location), store)
+        for path in _paths_of(store):
+            if _is_below(path, target.location):
+                raise FileError(
+                    f"cannot write {target.location}: it contains {path}, which is being read; choose another name"
+                )
 
 
 def require_free(path: Path, store: Store, target: Target) -> None:
@@ -53,12 +64,33 @@ def require_free(path: Path, store: Store, target: Target) -> None:
     """
     final = require_writable(path)
     written = [file.path for file in target.files] if isinstance(target, FileTarget) else []
-    for each in (Path(target.location), *written):
-        if os.fspath(final) == os.path.realpath(each):
-            raise FileError(f"cannot write {path}: it is the output of the conversion; choose another name")
+    is_part = isinstance(target, ZarrTarget) and _is_below(path, target.location)
+    if is_part or any(os.fspath(final) == os.path.realpath(each) for each in (Path(target.location), *written)):
+        raise FileError(f"cannot write {path}: it is the output of the conversion; choose another name")
+    _require_outside(path, store)
     require_unused(path, *_paths_of(store))
 
 
+def _require_outside(path: Path, store: Store) -> None:
+    """Check that a path is in no directory of arrays that are read.
+
+    Raises:
+        FileError: it is.
+    """
+    read = store.source if isinstance(store, StagedStore) else store
+    if isinstance(read, ZarrStore) and not is_url(read.location) and _is_below(path, read.location):
+        raise FileError(f"cannot write {path}: it is in {read.location}, which is being read; choose another place")
+
+
+def _is_below(path: Path, folder: str) -> bool:
+    """Return True if a path is that of a folder, or in it."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
 def _paths_of(store: Store) -> list[Path]:
-    """Return the paths of the files of a store on this machine."""
-    return [file.path for file in store.files if isinstance(file.path, Path)] if isinstance(store, FileStore) else []
+    """Return the paths of the files of a store on this machine, or that of its directory."""
+    if isinstance(store, FileStore):
+        return [file.path for file in store.files if isinstance(file.path, Path)]
+    if isinstance(store, ZarrStore) and not is_url(store.location):
+        return [Path(store.location)]
+    return []
