@@ -191,6 +191,38 @@ def test_the_target_is_replaced_at_the_end_and_nothing_is_left(monkeypatch: pyte
     assert sorted(path.name for path in Path().iterdir()) == ["a.zarr", "b.zarr"]
 
 
+@pytest.mark.parametrize("is_committed_again", [True, False])
+def test_a_replacement_that_was_interrupted_between_its_renames_is_completed_or_undone(
+    is_committed_again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zarr_or_skip()
+    old, new = numbered((8, 8)), numbered((4, 4))
+    array("a.zarr", new, (2, 2))
+    array("b.zarr", old, (3, 3))
+    target = plan("a.zarr", "b.zarr", ["ba"]).target
+    target.create("0123")
+    replace = Path.replace
+
+    def interrupted(self: Path, to: Path) -> Path:
+        if self.name.endswith(".inlay.partial"):
+            raise KeyboardInterrupt
+        return replace(self, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            target.commit("0123")
+    assert not Path("b.zarr").exists()
+    if is_committed_again:
+        assert target.is_whole("0123")
+        target.commit("0123")
+        assert elements("b.zarr").shape == (4, 4)
+    else:
+        target.discard("0123")
+        assert same(elements("b.zarr"), old)
+    assert sorted(path.name for path in Path().iterdir()) == ["a.zarr", "b.zarr"]
+
+
 def _full_disk(*_: object) -> None:
     raise FileError("the disk is full")
 

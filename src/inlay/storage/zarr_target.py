@@ -161,12 +161,11 @@ class ZarrTarget:
         hidden, final = Path(location), Path(self.location)
         try:
             _sync_files([hidden, *hidden.rglob("*")])
-            old = final.with_name(f"{hidden.name}.old")
-            is_replaced = final.exists()
-            if is_replaced:
+            old = _old_path(hidden)
+            if final.exists():
                 final.replace(old)
             hidden.replace(final)
-            if is_replaced:
+            if old.exists():  # also if a commit was interrupted before
                 shutil.rmtree(old) if old.is_dir() else old.unlink()
         except OSError as error:
             raise file_error("write", final, error) from error
@@ -186,14 +185,24 @@ class ZarrTarget:
             raise zarr_error("write", self.location, error) from error
 
     def discard(self, token: str) -> None:
-        """Remove what `create` made."""
+        """Remove what `create` made; a target that an interrupted commit had put aside gets its name back."""
         location = self.partial(token)
         if not is_url(location):
             shutil.rmtree(location, ignore_errors=True)
+            old, final = _old_path(Path(location)), Path(self.location)
+            with suppress(OSError):
+                if old.exists() and not final.exists():  # a commit was interrupted between its renames
+                    old.replace(final)
+            shutil.rmtree(old, ignore_errors=True)
             return
         fs, root = file_system(location)
         with suppress(OSError):
             fs.rm(root, recursive=True)
+
+
+def _old_path(hidden: Path) -> Path:
+    """Return the path that a local store which is replaced has between two renames."""
+    return hidden.with_name(f"{hidden.name}.old")
 
 
 def _sync_files(paths: Sequence[Path]) -> None:
