@@ -29,6 +29,7 @@ from inlay.storage import (
     plan,
     verify,
 )
+from inlay.storage.file_target import PARTIAL_SUFFIX
 from inlay.storage.journal import journal_path, read_entries
 from inlay.storage.quantize_operation import QuantizeOperation
 from tests.support.storage_peers import zarr_or_skip
@@ -311,6 +312,53 @@ def test_targets_of_many_files_go_on_after_a_kill(target: str, workers: int) -> 
     planned = make_plan("w.safetensors", target)
     assert executed() <= planned.count + 2 * workers
     assert content_of(target) == content_of(expected)
+    verify(planned)
+    assert list(Path().glob(".*")) == []
+
+
+@pytest.mark.parametrize("moment", ["before", "between", "after"])
+@pytest.mark.parametrize("kind", ["safetensors", "folder", "npz", "zarr", "url of a folder", "url of zarr"])
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_conversion_that_ended_while_files_got_their_names_finishes_that(
+    kind: str, moment: str, is_replaced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = make_plan(kind)
+    if is_replaced:  # by a target of other elements, whose files have the same sizes
+        save_file({name: np.zeros_like(ARRAYS[name]) for name in KINDS[kind].tensors}, "zeros.safetensors")
+        options = {"memory": "40 kB", **KINDS[kind].options}
+        convert(plan("zeros.safetensors", KINDS[kind].name, **options))
+    commit, replace, count = type(planned.target).commit, Path.replace, 0
+
+    def ending(self: Any, token: str, *, again: bool = False) -> None:
+        if moment == "after":
+            commit(self, token, again=again)
+        raise KeyboardInterrupt  # as if the process was killed: nothing is discarded after it
+
+    def replacing(self: Path, to: Path) -> Path:
+        nonlocal count
+        count += PARTIAL_SUFFIX in f"{self.name} {to.name}"
+        if count == 2:
+            raise KeyboardInterrupt
+        return replace(self, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(conversion_run.ConversionRun, "discard", lambda _: None)
+        if moment == "between":
+            patch.setattr(Path, "replace", replacing)
+        else:
+            patch.setattr(type(planned.target), "commit", ending)
+        try:
+            convert(planned, overwrite=is_replaced)
+        except KeyboardInterrupt:
+            pass
+        else:
+            assert moment == "between"  # there is one file to rename
+            return
+    assert journal_path(planned.target.location).exists()
+    monkeypatch.setattr("inlay.storage.task_runner.run_task", lambda *_: pytest.fail("a box is written again"))
+    resumed: list[tuple[int, ...]] = []
+    convert(planned, overwrite=is_replaced, on_resume=lambda *numbers: resumed.append(numbers))
+    assert resumed == [(planned.count, planned.count)]
     verify(planned)
     assert list(Path().glob(".*")) == []
 

@@ -5,7 +5,7 @@ executed after that. Executors execute the items of a stage in any order; the ru
 """
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from hashlib import sha256
 from types import TracebackType
 
@@ -74,10 +74,10 @@ class ConversionRun:
         if entries is not None and not restart and (entries.tasks or entries.scans):
             self.is_resumable = True
             _require_same(plan, entries, digest, version)
-            if plan.target.is_whole(entries.token):
+            if self._is_committing(entries) or plan.target.is_whole(entries.token):
                 self.take_over(entries)
                 return True
-        # An earlier run of this plan was allowed to write. If it ended while files got their names, some of them exist.
+        # An earlier run of this plan was allowed to write. If it ended after that, what it wrote exists.
         if not overwrite and (restart or entries is None or entries.plan != digest):
             require_new(plan.target)
         if entries is not None:
@@ -87,6 +87,10 @@ class ConversionRun:
         self._journal.begin(self.entries)
         plan.target.create(self.entries.token)
         return False
+
+    def _is_committing(self, entries: JournalEntries) -> bool:
+        """Return True if an earlier run ended while files got their final names."""
+        return entries.is_committing and len(entries.tasks) == self.finished.total
 
     def take_over(self, entries: JournalEntries) -> None:
         """Count the tasks of an earlier run as finished.
@@ -270,7 +274,14 @@ class ConversionRun:
         """
         losses = tuple(map(self._loss, range(len(self.plan.tensors))))
         assert self.entries is not None
-        self.plan.target.commit(self.entries.token)
+        token = self.entries.token
+        self._journal.note_commit(token, is_going_on=True)
+        try:
+            self.plan.target.commit(token, again=self._is_committing(self.entries))
+        except Exception:
+            with suppress(FileError):
+                self._journal.note_commit(token, is_going_on=False)
+            raise
         self._journal.remove()
         return tuple(loss for loss in losses if loss.share or loss.relative_error is not None)
 

@@ -106,18 +106,19 @@ class FileTarget:
         """
         return FileWriter(self.files, token)
 
-    def commit(self, token: str) -> None:
+    def commit(self, token: str, *, again: bool = False) -> None:
         """Write all files to disk, and give them their final names, in order.
 
         Raises:
             FileError: a file cannot be written or renamed.
         """
-        for file in self.files:
+        files = [file for file in self.files if not (again and self._is_renamed(file, token))]
+        for file in files:
             try:
                 _sync_file(file.partial(token))
             except OSError as error:
                 raise file_error("write", file.path, error) from error
-        for file in self.files:
+        for file in files:
             final, partial = require_writable(file.path), file.partial(token)
             try:
                 if final.exists():
@@ -126,6 +127,10 @@ class FileTarget:
                 sync_directory(final.parent)
             except OSError as error:
                 raise file_error("write", file.path, error) from error
+
+    def _is_renamed(self, file: TargetFile, token: str) -> bool:
+        """Return True if an interrupted commit has given a file its final name."""
+        return not file.partial(token).exists() and _size_of(file.path) == file.nbytes
 
     def discard(self, token: str) -> None:
         """Remove the files of `create` that still have their hidden names."""

@@ -7,12 +7,16 @@ its text:
     0e77b2c4 {"of": "9c41e07a", "task": 0, "boot": "b1946ac92492"}
     c2d8391f {"of": "9c41e07a", "task": 1, "boot": "b1946ac92492", "counts": {"nonzero": 4096, "zeroed": 2}}
     71ab44d0 {"of": "9c41e07a", "synced": [0, 1]}
+    3b90e1d7 {"of": "9c41e07a", "commit": true}
 
 `begin` starts a conversion: its token, the fingerprint of its plan, and the digest of the version of its source. Each
 process appends a line when it has written a box. The line is in the page cache of the operating system before the next
 box begins, so a killed process loses the box that it was writing, and no other. If the machine stops, boxes whose line
 is on disk may be missing themselves. Therefore processes write their boxes to disk from time to time and append the
 numbers of the tasks (`synced`). Only those tasks count after the machine was started again.
+
+When all boxes are on disk, `commit` says that files get their final names from now on: a run that goes on after that
+finishes the rest of them.
 
 A line that is damaged does not count. A killed process can leave the beginning of a line, since Linux writes page by
 page, and a power failure zeros at the end. So each line has a line feed at both ends.
@@ -69,6 +73,8 @@ class JournalEntries:
     """Numbers of the tasks whose boxes are certainly written, with what they counted."""
     scans: Mapping[int, ScanResult]
     """Numbers of the tasks that were scanned, with the results."""
+    is_committing: bool = False
+    """True if everything was on disk, and the files of the target were getting their final names."""
 
 
 def journal_path(location: str) -> Path:
@@ -164,6 +170,18 @@ class Journal:
             _append(self._file.fileno(), {"begin": entries.token, "plan": entries.plan, "source": entries.source})
         except OSError as error:
             raise file_error("write", Path(self._location), error) from error
+
+    def note_commit(self, token: str, *, is_going_on: bool) -> None:
+        """Append that the files of the target get their final names from now on, or that this failed.
+
+        Raises:
+            FileError: the journal cannot be written, as on a full disk.
+        """
+        try:
+            _append(self._file.fileno(), {"of": token, "commit": is_going_on})
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise file_error("write", self.path, error) from error
 
     def discard(self) -> None:
         """Remove the files of the conversion that are beside the journal, as far as possible."""
@@ -304,9 +322,10 @@ def _last_entries(lines: Iterable[bytes]) -> JournalEntries | None:
     """Return the last conversion in the lines of a journal; lines of earlier ones do not count."""
     begin = dict[str, Any]()
     tasks, scans, boots, synced = dict[int, BoxCounts](), dict[int, ScanResult](), dict[int, str](), set[int]()
+    is_committing = False
     for record in filter(None, map(_parse_line, lines)):
         if "begin" in record:
-            begin = record
+            begin, is_committing = record, False
             for found in (tasks, scans, boots, synced):
                 found.clear()
         elif record.get("of") != begin.get("begin"):
@@ -317,13 +336,19 @@ def _last_entries(lines: Iterable[bytes]) -> JournalEntries | None:
         elif "scan" in record:
             value = record["value"]
             scans[record["scan"]] = np.asarray(value) if isinstance(value, list) else value
+        elif "commit" in record:
+            is_committing = record["commit"]
         else:
             synced.update(record["synced"])
     if not begin:
         return None
     current = boot_id() or None  # a machine without it may have been started again
-    written = {number: counts for number, counts in tasks.items() if number in synced or boots[number] == current}
-    return JournalEntries(begin["begin"], begin["plan"], begin["source"], written, scans)
+    written = {
+        number: counts
+        for number, counts in tasks.items()
+        if is_committing or number in synced or boots[number] == current
+    }
+    return JournalEntries(begin["begin"], begin["plan"], begin["source"], written, scans, is_committing)
 
 
 def _counts_of(record: Mapping[str, Any]) -> BoxCounts:

@@ -204,12 +204,14 @@ class NpzTarget(FileTarget):
         except OSError:
             return False
 
-    def commit(self, token: str) -> None:
+    def commit(self, token: str, *, again: bool = False) -> None:
         """Write checksums and directory of the archive, write the file to disk, and give it its final name.
 
         Raises:
             FileError: the file cannot be written or renamed.
         """
+        if again and self._is_renamed(self.files[0], token):
+            return
         try:
             with self.files[0].partial(token).open("r+b") as file:
                 file.truncate(self.files[0].nbytes)  # a commit that was interrupted may have added a directory
@@ -217,6 +219,10 @@ class NpzTarget(FileTarget):
         except OSError as error:
             raise file_error("write", self.files[0].path, error) from error
         FileTarget.commit(self, token)
+
+    def _is_renamed(self, file: TargetFile, token: str) -> bool:
+        """Return True if an interrupted commit has given a file its final name; the directory makes it longer."""
+        return not file.partial(token).exists() and file.path.exists()
 
 
 def _write_headers(file: IO[bytes], members: Sequence[ArchiveMember]) -> None:

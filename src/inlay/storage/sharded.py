@@ -212,13 +212,13 @@ class CheckpointTarget(FileTarget):
             mark.unlink()
             mark.parent.rmdir()
 
-    def commit(self, token: str) -> None:
+    def commit(self, token: str, *, again: bool = False) -> None:
         """Write all files to disk, and give them their final names, the index last.
 
         Raises:
             FileError: a file cannot be written or renamed.
         """
-        FileTarget.commit(self, token)
+        FileTarget.commit(self, token, again=again)
         with suppress(OSError):
             self._mark(token).unlink()
 

@@ -138,8 +138,10 @@ class Target(Protocol):
             FileError: it does not exist, or this user may not write it.
         """
 
-    def commit(self, token: str) -> None:
+    def commit(self, token: str, *, again: bool = False) -> None:
         """Wait until everything is on disk, and give the target its final names; an old target is replaced.
+
+        `again` is True if an earlier call for this token was interrupted: what has its final name already counts.
 
         Post-condition: under each final name is the old content or the new one, at every moment.
 

@@ -90,14 +90,15 @@ class UploadTarget:
         """
         return self.local.open(token)
 
-    def commit(self, token: str) -> None:
+    def commit(self, token: str, *, again: bool = False) -> None:
         """Complete the files, upload them in order, and remove them here; what was not uploaded remains for a retry.
 
         Raises:
             FileError: a file cannot be completed, read or uploaded.
         """
-        if self.local.is_whole(token):
-            self.local.commit(token)
+        # Uploads begin when no file has its hidden name any more.
+        if self.local.is_whole(token) or (again and any(file.partial(token).exists() for file in self.files)):
+            self.local.commit(token, again=again)
         for file in self.files:
             if file.path.exists():  # an interrupted commit has uploaded those that are gone
                 _upload(file.path, self.folder / file.path.name)

@@ -131,7 +131,7 @@ class ZarrTarget:
     def is_whole(self, token: str) -> bool:
         """Return True if the metadata of all arrays exists."""
         location = self.partial(token)
-        names = [f"{array.path}/zarr.json".lstrip("/") for array in self.arrays]
+        names = {"zarr.json", *(f"{array.path}/zarr.json".lstrip("/") for array in self.arrays)}
         if is_url(location):
             fs, root = file_system(location)
             return all(fs.exists(f"{root}/{name}") for name in names)
@@ -145,7 +145,7 @@ class ZarrTarget:
         """
         return ZarrWriter(self, token)
 
-    def commit(self, token: str) -> None:
+    def commit(self, token: str, *, again: bool = False) -> None:
         """Write everything to disk, and give the store its final name.
 
         A local store that is replaced is renamed, and then removed: between two renames, nothing has the final name.
@@ -156,31 +156,35 @@ class ZarrTarget:
         """
         location = self.partial(token)
         if is_url(location):
-            self._commit_url(location)
+            self._commit_url(location, again=again)
             return
         hidden, final = Path(location), Path(self.location)
+        old = _old_path(hidden)
         try:
-            _sync_files([hidden, *hidden.rglob("*")])
-            old = _old_path(hidden)
-            if final.exists():
-                final.replace(old)
-            hidden.replace(final)
+            if hidden.exists() or not (again and final.exists()):
+                _sync_files([hidden, *hidden.rglob("*")])
+                if final.exists():
+                    final.replace(old)
+                hidden.replace(final)
             if old.exists():  # also if a commit was interrupted before
                 shutil.rmtree(old) if old.is_dir() else old.unlink()
         except OSError as error:
             raise file_error("write", final, error) from error
 
-    def _commit_url(self, location: str) -> None:
+    def _commit_url(self, location: str, *, again: bool) -> None:
         """Give the files of a store under a URL their final names."""
         fs, root = file_system(location)
         _, final = file_system(self.location)
+        document = f"{root}/zarr.json"
         try:
+            if fs.exists(document) or not (again and fs.exists(f"{final}/zarr.json")):
+                with suppress(FileNotFoundError):
+                    fs.rm(final, recursive=True)
+                for name in sorted(fs.find(root), key=lambda name: name == document):
+                    fs.cp_file(name, f"{final}{name[len(root) :]}")
+                fs.rm_file(document)  # first: without it, what is left is no store that could be copied again
             with suppress(FileNotFoundError):
-                fs.rm(final, recursive=True)
-            files = sorted(fs.find(root), key=lambda name: name == f"{root}/zarr.json")
-            for name in files:
-                fs.cp_file(name, f"{final}{name[len(root) :]}")
-            fs.rm(root, recursive=True)
+                fs.rm(root, recursive=True)
         except OSError as error:
             raise zarr_error("write", self.location, error) from error
 
