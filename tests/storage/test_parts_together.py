@@ -332,7 +332,7 @@ def test_a_conversion_that_ended_while_files_got_their_names_finishes_that(
     def ending(self: Any, token: str, *, again: bool = False) -> None:
         if moment == "after":
             commit(self, token, again=again)
-        raise KeyboardInterrupt  # as if the process was killed: nothing is discarded after it
+        raise KeyboardInterrupt
 
     def replacing(self: Path, to: Path) -> Path:
         nonlocal count
@@ -342,7 +342,6 @@ def test_a_conversion_that_ended_while_files_got_their_names_finishes_that(
         return replace(self, to)
 
     with monkeypatch.context() as patch:
-        patch.setattr(conversion_run.ConversionRun, "discard", lambda _: None)
         if moment == "between":
             patch.setattr(Path, "replace", replacing)
         else:

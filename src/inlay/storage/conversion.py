@@ -63,10 +63,8 @@ def convert(
     executor, started = choose_executor(workers, dask), clock()
 
     def execute_first(first: ConversionPlan) -> None:
-        convert(
-            first, progress, allow_loss=True, workers=workers, dask=dask, overwrite=True, restart=restart,
-            on_resume=on_resume,
-        )  # fmt: skip
+        options = {"workers": workers, "dask": dask, "restart": restart, "on_resume": on_resume}
+        convert(first, progress, allow_loss=True, overwrite=True, **options)  # type: ignore[arg-type]
 
     with (
         Journal(plan.target.location) as journal,

@@ -55,6 +55,7 @@ class ConversionRun:
         self._journal, self._progress, self._allow_loss = journal, progress, allow_loss
         self._scans = dict[int, ScanResult]()
         self._failures = list[TaskResult]()
+        self._is_naming = False  # files of the target are getting their final names
 
     @property
     def is_worth_keeping(self) -> bool:
@@ -276,9 +277,11 @@ class ConversionRun:
         assert self.entries is not None
         token = self.entries.token
         self._journal.note_commit(token, is_going_on=True)
+        self._is_naming = True
         try:
             self.plan.target.commit(token, again=self._is_committing(self.entries))
         except Exception:
+            self._is_naming = False
             with suppress(FileError):
                 self._journal.note_commit(token, is_going_on=False)
             raise
@@ -295,7 +298,8 @@ class ConversionRun:
         """After an exception, remove what no later run can use, or what is made again in seconds."""
         if value is None:
             return
-        if not self.is_resumable or not self.is_worth_keeping:
+        # Half of the files may have their names after Ctrl-C: only the rest of the commit makes that right.
+        if not self._is_naming and not (self.is_resumable and self.is_worth_keeping):
             self.discard()
         elif self.entries is not None:
             value.add_note(KEPT_NOTE)
