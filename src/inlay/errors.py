@@ -37,7 +37,7 @@ class Unimplemented(InlayError, NotImplementedError):
     status = "unimplemented"
 
 
-class OutOfMemory(InlayError, MemoryError):
+class OutOfMemory(MemoryError, InlayError):  # in this order, tblib (of Dask) can pickle it: `__new__` is MemoryError's
     """A buffer could not be allocated (oneDNN's `out_of_memory`)."""
 
     status = "out_of_memory"

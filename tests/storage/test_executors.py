@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from inlay.errors import FileError, InlayError, InvalidArguments, MissingExtra
+from inlay.errors import FileError, InlayError, InvalidArguments, MissingExtra, OutOfMemory, Unimplemented
 from inlay.storage import ConversionPlan, conversion_run, convert, executors, plan, task_runner
 from inlay.storage.executors import choose_executor
 from inlay.storage.fingerprint import describe, fingerprint
@@ -255,12 +255,20 @@ def test_a_new_cluster_of_dask_loses_a_worker_and_ends_with_the_same_bytes(direc
     assert content_of("a.safetensors") == content_of("expected.safetensors")
 
 
+@pytest.mark.parametrize("kind", [OutOfMemory, FileError, InvalidArguments, MissingExtra, Unimplemented])
+def test_errors_reach_the_scheduler_of_dask(kind: type[InlayError]) -> None:
+    """Once Dask is imported, exceptions are pickled by tblib."""
+    pickle = pytest.importorskip("distributed.protocol.pickle")
+    error = pickle.loads(pickle.dumps(kind("a reason")))
+    assert (type(error), str(error)) == (kind, "a reason")
+
+
 @dask_warnings
 @pytest.mark.heavy
 def test_a_task_that_ends_each_worker_of_dask_is_named(directory: Path) -> None:
     pytest.importorskip("distributed")
     convert(make_plan("blocks", "expected.safetensors"))
-    with pytest.raises(FileError, match=r"1 of \d+ boxes failed: conv \[32:33, 0:17, 0:3, 0:3\]: "):
+    with pytest.raises(FileError, match=r"1 of \d+ boxes failed: conv \[32:40, 0:2, 0:3, 0:3\]: "):
         convert(ending(10_000), workers=2, dask="local")
     convert(make_and_forget())
     assert content_of("a.safetensors") == content_of("expected.safetensors")
