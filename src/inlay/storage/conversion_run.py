@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from hashlib import sha256
 from types import TracebackType
 
-from inlay.errors import FileError, InvalidArguments, printable
+from inlay.errors import FileError, InlayError, InvalidArguments, printable
 from inlay.files import Progress
 from inlay.storage.box import box_at
 from inlay.storage.conversion_plan import ConversionPlan, ConversionTask
@@ -280,7 +280,7 @@ class ConversionRun:
         self._is_naming = True
         try:
             self.plan.target.commit(token, again=self._is_committing(self.entries))
-        except Exception:
+        except (InlayError, OSError):
             self._is_naming = False
             with suppress(FileError):
                 self._journal.note_commit(token, is_going_on=False)
