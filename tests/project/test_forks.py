@@ -101,9 +101,11 @@ def test_a_renewed_lock_is_free_in_a_child_although_a_thread_of_the_parent_holds
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_fork_waits_for_a_lock_that_is_held_across_forks() -> None:
-    lock, order = threading.RLock(), list[str]()
-    hold_across_forks(lock)
+@pytest.mark.parametrize("lock", [threading.RLock(), import_lock], ids=["registered", "imports"])
+def test_a_fork_waits_for_a_lock_that_is_held_across_forks(lock: "threading.RLock") -> None:
+    order = list[str]()
+    if lock is not import_lock:  # which is held across forks from the start
+        hold_across_forks(lock)
     with held_elsewhere(lock, order) as done:
         threading.Timer(0.2, done.set).start()
         status = status_of_child(lock)
@@ -127,14 +129,4 @@ def test_a_fork_waits_for_a_lock_that_is_registered_while_it_waits() -> None:
         status = status_of_child(second)
         order.append("forked")
     assert status == 0
-    assert order == ["released", "forked"]
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_fork_waits_for_imports_of_other_threads() -> None:
-    order = list[str]()
-    with held_elsewhere(import_lock, order) as done:
-        threading.Timer(0.2, done.set).start()
-        assert status_of_child(import_lock) == 0
-        order.append("forked")
     assert order == ["released", "forked"]

@@ -375,9 +375,8 @@ def _require_zero_padding(memory: Memory, purpose: str) -> None:
     """Make sure that the padding of an argument that is read is zero."""
     if memory.padding != ZERO:
         with import_lock:
-            from inlay.memory.memory_padding import (
-                require_zero_padding,  # compiled loops, which planned runs do not need
-            )
+            # Imported here because it loads compiled loops, which planned runs do not need.
+            from inlay.memory.memory_padding import require_zero_padding
 
         require_zero_padding(memory, purpose)
 
