@@ -1,13 +1,15 @@
 """Parts of conversions together: every kind of target is checked, reported, replaced, pickled, killed and resumed."""
 
 import json
+import os
 import pickle
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ from inlay.storage import (
     verify,
 )
 from inlay.storage.file_target import PARTIAL_SUFFIX
-from inlay.storage.journal import journal_path, read_entries
+from inlay.storage.journal import Journal, journal_path, read_entries
 from inlay.storage.quantize_operation import QuantizeOperation
 from tests.support.storage_peers import zarr_or_skip
 from tests.support.tensor_files import numbered
@@ -360,6 +362,61 @@ def test_a_conversion_that_ended_while_files_got_their_names_finishes_that(
     assert resumed == [(planned.count, planned.count)]
     verify(planned)
     assert list(Path().glob(".*")) == []
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "folder", "npz", "zarr", "url"])
+@pytest.mark.parametrize("is_graph", [False, True])
+def test_boxes_are_on_disk_before_the_journal_says_that_files_get_their_names(
+    kind: str, is_graph: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After that line, boxes count though the machine was started again."""
+    if is_graph:
+        pytest.importorskip("dask")
+    options = KINDS[kind].options.get("target_options", WriteOptions())
+    planned = make_plan(kind, target_options=replace(options, staging=Path() if kind == "url" else None))
+    on_disk, checked = set[int](), list[bool]()
+    note_commit = Journal.note_commit
+
+    def note(self: Journal, token: str, *, is_going_on: bool) -> None:
+        hidden = Path().rglob(f".*.{token}{PARTIAL_SUFFIX}")
+        files = [file for each in hidden for file in (each, *each.rglob("*")) if "new-folder" not in file.name]
+        checked.append(bool(files) and all(file.stat().st_ino in on_disk for file in files))
+        note_commit(self, token, is_going_on=is_going_on)
+
+    for name in ("fsync", "fdatasync"):
+        if hasattr(os, name):
+            monkeypatch.setattr(os, name, partial(_record_sync, getattr(os, name), on_disk))
+    monkeypatch.setattr(Journal, "note_commit", note)
+    if is_graph:
+        planned.to_dask().compute(scheduler="sync")
+    else:
+        convert(planned)
+    assert checked == [True]
+    verify(planned)
+
+
+def _record_sync(sync: Callable[[int], None], on_disk: set[int], descriptor: int) -> None:
+    """Do `sync`, and add the number of the file to `on_disk`."""
+    sync(descriptor)
+    on_disk.add(os.fstat(descriptor).st_ino)
+
+
+def test_boxes_of_arrays_that_do_not_reach_the_disk_spoil_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux reports the error once: a later `fsync` succeeds, and the chunk is lost."""
+    monkeypatch.setattr(conversion_run, "KEPT_NBYTES", 0)
+    planned, resumed = make_plan("zarr"), list[tuple[int, ...]]()
+
+    def refuse(*_: object) -> None:
+        raise FileError("cannot write out.zarr: Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("inlay.storage.zarr_target._sync_files", refuse)
+        with pytest.raises(FileError, match="Input/output error"):
+            convert(planned)
+    assert list(Path().glob(".*")) == []
+    convert(planned, on_resume=lambda *numbers: resumed.append(numbers))
+    assert resumed == []
+    verify(planned)
 
 
 def test_two_passes_go_on_in_the_pass_that_they_had_reached(monkeypatch: pytest.MonkeyPatch) -> None:

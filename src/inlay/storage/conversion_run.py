@@ -4,8 +4,9 @@ A run holds the lock of its journal. It yields work items in stages: an operatio
 executed after that. Executors execute the items of a stage in any order; the run counts their results.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from functools import partial
 from hashlib import sha256
 from types import TracebackType
 
@@ -19,7 +20,7 @@ from inlay.storage.finished_tasks import FinishedTasks
 from inlay.storage.journal import Journal, JournalEntries, JournalWriter
 from inlay.storage.loss import ConversionLoss, require_little_loss
 from inlay.storage.operation import BoxCounts, ScanResult, greatest_scan
-from inlay.storage.target import Target, TargetWriter
+from inlay.storage.target import Target
 from inlay.storage.task_runner import (
     ConversionJob,
     TaskFailure,
@@ -123,7 +124,7 @@ class ConversionRun:
         ):
             for items in self._stages():
                 self._collect(execute, items, None if executor.keeps_journal else writer)
-            self._sync(disk)
+            self._sync(disk.sync)
         self.require_success()
 
     def job(self, keeps_journal: bool) -> ConversionJob:
@@ -227,14 +228,14 @@ class ConversionRun:
             require_little_loss(loss)
         return loss
 
-    def _sync(self, disk: TargetWriter) -> None:
-        """Wait until all boxes are on disk.
+    def _sync(self, sync: Callable[[], None]) -> None:
+        """Wait by `sync` until boxes are on disk.
 
         Raises:
             FileError: boxes were lost on their way to the disk.
         """
         try:
-            disk.sync()
+            sync()
         except FileError:
             self.is_resumable = False
             raise
@@ -275,11 +276,13 @@ class ConversionRun:
         """
         losses = tuple(map(self._loss, range(len(self.plan.tensors))))
         assert self.entries is not None
-        token = self.entries.token
+        token, is_again = self.entries.token, self._is_committing(self.entries)
+        if not is_again:  # after the line in the journal, boxes count even if the machine stops
+            self._sync(partial(self.plan.target.sync, token))
         self._journal.note_commit(token, is_going_on=True)
         self._is_naming = True
         try:
-            self.plan.target.commit(token, again=self._is_committing(self.entries))
+            self.plan.target.commit(token, again=is_again)
         except (InlayError, OSError):
             self._is_naming = False
             with suppress(FileError):

@@ -106,19 +106,29 @@ class FileTarget:
         """
         return FileWriter(self.files, token)
 
-    def commit(self, token: str, *, again: bool = False) -> None:
-        """Write all files to disk, and give them their final names, in order.
+    def sync(self, token: str) -> None:
+        """Wait until all files and their hidden names are on disk.
 
         Raises:
-            FileError: a file cannot be written or renamed.
+            FileError: a file cannot be written.
         """
-        files = [file for file in self.files if not (again and self._is_renamed(file, token))]
-        for file in files:
+        for file in self.files:
+            partial = file.partial(token)
             try:
-                _sync_file(file.partial(token))
+                _sync_file(partial)
+                sync_directory(partial.parent)
             except OSError as error:
                 raise file_error("write", file.path, error) from error
-        for file in files:
+
+    def commit(self, token: str, *, again: bool = False) -> None:
+        """Give all files their final names, in order.
+
+        Raises:
+            FileError: a file cannot be renamed.
+        """
+        for file in self.files:
+            if again and self._is_renamed(file, token):
+                continue
             final, partial = require_writable(file.path), file.partial(token)
             try:
                 if final.exists():

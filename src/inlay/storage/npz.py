@@ -218,6 +218,7 @@ class NpzTarget(FileTarget):
                 _write_headers(file, self.members)
         except OSError as error:
             raise file_error("write", self.files[0].path, error) from error
+        self.sync(token)
         FileTarget.commit(self, token)
 
     def _is_renamed(self, file: TargetFile, token: str) -> bool:

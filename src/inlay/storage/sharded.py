@@ -213,10 +213,10 @@ class CheckpointTarget(FileTarget):
             mark.parent.rmdir()
 
     def commit(self, token: str, *, again: bool = False) -> None:
-        """Write all files to disk, and give them their final names, the index last.
+        """Give all files their final names, the index last.
 
         Raises:
-            FileError: a file cannot be written or renamed.
+            FileError: a file cannot be renamed.
         """
         FileTarget.commit(self, token, again=again)
         with suppress(OSError):

@@ -7,7 +7,8 @@ can go on after its process ended:
     target.create(token)                make files of the final size, with their headers
     with target.open(token) as writer:  in each process
         writer.write_box(tensor, box, memory)
-    target.commit(token)                write everything to disk, and give the final names
+    target.sync(token)                  wait until everything is on disk, whatever process wrote it
+    target.commit(token)                give the final names
     target.discard(token)               or remove everything
 
 `file_target` implements it for formats that store a tensor as one range of bytes.
@@ -138,8 +139,15 @@ class Target(Protocol):
             FileError: it does not exist, or this user may not write it.
         """
 
+    def sync(self, token: str) -> None:
+        """Wait until all that `create` made is on disk with the boxes that any process wrote, before `commit`.
+
+        Raises:
+            FileError: it cannot be written.
+        """
+
     def commit(self, token: str, *, again: bool = False) -> None:
-        """Wait until everything is on disk, and give the target its final names; an old target is replaced.
+        """Give the target its final names; an old target is replaced. Everything is on disk (`sync`).
 
         `again` is True if an earlier call for this token was interrupted: what has its final name already counts.
 

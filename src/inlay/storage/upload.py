@@ -90,6 +90,15 @@ class UploadTarget:
         """
         return self.local.open(token)
 
+    def sync(self, token: str) -> None:
+        """Wait until all files in the staging folder are on disk; those that have their final names are already.
+
+        Raises:
+            FileError: a file cannot be written.
+        """
+        if self.local.is_whole(token):
+            self.local.sync(token)
+
     def commit(self, token: str, *, again: bool = False) -> None:
         """Complete the files, upload them in order, and remove them here; what was not uploaded remains for a retry.
 

@@ -32,6 +32,7 @@ from inlay.storage.box import Box
 from inlay.storage.chunk_files import covered_chunks, grid_desc, write_chunk
 from inlay.storage.chunk_format import ChunkFormat
 from inlay.storage.file_target import PARTIAL_SUFFIX
+from inlay.storage.positioned_io import sync_directory
 from inlay.storage.store import plain_order, row_major
 from inlay.storage.target import NewTensor, TargetTensor
 from inlay.storage.zarr_codec import CODEC_NAME, encode_chunk
@@ -145,8 +146,23 @@ class ZarrTarget:
         """
         return ZarrWriter(self, token)
 
+    def sync(self, token: str) -> None:
+        """Wait until all files of a local store are on disk, with their names.
+
+        Raises:
+            FileError: a file cannot be written.
+        """
+        location = self.partial(token)
+        if not is_url(location):
+            hidden = Path(location)
+            _sync_files([hidden, *hidden.rglob("*")])
+            try:
+                sync_directory(hidden.parent)
+            except OSError as error:
+                raise file_error("write", Path(self.location), error) from error
+
     def commit(self, token: str, *, again: bool = False) -> None:
-        """Write everything to disk, and give the store its final name.
+        """Give the store its final name.
 
         A local store that is replaced is renamed, and then removed: between two renames, nothing has the final name.
         Under a URL, all files are copied, those of the root's metadata last.
@@ -162,10 +178,10 @@ class ZarrTarget:
         old = _old_path(hidden)
         try:
             if hidden.exists() or not (again and final.exists()):
-                _sync_files([hidden, *hidden.rglob("*")])
                 if final.exists():
                     final.replace(old)
                 hidden.replace(final)
+                sync_directory(final.parent)
             if old.exists():  # also if a commit was interrupted before
                 shutil.rmtree(old) if old.is_dir() else old.unlink()
         except OSError as error:
