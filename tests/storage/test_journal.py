@@ -227,3 +227,17 @@ def test_a_journal_that_its_owner_removes_is_not_taken(monkeypatch: pytest.Monke
     monkeypatch.setattr(journals, "try_lock", end_first)
     with Journal("a.npy") as second:
         assert os.path.samestat(second.path.stat(), os.fstat(second._file.fileno()))
+
+
+@pytest.mark.parametrize("is_going_on", [True, False])
+def test_all_boxes_count_when_they_were_on_disk_before_a_commit(is_going_on: bool, directory: Path) -> None:
+    """Also after the machine was started again, and if the commit failed, as an upload does."""
+    with Journal("w.safetensors") as journal:
+        journal.begin(BEGUN)
+        with JournalWriter(journal.path, BEGUN.token) as writer:
+            writer.add_task(0, BoxCounts(), "another boot")
+        for state in (True, is_going_on):
+            journal.note_commit(BEGUN.token, is_going_on=state)
+        entries = read_entries(journal.path)
+        assert entries is not None
+        assert (set(entries.tasks), entries.is_committing) == ({0}, is_going_on)

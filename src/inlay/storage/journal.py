@@ -16,7 +16,7 @@ is on disk may be missing themselves. Therefore processes write their boxes to d
 numbers of the tasks (`synced`). Only those tasks count after the machine was started again.
 
 When all boxes are on disk, `commit` says that files get their final names from now on: a run that goes on after that
-finishes the rest of them.
+finishes the rest of them. A `commit` that is false says that this failed, as for an upload.
 
 A line that is damaged does not count. A killed process can leave the beginning of a line, since Linux writes page by
 page, and a power failure zeros at the end. So each line has a line feed at both ends.
@@ -322,10 +322,10 @@ def _last_entries(lines: Iterable[bytes]) -> JournalEntries | None:
     """Return the last conversion in the lines of a journal; lines of earlier ones do not count."""
     begin = dict[str, Any]()
     tasks, scans, boots, synced = dict[int, BoxCounts](), dict[int, ScanResult](), dict[int, str](), set[int]()
-    is_committing = False
+    is_committing = is_on_disk = False
     for record in filter(None, map(_parse_line, lines)):
         if "begin" in record:
-            begin, is_committing = record, False
+            begin, is_committing, is_on_disk = record, False, False
             for found in (tasks, scans, boots, synced):
                 found.clear()
         elif record.get("of") != begin.get("begin"):
@@ -337,7 +337,7 @@ def _last_entries(lines: Iterable[bytes]) -> JournalEntries | None:
             value = record["value"]
             scans[record["scan"]] = np.asarray(value) if isinstance(value, list) else value
         elif "commit" in record:
-            is_committing = record["commit"]
+            is_committing, is_on_disk = record["commit"], True
         else:
             synced.update(record["synced"])
     if not begin:
@@ -346,7 +346,7 @@ def _last_entries(lines: Iterable[bytes]) -> JournalEntries | None:
     written = {
         number: counts
         for number, counts in tasks.items()
-        if is_committing or number in synced or boots[number] == current
+        if is_on_disk or number in synced or boots[number] == current
     }
     return JournalEntries(begin["begin"], begin["plan"], begin["source"], written, scans, is_committing)
 
