@@ -223,6 +223,17 @@ def test_a_replacement_that_was_interrupted_between_its_renames_is_completed_or_
     assert sorted(path.name for path in Path().iterdir()) == ["a.zarr", "b.zarr"]
 
 
+def test_a_chunk_that_changes_during_a_conversion_is_noticed() -> None:
+    array("a.zarr", numbered((8, 8)), (2, 2), compressors=None)
+
+    def change(_: int) -> None:
+        Path("a.zarr/c/0/0").write_bytes(b"\1" * 16)
+
+    with raises_exactly(FileError, "cannot read a.zarr: it changed while it was being read; try again"):
+        convert(plan("a.zarr", "b.zarr", ["ba"]), change)
+    assert [path.name for path in Path().iterdir()] == ["a.zarr"]
+
+
 def _full_disk(*_: object) -> None:
     raise FileError("the disk is full")
 

@@ -70,8 +70,7 @@ class ConversionRun:
             FileError: the earlier run had another plan or another version of the source, and `restart` is False; the
                 target exists, and `overwrite` is False; or it cannot be created.
         """
-        plan, digest = self.plan, fingerprint(self.plan)
-        version = sha256(plan.source.version.encode(errors="surrogatepass")).hexdigest()
+        plan, digest, version = self.plan, fingerprint(self.plan), _version_of(self.plan)
         entries = self._journal.read()
         if entries is not None and not restart and (entries.tasks or entries.scans):
             self.is_resumable = True
@@ -272,12 +271,14 @@ class ConversionRun:
         """Give the target its name, and return the losses that are not 0, in the order of the tensors.
 
         Raises:
-            FileError: the target cannot be written or renamed.
+            FileError: the target cannot be written or renamed, or the source changed.
         """
         losses = tuple(map(self._loss, range(len(self.plan.tensors))))
         assert self.entries is not None
         token, is_again = self.entries.token, self._is_committing(self.entries)
-        if not is_again:  # after the line in the journal, boxes count even if the machine stops
+        if not is_again:
+            self._require_unchanged(self.entries)
+            # After the line in the journal, boxes count even if the machine stops.
             self._sync(partial(self.plan.target.sync, token))
         self._journal.note_commit(token, is_going_on=True)
         self._is_naming = True
@@ -290,6 +291,17 @@ class ConversionRun:
             raise
         self._journal.remove()
         return tuple(loss for loss in losses if loss.share or loss.relative_error is not None)
+
+    def _require_unchanged(self, entries: JournalEntries) -> None:
+        """Check that no file of the source changed since the first run, also one that readers do not check.
+
+        Raises:
+            FileError: one did.
+        """
+        if _version_of(self.plan) != entries.source:
+            self.is_resumable = False
+            source = printable(self.plan.source.location)
+            raise FileError(f"cannot read {source}: it changed while it was being read; try again")
 
     def __enter__(self) -> "ConversionRun":
         """Return the run."""
@@ -337,6 +349,11 @@ def _record(result: TaskResult, writer: JournalWriter) -> None:
     writer.add_task(number, result.counts, result.boot)
     if result.synced:
         writer.add_synced(result.synced)
+
+
+def _version_of(plan: ConversionPlan) -> str:
+    """Return a digest of the version of the source of a plan."""
+    return sha256(plan.source.version.encode(errors="surrogatepass")).hexdigest()
 
 
 def _require_same(plan: ConversionPlan, entries: JournalEntries, digest: str, version: str) -> None:

@@ -116,7 +116,11 @@ class ZarrStore:
     def version(self) -> str:
         """Digest of names, sizes and times of modification of all files of the store, chunks too."""
         digest = sha256()
-        for entry in sorted(_list_files(self.location)):
+        try:
+            entries = sorted(_list_files(self.location))
+        except OSError as error:
+            raise zarr_error("read", self.location, error) from error
+        for entry in entries:
             digest.update(repr(entry).encode())
         return digest.hexdigest()
 
