@@ -223,6 +223,21 @@ def test_a_replacement_that_was_interrupted_between_its_renames_is_completed_or_
     assert sorted(path.name for path in Path().iterdir()) == ["a.zarr", "b.zarr"]
 
 
+@pytest.mark.parametrize("is_dangling", [False, True])
+def test_of_a_link_to_a_store_the_link_is_replaced(is_dangling: bool) -> None:
+    old, new = numbered((8, 8)), numbered((4, 4))
+    array("a.zarr", new, (2, 2))
+    if not is_dangling:
+        array("old", old, (3, 3))
+    Path("b.zarr").symlink_to("old")
+    with pytest.raises(FileError, match=r"^cannot write b.zarr: it exists"):
+        convert(plan("a.zarr", "b.zarr", ["ba"]))
+    convert(plan("a.zarr", "b.zarr", ["ba"]), overwrite=True)
+    assert same(elements("b.zarr"), new)
+    assert is_dangling or same(elements("old"), old)
+    assert sorted(path.name for path in Path().iterdir()) == ["a.zarr", "b.zarr", "old"][: 3 - is_dangling]
+
+
 def test_a_chunk_that_changes_during_a_conversion_is_noticed() -> None:
     array("a.zarr", numbered((8, 8)), (2, 2), compressors=None)
 

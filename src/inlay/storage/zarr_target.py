@@ -164,7 +164,8 @@ class ZarrTarget:
     def commit(self, token: str, *, again: bool = False) -> None:
         """Give the store its final name.
 
-        A local store that is replaced is renamed, and then removed: between two renames, nothing has the final name.
+        A local store that is replaced is renamed, and then removed: between two renames, nothing has the final name. Of
+        a link to a store, only the link is replaced.
         Under a URL, all files are copied, those of the root's metadata last.
 
         Raises:
@@ -178,12 +179,12 @@ class ZarrTarget:
         old = _old_path(hidden)
         try:
             if hidden.exists() or not (again and final.exists()):
-                if final.exists():
+                if os.path.lexists(final):
                     final.replace(old)
                 hidden.replace(final)
                 sync_directory(final.parent)
-            if old.exists():  # also if a commit was interrupted before
-                shutil.rmtree(old) if old.is_dir() else old.unlink()
+            if os.path.lexists(old):  # also if a commit was interrupted before
+                shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
         except OSError as error:
             raise file_error("write", final, error) from error
 
@@ -211,7 +212,7 @@ class ZarrTarget:
             shutil.rmtree(location, ignore_errors=True)
             old, final = _old_path(Path(location)), Path(self.location)
             with suppress(OSError):
-                if old.exists() and not final.exists():  # a commit was interrupted between its renames
+                if os.path.lexists(old) and not os.path.lexists(final):  # a commit was interrupted between its renames
                     old.replace(final)
             shutil.rmtree(old, ignore_errors=True)
             return
