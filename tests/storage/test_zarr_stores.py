@@ -17,7 +17,7 @@ from inlay.storage.box import Box, iterate_boxes
 from inlay.storage.chunk_files import chunk_part, covered_chunks, read_part
 from inlay.storage.store import row_major
 from inlay.storage.target import NewTensor
-from inlay.storage.zarr_target import zarr_target
+from inlay.storage.zarr_target import ChunkWriter, ZarrTarget, zarr_target
 from tests.support.refusals import raises_exactly
 from tests.support.storage_peers import zarr_or_skip
 from tests.support.tensor_files import Array, numbered, run
@@ -247,6 +247,22 @@ def test_a_chunk_that_changes_during_a_conversion_is_noticed() -> None:
     with raises_exactly(FileError, "cannot read a.zarr: it changed while it was being read; try again"):
         convert(plan("a.zarr", "b.zarr", ["ba"]), change)
     assert [path.name for path in Path().iterdir()] == ["a.zarr"]
+
+
+def test_a_file_is_written_to_disk_though_another_thread_adds_it_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    array("a.zarr", numbered((4, 4)), (2, 2))
+    target = plan("a.zarr", "b.zarr", ["ba"]).target
+    assert isinstance(target, ZarrTarget)
+    target.create("t")
+    writer = ChunkWriter(target.partial("t"), None, target.arrays[0])
+    written, synced = writer._written, list[Path]()
+    monkeypatch.setattr("inlay.storage.zarr_target._sync_files", synced.extend)
+    written.append(Path("x/0"))
+    writer.sync()
+    written.append(Path("x/1"))  # a thread looked the list up before, and appends now
+    writer.sync()
+    assert {Path("x/0"), Path("x/1")} <= set(synced)
+    target.discard("t")
 
 
 def _full_disk(*_: object) -> None:

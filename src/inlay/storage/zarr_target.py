@@ -412,7 +412,9 @@ class ChunkWriter:
         Raises:
             FileError: a file cannot be written.
         """
-        written, self._written = self._written, []
+        count = len(self._written)  # another thread appends
+        written = self._written[:count]
+        del self._written[:count]
         _sync_files([*written, *dict.fromkeys(path.parent for path in written)])
 
     def _encode(self, index: Dims, box: Box, memory: Memory) -> Bytes:
