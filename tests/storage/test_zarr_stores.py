@@ -238,6 +238,29 @@ def test_of_a_link_to_a_store_the_link_is_replaced(is_dangling: bool) -> None:
     assert sorted(path.name for path in Path().iterdir()) == ["a.zarr", "b.zarr", "old"][: 3 - is_dangling]
 
 
+def test_a_store_under_a_url_that_is_replaced_is_no_array_with_missing_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    for name, count in (("a.zarr", 4), ("b.zarr", 8)):
+        array(name, numbered((count, count)), (2, 2))
+    location = "memory://replaced/b.zarr"
+    run("b.zarr", location)
+
+    def interrupted(path: str, **_: object) -> None:
+        memory.rm_file(next(name for name in memory.find(path) if "/c/" in name))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(memory, "rm", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            convert(plan("a.zarr", location), overwrite=True)
+    with pytest.raises(FileError):
+        open_store(location)
+    convert(plan("a.zarr", location), overwrite=True)
+    assert same(elements(location), numbered((4, 4)))
+    memory.rm("/replaced", recursive=True)
+
+
 def test_a_chunk_that_changes_during_a_conversion_is_noticed() -> None:
     array("a.zarr", numbered((8, 8)), (2, 2), compressors=None)
 

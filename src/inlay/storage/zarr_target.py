@@ -196,6 +196,9 @@ class ZarrTarget:
         try:
             if fs.exists(document) or not (again and fs.exists(f"{final}/zarr.json")):
                 with suppress(FileNotFoundError):
+                    # First: without them, what an interruption leaves is no array with missing chunks.
+                    for name in [name for name in fs.find(final) if name.endswith("/zarr.json")]:
+                        fs.rm_file(name)
                     fs.rm(final, recursive=True)
                 for name in sorted(fs.find(root), key=lambda name: name == document):
                     fs.cp_file(name, f"{final}{name[len(root) :]}")
