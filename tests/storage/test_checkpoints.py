@@ -251,6 +251,15 @@ def test_shards_beside_a_file_that_readers_prefer_are_refused() -> None:
         plan("in", "out", target_options=WriteOptions(shard_nbytes=100))
 
 
+def test_shards_with_long_names_have_hidden_names_that_differ() -> None:
+    write_checkpoint("in", halves())
+    index = f"{'long-name-' * 7}.safetensors.index.json"
+    run_with("in", f"{index}", write=WriteOptions(shard_nbytes=2300))
+    assert len(list(Path().glob("long-name-*"))) == 3
+    run(index, "back.safetensors")
+    assert_holds("back.safetensors", arrays())
+
+
 def test_sizes_of_shards_are_checked() -> None:
     write_checkpoint("in", halves())
     with raises_exactly(InvalidArguments, "shards of 0 bytes hold nothing: give a size such as 5GB (--shard-size)"):

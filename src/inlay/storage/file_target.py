@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 
@@ -27,7 +28,9 @@ PARTIAL_SUFFIX = ".inlay.partial"
 """Suffix of the name of a file until the conversion is complete."""
 
 _NAME_CHARACTERS = 60
-"""Number of characters of the final name in the hidden one; names are limited to 255 bytes."""
+"""Most characters of the final name in the hidden one; names are limited to 255 bytes."""
+_DIGEST_CHARACTERS = 12
+"""Number of characters of a digest in the place of the rest of a longer name, as those of shards differ at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,11 @@ class TargetFile:
             final = self.path.resolve()
         except (OSError, RuntimeError) as error:
             raise FileError(f"cannot write {self.path}: its links form a cycle; remove one of them") from error
-        return final.with_name(f".{final.name[:_NAME_CHARACTERS]}.{token}{PARTIAL_SUFFIX}")
+        name = final.name
+        if len(name) > _NAME_CHARACTERS:
+            digest = sha256(os.fsencode(name)).hexdigest()[:_DIGEST_CHARACTERS]
+            name = name[: _NAME_CHARACTERS - _DIGEST_CHARACTERS] + digest
+        return final.with_name(f".{name}.{token}{PARTIAL_SUFFIX}")
 
 
 @dataclass(frozen=True, slots=True)
