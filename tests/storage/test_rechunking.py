@@ -227,6 +227,15 @@ def test_intermediate_arrays_that_exist_are_not_written_again() -> None:
     assert sorted(path.name for path in Path().iterdir()) == ["a.zarr"]
 
 
+def test_intermediate_arrays_of_a_target_with_a_longer_name_are_kept() -> None:
+    other = Path(f".b.zarr.2.zarr.{'0a' * 6}.inlay.stage")
+    other.mkdir()
+    assert not remove_intermediate_arrays("b.zarr")
+    assert other.is_dir()
+    assert remove_intermediate_arrays("b.zarr.2.zarr")
+    assert not other.exists()
+
+
 def test_a_changed_source_has_other_intermediate_arrays() -> None:
     planned = rows_to_columns()
     Path("a.zarr/c/3/0").write_bytes(b"")

@@ -24,6 +24,8 @@ from inlay.storage.zarr_target import ZarrTarget, default_chunks, zarr_target
 
 STAGE_SUFFIX = ".inlay.stage"
 """Suffix of the name of intermediate arrays."""
+STAGE_DIGEST_CHARACTERS = 12
+"""Number of characters of the digest in that name."""
 _NAME_CHARACTERS = 60
 """Number of characters of the name of the target in that of the intermediate arrays."""
 
@@ -194,9 +196,9 @@ def make_stage(
     Their name depends on the version of the source and on all boxes, so that they are found again by the same
     conversion only.
     """
-    version = sha256(repr((store.location, store.version, limit, staged)).encode()).hexdigest()[:12]
+    version = sha256(repr((store.location, store.version, limit, staged)).encode()).hexdigest()
     parent, slash, _ = location.rstrip("/").rpartition("/")
-    path = f"{parent}{slash}{stage_prefix(location)}{version}{STAGE_SUFFIX}"
+    path = f"{parent}{slash}{stage_prefix(location)}{version[:STAGE_DIGEST_CHARACTERS]}{STAGE_SUFFIX}"
     news, tensors = [], []
     for tensor, src, passes in staged:
         data_type = src.require_layout(tensor.label)[1]

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
 
-from inlay.storage.chunked_plan import STAGE_SUFFIX, stage_prefix
+from inlay.storage.chunked_plan import STAGE_DIGEST_CHARACTERS, STAGE_SUFFIX, stage_prefix
 from inlay.storage.conversion_plan import ConversionPlan
 from inlay.storage.staged_store import exists
 from inlay.storage.zarr_store import file_system, is_url
@@ -45,7 +45,9 @@ def remove_intermediate_arrays(target: str) -> bool:
     """
     if is_url(target):
         return False
-    found = list(Path(target).parent.glob(f"{escape(stage_prefix(target))}*{STAGE_SUFFIX}"))
+    # The digest has its length, since the name of another target may begin with that of this one.
+    digest = STAGE_DIGEST_CHARACTERS * "[0-9a-f]"
+    found = list(Path(target).parent.glob(f"{escape(stage_prefix(target))}{digest}{STAGE_SUFFIX}"))
     for path in found:
         shutil.rmtree(path, ignore_errors=True)
     return bool(found)
