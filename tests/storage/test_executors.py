@@ -3,8 +3,10 @@
 import os
 import pickle
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -334,3 +336,35 @@ def test_a_graph_of_dask_that_fails_goes_on_later(monkeypatch: pytest.MonkeyPatc
         planned.to_dask().compute(scheduler="sync")
     assert planned.to_dask().compute(scheduler="sync") == ()
     assert content_of("a.safetensors") == content_of("expected.safetensors")
+
+
+def test_a_job_that_ends_is_closed_after_the_box_that_a_worker_of_dask_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A descriptor that is closed before could be that of another file when the box is written."""
+    begun, may_end, closed = threading.Event(), threading.Event(), list[bool]()
+
+    class Runner:
+        def __init__(self, _: object) -> None:
+            pass
+
+        def run(self, item: object) -> object:
+            begun.set()
+            may_end.wait(60)
+            return item
+
+        def close(self) -> None:
+            closed.append(may_end.is_set())
+
+    monkeypatch.setattr(executors, "TaskRunner", Runner)
+    job: Any = SimpleNamespace(token="busy")
+    thread = threading.Thread(target=executors._run_on_dask, args=(job, None))
+    thread.start()
+    begun.wait(60)
+    executors._close_runners("busy")
+    assert closed == []
+    may_end.set()
+    thread.join(60)
+    assert closed == [True]
+    executors._run_on_dask(job, None)  # type: ignore[arg-type]
+    executors._close_runners("busy")
+    assert closed == [True, True]
+    assert not any(key[0] == "busy" for key in executors._runners)

@@ -349,21 +349,47 @@ def _same(job: ConversionJob) -> ConversionJob:
 
 _runners = dict[tuple[str, int], TaskRunner]()
 """Open jobs of a worker of Dask, by token and thread."""
+_busy_runners, _ended_runners = set[tuple[str, int]](), set[tuple[str, int]]()
+"""Those that execute a work item now; those of them that are closed after it, since the conversion ended."""
+_runners_lock = threading.Lock()
 
 
 def _run_on_dask(job: ConversionJob, item: WorkItem) -> TaskResult:
     """Execute a work item in a worker of Dask; each of its threads opens the job once."""
+    with _busy_runner(job) as key:
+        if key not in _runners:
+            try:
+                _runners[key] = TaskRunner(job)
+            except (InlayError, OSError, MemoryError) as error:
+                return TaskResult(item, failure=TaskFailure(error, stops=True))
+        with ThreadLimit(1):  # a cluster has a thread for each processor
+            return _runners[key].run(item)
+
+
+@contextmanager
+def _busy_runner(job: ConversionJob) -> Iterator[tuple[str, int]]:
+    """Keep what this thread opened for a job open in the block; its key in `_runners` is returned.
+
+    A descriptor that is closed while a box is written could be that of another file then.
+    """
     key = job.token, threading.get_ident()
-    if key not in _runners:
-        try:
-            _runners[key] = TaskRunner(job)
-        except (InlayError, OSError, MemoryError) as error:
-            return TaskResult(item, failure=TaskFailure(error, stops=True))
-    with ThreadLimit(1):  # a cluster has a thread for each processor
-        return _runners[key].run(item)
+    with _runners_lock:
+        _busy_runners.add(key)
+    try:
+        yield key
+    finally:
+        with _runners_lock:
+            _busy_runners.discard(key)
+            ended = _runners.pop(key, None) if key in _ended_runners else None
+            _ended_runners.discard(key)
+        if ended is not None:
+            ended.close()
 
 
 def _close_runners(token: str) -> None:
-    """Close what the threads of a worker opened for a job."""
-    for key in [key for key in _runners if key[0] == token]:
-        _runners.pop(key).close()
+    """Close what the threads of a worker opened for a job, after the work items that they execute now."""
+    with _runners_lock:
+        _ended_runners.update(key for key in _busy_runners if key[0] == token)
+        idle = [_runners.pop(key) for key in [*_runners] if key[0] == token and key not in _busy_runners]
+    for runner in idle:
+        runner.close()
