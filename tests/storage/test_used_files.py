@@ -62,3 +62,27 @@ def test_nothing_is_written_into_arrays_that_are_read_or_replaced() -> None:
     text = "cannot write c.zarr: it contains c.zarr/x.npy, which is being read; choose another name"
     with raises_exactly(FileError, text):
         plan("c.zarr/x.npy", "c.zarr", ["ba"])
+
+
+def test_nothing_is_written_into_arrays_at_a_url_that_are_read_or_replaced() -> None:
+    zarr_or_skip()
+    fsspec = pytest.importorskip("fsspec")
+    url = "memory://used"
+    run("w.safetensors", f"{url}/a.zarr")
+    run("w.safetensors", f"{url}/x.zarr/w.safetensors")
+    run("w.safetensors", f"{url}/y.zarr/w.zarr")
+    place, name = "which is being read; choose another place", "which is being read; choose another name"
+    for source, target, text in (
+        ("a.zarr", "a.zarr/", "it is the URL that is being read; choose another name"),
+        ("a.zarr", "a.zarr/b.zarr", f"it is in {url}/a.zarr, {place}"),
+        ("a.zarr", "a.zarr/b.npz", f"it is in {url}/a.zarr, {place}"),
+        ("y.zarr/w.zarr", "y.zarr", f"it contains {url}/y.zarr/w.zarr, {name}"),
+        ("x.zarr/w.safetensors", "x.zarr", f"it contains {url}/x.zarr/w.safetensors, {name}"),
+    ):
+        with raises_exactly(FileError, f"cannot write {url}/{target}: {text}"):
+            plan(f"{url}/{source}", f"{url}/{target}", ["*=plain"])
+    text = "cannot write memory:///used/x.zarr/w.safetensors: it is the URL that is being read; choose another name"
+    with raises_exactly(FileError, text):
+        plan(f"{url}/x.zarr/w.safetensors", "memory:///used/x.zarr/w.safetensors")
+    plan(f"{url}/a.zarr", f"{url}/a.zarr.npz", ["*=plain"])
+    fsspec.filesystem("memory").rm("/used", recursive=True)

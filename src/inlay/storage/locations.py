@@ -118,8 +118,11 @@ class UrlPath:
             return bool(file_system.isdir(path))
 
     def samefile(self, other: object) -> bool:
-        """Return True if `other` is the same URL."""
-        return isinstance(other, UrlPath) and other.url == self.url
+        """Return True if `other` is the same URL, also with other slashes."""
+        if not isinstance(other, UrlPath):
+            return False
+        queries = [each.url.partition("?")[2] for each in (self, other)]
+        return queries[0] == queries[1] and url_parts(self.url) == url_parts(other.url)
 
     def list_names(self) -> list[str]:
         """Return the names of the files of the folder, sorted.
@@ -248,6 +251,16 @@ def is_url(location: str | Path | UrlPath) -> bool:
     (True, False, False)
     """
     return isinstance(location, UrlPath) or (isinstance(location, str) and _URL.match(location) is not None)
+
+
+def url_parts(url: str) -> tuple[str, ...]:
+    """Return the protocol and the names in a URL without its query; those of its folder are the first of them.
+
+    >>> url_parts("memory:///x/a.zarr/")
+    ('memory', 'x', 'a.zarr')
+    """
+    scheme, _, rest = url.partition("?")[0].partition("://")
+    return (scheme, *filter(None, rest.split("/")))
 
 
 def require_source(path: SourcePath) -> int:

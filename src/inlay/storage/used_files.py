@@ -11,7 +11,7 @@ from inlay.errors import FileError
 from inlay.files import require_unused, require_writable
 from inlay.storage.file_store import FileStore
 from inlay.storage.file_target import FileTarget
-from inlay.storage.locations import SourcePath, UrlPath
+from inlay.storage.locations import SourcePath, UrlPath, url_parts
 from inlay.storage.staged_store import StagedStore
 from inlay.storage.store import Store
 from inlay.storage.target import Target
@@ -38,16 +38,25 @@ def require_other_files(store: Store, target: Target) -> None:
     Raises:
         FileError: one is, or does.
     """
-    if isinstance(store, FileStore) and isinstance(target, UploadTarget):
+    if isinstance(target, UploadTarget):
         for url in target.urls:
-            for source in store.files:
+            for source in store.files if isinstance(store, FileStore) else ():
                 require_other_place(url, source.path)
+            _require_outside_url(url.url, str(url), store)
     elif isinstance(target, FileTarget):
         for file in target.files:
             _require_outside(file.path, store)
             if os.path.exists(file.path):  # noqa: PTH110  # False for names that are too long
                 require_unused(file.path, *_paths_of(store))
-    elif isinstance(target, ZarrTarget) and not is_url(target.location):
+    elif isinstance(target, ZarrTarget) and is_url(target.location):
+        _require_outside_url(target.location, target.location, store)
+        files = [file.path for file in store.files] if isinstance(store, FileStore) else []
+        for read in [store.location] if isinstance(store, ZarrStore) else [str(each) for each in files]:
+            if _is_below_url(read, target.location):
+                raise FileError(
+                    f"cannot write {target.location}: it contains {read}, which is being read; choose another name"
+                )
+    elif isinstance(target, ZarrTarget):
         _require_outside(Path(target.location), store)
         for path in _paths_of(store):
             if _is_below(path, target.location):
@@ -80,6 +89,22 @@ def _require_outside(path: Path, store: Store) -> None:
     read = store.source if isinstance(store, StagedStore) else store
     if isinstance(read, ZarrStore) and not is_url(read.location) and _is_below(path, read.location):
         raise FileError(f"cannot write {path}: it is in {read.location}, which is being read; choose another place")
+
+
+def _require_outside_url(url: str, label: str, store: Store) -> None:
+    """Check that a URL is in no store of arrays that is read.
+
+    Raises:
+        FileError: it is.
+    """
+    if isinstance(store, ZarrStore) and is_url(store.location) and _is_below_url(url, store.location):
+        raise FileError(f"cannot write {label}: it is in {store.location}, which is being read; choose another place")
+
+
+def _is_below_url(url: str, folder: str) -> bool:
+    """Return True if a URL is that of a folder, or in it."""
+    parts = url_parts(folder)
+    return url_parts(url)[: len(parts)] == parts
 
 
 def _is_below(path: Path, folder: str) -> bool:
