@@ -17,8 +17,10 @@ from inlay.files import file_error
 from inlay.memory import Memory
 from inlay.storage import ConversionPlan, conversion_run, convert, plan, task_runner
 from inlay.storage.conversion import discard_unfinished
+from inlay.storage.conversion_run import ConversionRun
+from inlay.storage.executors import choose_executor
 from inlay.storage.fingerprint import fingerprint
-from inlay.storage.journal import journal_path
+from inlay.storage.journal import Journal, journal_path
 from tests.support.conversion_operations import CountedOperation, FailingOperation, ScaledOperation, with_operation
 from tests.support.refusals import raises_exactly
 from tests.support.tensor_files import numbered
@@ -368,6 +370,17 @@ def test_operations_that_need_the_whole_tensor_first_get_it(
     written = load_file(TARGET)
     for name, tensor in tensors.items():
         assert np.array_equal(written[name], (tensor / np.abs(tensor).max()).astype(np.float64))
+
+
+def test_results_of_scans_are_dropped_after_use() -> None:
+    """They are one number for each coordinate of an axis and each box, so those of all tensors may be large."""
+    save_file({"w": numbered((48, 64), np.int8).astype(np.float32)}, "w.safetensors")
+    planned = with_operation(make_plan(tag="ba"), ScaledOperation)
+    with Journal(TARGET) as journal, ConversionRun(planned, journal, None, allow_loss=True) as run:
+        run.resume(restart=False, overwrite=False)
+        run.execute(choose_executor(None, None))
+        assert run._scans == {}
+        run.commit()
 
 
 def test_scans_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,7 +162,7 @@ class ConversionRun:
             if each.operation.needs_scan and numbers:
                 if not all(number in self._scans for number in numbers):
                     continue  # a scan failed, or every task is finished
-                greatest = greatest_scan(self._scans[number] for number in numbers)
+                greatest = greatest_scan(self._scans.pop(number) for number in numbers)
             for place, number in enumerate(numbers):
                 if number not in self.finished:
                     yield WorkItem(self._task(number, i, place), greatest=greatest)
