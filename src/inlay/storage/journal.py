@@ -344,9 +344,7 @@ def _last_entries(lines: Iterable[bytes]) -> JournalEntries | None:
         return None
     current = boot_id() or None  # a machine without it may have been started again
     written = {
-        number: counts
-        for number, counts in tasks.items()
-        if is_on_disk or number in synced or boots[number] == current
+        number: counts for number, counts in tasks.items() if is_on_disk or number in synced or boots[number] == current
     }
     return JournalEntries(begin["begin"], begin["plan"], begin["source"], written, scans, is_committing)
 
