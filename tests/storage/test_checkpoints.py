@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from inlay.errors import FileError, InvalidArguments
 from inlay.storage import convert, open_store, plan
+from inlay.storage.conversion_run import open_journal
 from inlay.storage.file_target import FileTarget
 from inlay.storage.options import WriteOptions
 from tests.support.refusals import raises_exactly
@@ -67,6 +68,39 @@ def test_shards_are_cut_as_huggingface_hub_cuts_them() -> None:
         size += arrays()[name].nbytes
     assert [sorted(shard) for shard in found] == [sorted(load_file(Path("out", shard))) for shard in shards]
     assert len(shards) == 2
+
+
+@pytest.mark.parametrize(("first", "second"), [("out/", f"out/{INDEX}"), (f"out/{INDEX}", "out")])
+def test_a_folder_and_its_index_are_one_target(first: str, second: str) -> None:
+    save_file(arrays(), "in.safetensors")
+    Path("out").mkdir()
+    write = WriteOptions(shard_nbytes=2300)
+    with (
+        open_journal(plan("in.safetensors", first, target_options=write).target),
+        raises_exactly(
+            FileError, f"cannot write {second}: another process is writing it; wait for its end, or choose another name"
+        ),
+    ):
+        convert(plan("in.safetensors", second, target_options=write))
+    assert not list(Path("out").iterdir())
+
+
+def test_no_shard_is_replaced_if_another_one_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_checkpoint("out", halves())
+    before = {path.name: path.read_bytes() for path in Path("out").iterdir()}
+    save_file({name: np.zeros_like(array) for name, array in arrays().items()}, "in.safetensors")
+    planned, commit = plan("in.safetensors", "out/", target_options=WriteOptions(shard_nbytes=2300)), FileTarget.commit
+
+    def commit_beside_a_folder(target: FileTarget, token: str, *, again: bool = False) -> None:
+        Path("out", INDEX).unlink()
+        Path("out", INDEX).mkdir()
+        commit(target, token, again=again)
+
+    monkeypatch.setattr(FileTarget, "commit", commit_beside_a_folder)
+    with pytest.raises(FileError, match="it is a directory"):
+        convert(planned, overwrite=True)
+    del before[INDEX]
+    assert {path.name: path.read_bytes() for path in Path("out").iterdir() if path.is_file()} == before
 
 
 def test_one_shard_in_a_folder_has_no_index_and_keeps_its_texts() -> None:

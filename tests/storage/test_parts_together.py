@@ -355,7 +355,7 @@ def test_a_conversion_that_ended_while_files_got_their_names_finishes_that(
         else:
             assert moment == "between"  # there is one file to rename
             return
-    assert journal_path(planned.target.location).exists()
+    assert journal_path(planned.target.last_name).exists()
     monkeypatch.setattr("inlay.storage.task_runner.run_task", lambda *_: pytest.fail("a box is written again"))
     resumed: list[tuple[int, ...]] = []
     convert(planned, overwrite=is_replaced, on_resume=lambda *numbers: resumed.append(numbers))

@@ -12,10 +12,9 @@ from collections.abc import Callable
 from inlay.files import Progress
 from inlay.measure.interleaved import clock
 from inlay.storage.conversion_plan import ConversionPlan
-from inlay.storage.conversion_run import ConversionRun
+from inlay.storage.conversion_run import ConversionRun, open_journal
 from inlay.storage.executors import choose_executor
 from inlay.storage.first_pass import remove_intermediate_arrays, written_first_pass
-from inlay.storage.journal import Journal
 from inlay.storage.loss import ConversionLoss
 from inlay.storage.report import ConversionReport
 from inlay.storage.target import Target
@@ -67,7 +66,7 @@ def convert(
         convert(first, progress, allow_loss=True, overwrite=True, **options)  # type: ignore[arg-type]
 
     with (
-        Journal(plan.target.location) as journal,
+        open_journal(plan.target) as journal,
         ConversionRun(plan, journal, progress, allow_loss=allow_loss) as run,
     ):
         if run.resume(restart=restart, overwrite=overwrite) and on_resume is not None:
@@ -93,7 +92,7 @@ def discard_unfinished(plan: ConversionPlan) -> bool:
 
 def _discard_unfinished(target: Target) -> bool:
     """Remove what an unfinished conversion left beside `target`; return True if there was something."""
-    with Journal(target.location) as journal:
+    with open_journal(target) as journal:
         entries = journal.read()
         if entries is not None:
             target.discard(entries.token)

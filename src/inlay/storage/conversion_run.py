@@ -326,6 +326,15 @@ class ConversionRun:
             self._journal.remove()
 
 
+def open_journal(target: Target) -> Journal:
+    """Return the journal of a target, locked.
+
+    Raises:
+        FileError: another conversion is writing the target, or the journal cannot be written.
+    """
+    return Journal(target.location, target.last_name)
+
+
 def require_new(target: Target) -> None:
     """Check that a conversion to `target` replaces nothing.
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from inlay.errors import FileError, MissingExtra
 from inlay.storage.box import box_at
 from inlay.storage.conversion_plan import ConversionPlan, ConversionTask
-from inlay.storage.conversion_run import ConversionRun
+from inlay.storage.conversion_run import ConversionRun, open_journal
 from inlay.storage.finished_tasks import FinishedTasks
 from inlay.storage.first_pass import remove_first_pass
-from inlay.storage.journal import Journal, JournalEntries
+from inlay.storage.journal import JournalEntries
 from inlay.storage.loss import ConversionLoss
 from inlay.storage.operation import ScanResult, greatest_scan
 from inlay.storage.task_runner import ConversionJob, TaskResult, TaskRunner, WorkItem
@@ -90,7 +90,7 @@ def begin_conversion(plan: ConversionPlan, overwrite: bool, _first: object) -> B
     Raises:
         FileError: as `convert`.
     """
-    with Journal(plan.target.location) as journal, ConversionRun(plan, journal, None, allow_loss=True) as run:
+    with open_journal(plan.target) as journal, ConversionRun(plan, journal, None, allow_loss=True) as run:
         try:
             run.resume(restart=False, overwrite=overwrite)
         except FileError:
@@ -156,7 +156,7 @@ def end_conversion(
         FileError, InvalidArguments, OutOfMemory: as `convert`.
     """
     plan = begun.job.plan
-    with Journal(plan.target.location) as journal, ConversionRun(plan, journal, None, allow_loss=allow_loss) as run:
+    with open_journal(plan.target) as journal, ConversionRun(plan, journal, None, allow_loss=allow_loss) as run:
         run.take_over(begun.entries)
         for part in results:
             for result in part:

@@ -80,6 +80,11 @@ class FileTarget:
         """Path, for messages."""
         return str(self.path)
 
+    @property
+    def last_name(self) -> str:
+        """Path of the last file: a folder and the index in it are one target."""
+        return str(self.files[-1].path)
+
     def find_existing(self) -> str | None:
         """Return the path of the first file that `commit` would replace; None if there is none."""
         return next((str(file.path) for file in self.files if os.path.isfile(file.path)), None)  # noqa: PTH113
@@ -128,15 +133,15 @@ class FileTarget:
                 raise file_error("write", file.path, error) from error
 
     def commit(self, token: str, *, again: bool = False) -> None:
-        """Give all files their final names, in order.
+        """Give all files their final names, in order; none if one of them cannot be written now.
 
         Raises:
             FileError: a file cannot be renamed.
         """
-        for file in self.files:
-            if again and self._is_renamed(file, token):
-                continue
-            final, partial = require_writable(file.path), file.partial(token)
+        files = [file for file in self.files if not (again and self._is_renamed(file, token))]
+        finals = [require_writable(file.path) for file in files]
+        for file, final in zip(files, finals, strict=True):
+            partial = file.partial(token)
             try:
                 if final.exists():
                     shutil.copymode(final, partial)

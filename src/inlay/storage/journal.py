@@ -117,13 +117,15 @@ def boot_id() -> str:
 class Journal:
     """The journal of a target, locked by this conversion; a context manager that releases it."""
 
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: str, last_name: str | None = None) -> None:
         """Open the journal of the target at `location`, and create it if there is none.
+
+        `last_name` is `Target.last_name`, by default `location`: it names the journal.
 
         Raises:
             FileError: another process holds its lock, or it cannot be written.
         """
-        self.path = journal_path(location)
+        self.path = journal_path(location if last_name is None else last_name)
         """Path of the journal."""
         self._location, self._is_removed = location, False
         try:

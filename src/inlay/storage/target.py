@@ -116,6 +116,10 @@ class Target(Protocol):
         """Path or URL, for messages."""
 
     @property
+    def last_name(self) -> str:
+        """Path or URL that is given last; targets that write the same files have the same one."""
+
+    @property
     def tensors(self) -> Mapping[str, TargetTensor]:
         """The tensors by name, in the order of their bytes."""
 

@@ -42,6 +42,11 @@ class UploadTarget:
         return str(self.url)
 
     @property
+    def last_name(self) -> str:
+        """URL of the last file: a folder and the index in it are one target."""
+        return str(self.urls[-1])
+
+    @property
     def path(self) -> Path:
         """Path of the target in the staging folder."""
         return self.local.path

@@ -89,13 +89,18 @@ class ZarrTarget:
     attributes: Mapping[str, str]
     """Attributes of the group."""
 
+    @property
+    def last_name(self) -> str:
+        """Path or URL of the store."""
+        return self.location.rstrip("/")
+
     def partial(self, token: str) -> str:
         """Return the path or URL of the store until the conversion is complete.
 
         >>> ZarrTarget("w/a.zarr", {}, (), {}).partial("5f3a")
         'w/.a.zarr.5f3a.inlay.partial'
         """
-        parent, slash, name = self.location.rstrip("/").rpartition("/")
+        parent, slash, name = self.last_name.rpartition("/")
         return f"{parent}{slash}.{name[:_NAME_CHARACTERS]}.{token}{PARTIAL_SUFFIX}"
 
     def find_existing(self) -> str | None:
