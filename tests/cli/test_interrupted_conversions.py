@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 from inlay.storage import conversion_run
 from inlay.storage.journal import journal_path
-from tests.support.command_line import INLAY, Capture, complaint, outputs, run_process, succeed
+from tests.support.command_line import Capture, complaint, outputs, run_process, succeed
 
 CONVERT = ["convert", "w.safetensors", "-o", "p.safetensors", "--to", "*=BA16a16b"]
 NOTE = "boxes that are written are kept: the same command goes on after them, and --clean removes them\n"
@@ -32,7 +32,8 @@ ENDING = """
         heard.append(nbytes)
         if len(heard) == 3:
             os.kill(os.getpid(), getattr(signal, name))
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # nohup and a shell's background ignore signals
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     storage.convert = lambda plan, _, **options: convert(plan, end, **options)
     sys.exit(cli.main())
 """
@@ -89,7 +90,12 @@ def test_a_killed_command_goes_on_or_starts_anew(directory: Path, capsys: Captur
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the workers in /proc")
 def test_ctrl_c_at_a_terminal_ends_all_workers_without_a_word(directory: Path) -> None:
     """It reaches every process of the terminal, while workers still load their modules."""
-    program = [*INLAY, *CONVERT, "--workers", "2"]
+    code = (
+        "import signal, sys; from inlay import cli\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "sys.exit(cli.main())"
+    )
+    program = [sys.executable, "-c", code, *CONVERT, "--workers", "2"]
     process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
     while len(children_of(process.pid)) < 3 and process.poll() is None:  # Python's resource tracker is one of them
         time.sleep(0.001)

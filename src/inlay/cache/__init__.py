@@ -52,6 +52,15 @@ def require_cache_directory() -> Path:
         return directory.path
 
 
+def private_path(name: str) -> Path:
+    """Return the path of a file of this name in the cache, where only this user can write.
+
+    Raises:
+        FileError: as `require_cache_directory`.
+    """
+    return require_cache_directory() / name
+
+
 def configured_directory() -> str:
     """Return the directory of the cache that the environment currently specifies; it may not exist."""
     return os.environ.get("INLAY_CACHE_DIR") or str(_user_cache_directory())

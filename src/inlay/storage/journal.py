@@ -42,7 +42,7 @@ from zlib import crc32
 
 import numpy as np
 
-from inlay.cache import require_cache_directory
+from inlay.cache import private_path
 from inlay.errors import FileError, printable
 from inlay.files import file_error, require_path, try_lock
 from inlay.storage.file_target import PARTIAL_SUFFIX
@@ -86,7 +86,7 @@ def journal_path(location: str) -> Path:
     path = Path(location)
     require_path(path, "write")
     if re.match(r"[a-z][a-z0-9+.-]+://", location):
-        return require_cache_directory() / _journal_name(location)
+        return private_path(_journal_name(location))
     try:
         final = path.resolve()
     except RuntimeError:  # links form a cycle
