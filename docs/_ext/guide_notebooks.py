@@ -85,7 +85,7 @@ def _read_python(body: str) -> Iterator[Cell]:
 def _write_picture_call(argument: str) -> str:
     """Return the call that draws a layout, of the argument `TAG DIMS` of the directive."""
     tag, _, dims = argument.rpartition(" ")
-    return f'inlay.show(inlay.MemoryDesc(({", ".join(dims.split("x"))},), "f32", "{tag.strip()}"))\n'
+    return f'inlay.show(inlay.MemoryDesc({tuple(map(int, dims.split("x")))}, "f32", "{tag}"))\n'
 
 
 def make_notebook(page: Path) -> Any:
