@@ -1,7 +1,7 @@
 """Guides as notebooks: a page in Markdown is cut into cells, which the tests execute and which become a notebook.
 
-`python docs/_ext/guide_notebooks.py FOLDER` writes a notebook for the tutorial, each guide and each explanation to FOLDER,
-without outputs. A page has three kinds of blocks that run:
+`python docs/_ext/guide_notebooks.py FOLDER` writes a notebook for the tutorial, each guide and each explanation to
+FOLDER, without outputs. A page has three kinds of blocks that run:
 
 - Python with prompts and the expected output, as doctest reads it;
 - `console` blocks of `inlay` commands and what they print, where `...` stands for any text;

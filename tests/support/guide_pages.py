@@ -53,7 +53,7 @@ def run_page(text: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def run_python(cell: Any, name: str, names: dict[str, Any]) -> None:
-    """Execute one cell of Python in the names of its page; the last statement has the expected output, as in doctest."""
+    """Execute one cell of Python in the names of its page; its last statement has the expected output."""
     lines = cell.source.splitlines(keepends=True)
     last = ast.parse(cell.source).body[-1].lineno - 1
     exec(compile("".join(lines[:last]), name, "exec"), names)
