@@ -5,7 +5,7 @@ FOLDER, without outputs. A page has three kinds of blocks that run:
 
 - Python with prompts and the expected output, as doctest reads it;
 - `console` blocks of `inlay` commands and what they print, where `...` stands for any text;
-- `{inlay-picture} TAG DIMS`, which draws a layout.
+- `{inlay-picture} TAG DIMS`, or with an expression of Python, which draws a layout.
 
 Everything else, `sh` blocks too, is text.
 """
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 DOCS = Path(__file__).resolve().parents[1]
+LAYOUT = re.compile(r"(?P<tag>\S+) (?P<dims>\d+(?:x\d+)*)(?: (?P<type>\w+))?")
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<target>(?![a-z]+://)[^)]+)\)")
 
@@ -83,9 +84,12 @@ def _read_python(body: str) -> Iterator[Cell]:
 
 
 def _write_picture_call(argument: str) -> str:
-    """Return the call that draws a layout, of the argument `TAG DIMS` of the directive."""
-    tag, _, dims = argument.rpartition(" ")
-    return f'inlay.show(inlay.MemoryDesc({tuple(map(int, dims.split("x")))}, "f32", "{tag}"))\n'
+    """Return the call that draws what the directive names: `TAG DIMS`, `TAG DIMS TYPE`, or an expression of Python."""
+    layout = LAYOUT.fullmatch(argument)
+    if layout is None:
+        return f"inlay.show({argument})\n"
+    dims = tuple(map(int, layout["dims"].split("x")))
+    return f'inlay.show(inlay.MemoryDesc({dims}, "{layout["type"] or "f32"}", "{layout["tag"]}"))\n'
 
 
 def make_notebook(page: Path) -> Any:
