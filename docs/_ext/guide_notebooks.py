@@ -7,7 +7,7 @@ FOLDER, without outputs. A page has three kinds of blocks that run:
 - `console` blocks of `inlay` commands and what they print, where `...` stands for any text;
 - `{inlay-picture} TAG DIMS`, or with an expression of Python, which draws a layout.
 
-Everything else, `sh` blocks too, is text.
+Everything else, `sh` blocks too, is text. A notebook has no `{inlay-explorer}`, which embeds a page.
 """
 
 import doctest
@@ -21,6 +21,7 @@ from typing import Any, Literal
 DOCS = Path(__file__).resolve().parents[1]
 LAYOUT = re.compile(r"(?P<tag>\S+) (?P<dims>\d+(?:x\d+)*)(?: (?P<type>\w+))?")
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+EXPLORER = re.compile(r"^```\{inlay-explorer\}.*?^```\n", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<target>(?![a-z]+://)[^)]+)\)")
 
 
@@ -105,8 +106,9 @@ def make_notebook(page: Path) -> Any:
 def _write_cell(cell: Cell, page: Path) -> str:
     """Return a cell as jupytext reads it in Markdown."""
     if cell.kind == "markdown":
+        text = EXPLORER.sub("", cell.source)
         # jupytext would run these blocks.
-        text = re.sub(r"^```(sh|json|ebnf)$", "```text", cell.source, flags=re.MULTILINE)
+        text = re.sub(r"^```(sh|json|ebnf)$", "```text", text, flags=re.MULTILINE)
         return LINK.sub(lambda link: _write_link(link, page), text).strip()
     tags = ' tags=["raises-exception"]' if cell.raises else ""
     return f"```python{tags}\n{'!' * (cell.kind == 'command')}{cell.source.strip()}\n```"
@@ -123,12 +125,12 @@ def _write_link(link: re.Match[str], page: Path) -> str:
 
 def main(folder: Path) -> None:
     """Write the notebook of each page below `folder`, in the folders of the pages."""
-    import nbformat
+    import jupytext
 
     for page in list_pages():
         target = folder / page.relative_to(DOCS).with_suffix(".ipynb")
         target.parent.mkdir(parents=True, exist_ok=True)
-        nbformat.write(make_notebook(page), target)
+        jupytext.write(make_notebook(page), target)
 
 
 if __name__ == "__main__":
