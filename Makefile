@@ -120,6 +120,7 @@ $(VENV)/.peers: pyproject.toml | $(VENV)/.created
 	@$(PIP) 'unicorn>=2.1' || echo "Unicorn cannot be installed here: code for AArch64 is compiled and not run"
 	@$(PIP) 'ziglang>=0.13' || echo "ziglang cannot be installed here: emitted C is not cross-compiled"
 	@$(PIP) 'einops>=0.8' 'gguf>=0.17' || echo "einops and gguf cannot be installed here: their comparisons are skipped"
+	@$(PIP) 'jupytext>=1.16' 'nbclient>=0.10' 'ipykernel>=6.29' || echo "jupytext, nbclient and ipykernel cannot be installed here: guides are not run as notebooks"
 	@$(PIP) 'dask[array]>=2025.1' 'distributed>=2025.1' || echo "Dask cannot be installed here: conversions on its workers are not tested"
 	@$(PIP) 'zarr>=3.1' 'fsspec>=2025.2' || echo "zarr cannot be installed here: Zarr stores are not tested"
 	@$(PIP) 'moto[s3,server]>=5' 's3fs>=2025.2' || echo "moto and s3fs cannot be installed here: URLs of S3 are not tested"
