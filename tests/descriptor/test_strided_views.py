@@ -86,6 +86,15 @@ def test_only_elements_that_share_nothing_are_written(name: str) -> None:
     assert all(i in touched for i in np.flatnonzero(turned))
 
 
+@pytest.mark.parametrize(("dims", "strides"), [((6, 2), (1, 2)), ((3, 1, 2, 2), (2, 0, 1, 2))])
+def test_elements_that_share_offsets_move_beside_an_odd_loop(dims: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    """Two loops have one stride, and only one of them is the odd one that continues the row."""
+    layout = Layout.from_strides(dims, strides)
+    buffer = np.arange(layout.span[1], dtype=np.float32)
+    expected = as_strided(buffer, dims, tuple(4 * stride for stride in strides))
+    assert np.array_equal(Memory(layout, buffer).unpack(), expected)
+
+
 @given(st.data())
 def test_any_strides_move_as_numpy_moves_them(data: st.DataObject) -> None:
     ndim = data.draw(st.integers(1, 4))

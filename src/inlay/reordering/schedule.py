@@ -295,14 +295,16 @@ def _contiguous_bits(nest: LoopNest, wanted: int, side: Side, odd: OddLoop | Non
     The odd loop may be one of the contiguous loops; it has no bits, since its iterations are in different registers.
     """
     bits: list[Bit] = []
-    stride = 1
+    stride, own_odd = 1, odd.loop if odd is not None and odd.deinterleave.side == side else None
     while len(bits) < wanted:
-        i = nest.find_loop(side, stride)
+        # Where elements of the source share offsets, another loop may have the stride of the odd one.
+        is_own_odd = own_odd is not None and getattr(nest.loops[own_odd], side) == stride
+        i = own_odd if is_own_odd else nest.find_loop(side, stride)
         if i is None:
             return None
         extent, is_affine = nest.loops[i].extent, nest.loops[i].is_affine
         if odd is not None and i == odd.loop:
-            if odd.deinterleave.side != side:
+            if not is_own_odd:
                 return None
             stride *= extent
             continue
