@@ -1,7 +1,7 @@
 """Pictures of layouts: the logical tensor, and below it its memory in address order.
 
-`show` makes a `Picture` (`picture`), or a `ComparisonPicture` of two layouts (`comparison`). The modules in the order in
-which data flows:
+`show` makes a `Picture` (`picture`), or a `ComparisonPicture` of two layouts (`comparison`). The modules in the order
+in which data flows:
 
     colors              fills, letters and shades
     blocks              the blocks of a layout, with their colors, letters and walls
@@ -35,14 +35,15 @@ Tensor: a runs down, b across
      b=0   1   2   3
 a=0   A0  B1  C2  D3
   1   A4  B5  C6  D7
-  2   E8  F9 G10 A11
-  3  E╱╱ F╱╱ G╱╱ A╱╱
+  2   E8  F9 G10 H11
+  3  E╱╱ F╱╱ G╱╱ H╱╱
 <BLANKLINE>
 Memory: offsets 0 to 15; rows begin with offset: a,b
- 0: 0,0 │ A0  A4│ B1  B5│ C2  C6│ D3  D7│ E8 E╱╱│ F9 F╱╱│G10 G╱╱│A11 A╱╱
+ 0: 0,0 │ A0  A4│ B1  B5│ C2  C6│ D3  D7│ E8 E╱╱│ F9 F╱╱│G10 G╱╱│H11 H╱╱
 <BLANKLINE>
   A0  element, the letter of its block, its index in row-major order
  E╱╱  padding, kept zero
+   │  next block: 2 elements
 """
 
 import sys
@@ -241,19 +242,18 @@ def _picture_of(
     options: Mapping[str, Any],
 ) -> Picture | ComparisonPicture:
     """Return the picture of one layout, or of two."""
-    if isinstance(desc, DescribedReorder) and isinstance(desc.src, MemoryDesc) and dst is None:
-        desc, dst = desc.src, desc.dst
-    sides = _sides_of(desc, dst)
+    if isinstance(desc, DescribedReorder) and dst is None:
+        sides = _sides_of(desc.src, desc.dst)
+    else:
+        sides = _sides_of(desc, dst)
     first = sides[0].desc
     # Names of the side that the caller spelled with names: a tag or a pattern.
     own = next((side.desc for side in sides if side.desc.spelling is not None), first)
     found = names_of(own) if names is None else checked_names(names, first.ndims)
-    selection = None if at is None else select_part(first, found, at)
+    selection = None if at is None else select_part(first, found, at, has_padding=len(sides) == 1)
     if len(sides) > 1:
-        return compare_sides(*sides, names=found, selection=selection, **options)
-    return Picture(
-        first, found, has_type=sides[0].has_type, values=sides[0].values, selection=selection, **options
-    )
+        return compare_sides(sides[0], sides[1], found, selection=selection, **options)
+    return Picture(first, found, has_type=sides[0].has_type, values=sides[0].values, selection=selection, **options)
 
 
 def _sides_of(desc: object, dst: object) -> list[Side]:

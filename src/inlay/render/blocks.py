@@ -27,7 +27,7 @@ from math import prod
 
 from inlay.errors import Unimplemented
 from inlay.layout import Layout
-from inlay.render.colors import COLORS, BLOCK_LETTERS
+from inlay.render.colors import BLOCK_LETTERS, COLORS
 
 BLOCK_WALL, ROW_WALL, GROUP_WALL = 3, 2, 1
 """Levels of walls: between blocks, between values of the outermost inner digit, between those of the others."""

@@ -1,9 +1,9 @@
 """Colors and letters of blocks, and the scale of heat maps.
 
 The seven fills are told apart in normal vision and by people who see no difference between red and green: any two are
-at least 15 apart (CIE76, CIELAB, deuteranopia as simulated by Machado et al.). Their lightness differs too, so that they
-are told apart in grey. Where a tensor has more blocks than there are colors, letters tell the blocks apart. Numbers on
-all fills have the contrast of WCAG 2, level AA.
+at least 15 apart (CIE76, CIELAB, deuteranopia as simulated by Machado et al.). Their lightness differs too, so that
+they are told apart in grey. Where a tensor has more blocks than there are colors, letters tell the blocks apart.
+Numbers on all fills have the contrast of WCAG 2, level AA.
 
 The scale of heat maps rises evenly in lightness from dark blue to yellow, so that it reads the same in grey.
 

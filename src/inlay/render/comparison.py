@@ -1,8 +1,8 @@
 """Pictures of two layouts of one tensor: the source beside the destination, element by element.
 
-The tensor is drawn once, without padding. Its elements have one number in it and in both memories, and the color and the
-letter of their block of the source, so that the destination shows where each block of the source goes. The walls are
-those of each memory's own digits.
+The tensor is drawn once, without padding. Its elements have one number in it and in both memories, and the color and
+the letter of their block of the source, so that the destination shows where each block of the source goes. The walls
+are those of each memory's own digits.
 """
 
 from collections.abc import Iterator, Sequence
@@ -195,8 +195,9 @@ def _joined(parts: Sequence[Sequence[list[Span]]], half: int, is_beside: bool) -
     first, second = parts
     if not is_beside:
         return [*first, [], *second]
-    lines = []
-    for left, right in zip_longest(first, second, fillvalue=[]):
+    lines: list[list[Span]] = []
+    empty: list[Span] = []
+    for left, right in zip_longest(first, second, fillvalue=empty):
         padding = half - sum(len(text) for text, _ in left) + _BETWEEN
         lines.append([*left, (" " * padding, ""), *right])
     return lines

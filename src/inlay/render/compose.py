@@ -15,7 +15,6 @@ from math import prod
 
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.fields import addressed_layout
-from inlay.errors import Unimplemented
 from inlay.layout import Dims, Layout
 from inlay.render.address_search import elements_between
 from inlay.render.blocks import BLOCK_WALL, AxisDigit, Wall, blocks_of, digit_in_words, places, shares_elements
@@ -106,8 +105,8 @@ class _Composer:
         in_size = desc.size * 8 // self.data_type.bits
         self.start, self.stop = desc.offset0 + low, desc.offset0 + max(high, in_size)
         self.shares = shares_elements(self.layout)
-        # A plus for shared elements, and a space between the letter of a block and a value.
-        extra = self.shares + (options.values is not None and room.mark)
+        # A plus for shared elements; between the letter of a block and a value a space, or the hatching of padding.
+        extra = self.shares + (options.values is not None and (room.mark > 0 or desc.padded_dims != desc.dims))
         self.label_width = extra + (label_width if options.values is not None else self._number_width())
 
     def _number_width(self) -> int:
@@ -137,9 +136,7 @@ class _Composer:
         walls = [(wall.level, self._meaning(wall)) for wall in self.blocks.walls if wall.level in shown]
         heat_map = self._heat_map(grid)
         has_letters = self.colors.repeats_colors
-        return Scene(
-            self.names, self.label_width, width, numbers, grid, strip, has_letters, tuple(walls), heat_map
-        )
+        return Scene(self.names, self.label_width, width, numbers, grid, strip, has_letters, tuple(walls), heat_map)
 
     def _meaning(self, wall: Wall) -> str:
         """Return the words on the walls of one level."""
@@ -153,13 +150,7 @@ class _Composer:
             is_wanted = prod(self.extents) > FEWEST_ELEMENTS and grid.is_partial
         if not is_wanted:
             return None
-        try:
-            return heat_map_of(
-                self.desc, self.names, self.room.heat_rows, self.room.heat_columns, self.selection
-            )
-        except Unimplemented:
-            # Offsets beyond 64 bits have cells, but no arrays.
-            return None
+        return heat_map_of(self.desc, self.names, self.room.heat_rows, self.room.heat_columns, self.selection)
 
     def _labels(self, points: Sequence[Dims], offsets: Sequence[int]) -> list[str]:
         """Return the text of each element: value, offset or row-major index; padding has no index."""

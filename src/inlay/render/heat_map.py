@@ -6,8 +6,8 @@ are steps.
 
 >>> from inlay import MemoryDesc
 >>> heat = heat_map_of(MemoryDesc((64, 64), "f32", "ba"), "ab", 4, 4)
->>> heat.down, [[round(63 * share) for share in row] for row in heat.shares[:2]]
-((SampledAxis(name='a', shown=4, extent=64),), [[0, 21, 42, 63], [0, 21, 42, 63]])
+>>> heat.down, [[round(3 * share) for share in row] for row in heat.shares[:2]]
+((SampledAxis(name='a', shown=4, extent=64),), [[0, 1, 2, 3], [0, 1, 2, 3]])
 """
 
 import math

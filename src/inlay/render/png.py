@@ -18,16 +18,17 @@ _MOST_SCALE = 16.0
 
 
 def png_bytes(svg: str, scale: float = 2.0) -> bytes:
-    """Return the picture `svg` as the bytes of a PNG file, `scale` pixels for each pixel of the SVG.
+    r"""Return the picture `svg` as the bytes of a PNG file, `scale` pixels for each pixel of the SVG.
 
     Raises:
         InvalidArguments: `scale` is no number from 0.1 to 16, or `svg` is not SVG.
         MissingExtra: resvg-py is not installed.
 
     >>> png_bytes('<svg xmlns="http://www.w3.org/2000/svg" width="8" height="4"/>')[:8]
-    b'\\x89PNG\\r\\n\\x1a\\n'
+    b'\x89PNG\r\n\x1a\n'
     """
-    if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not 0.1 <= scale <= _MOST_SCALE:
+    number: object = scale
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0.1 <= number <= _MOST_SCALE:
         raise InvalidArguments(f"scale is {shown(scale)}: give a number from 0.1 to {_MOST_SCALE:g}")
     resvg = require_resvg()
     fonts = [str(path) for path in sorted(FONTS.glob("*.ttf"))]

@@ -22,12 +22,15 @@ _PAGE = """<!doctype html>
 """
 
 
-def scrolling(svg: str) -> str:
-    """Return an HTML element in which a picture scrolls where the page is narrower; pages may limit wide images."""
-    return f'<div style="overflow-x:auto">\n{svg.replace("<svg ", _UNLIMITED, 1)}</div>\n'
+def scrolling(svg: str, height: str = "") -> str:
+    """Return an HTML element in which a picture scrolls where the page is narrower, or it is higher than `height`.
 
-
-_UNLIMITED = '<svg style="max-width:none" '
+    `height` is a length of CSS. Pages may limit the width of images; that of the picture is not limited.
+    """
+    limit = f"overflow:auto;max-height:{height}" if height else "overflow-x:auto"
+    # A block has no line of text around it, which would scroll too.
+    unlimited = '<svg style="display:block;max-width:none" '
+    return f'<div style="{limit}">\n{svg.replace("<svg ", unlimited, 1)}</div>\n'
 
 
 def file_contents(title: str, svg: Callable[[], str], text: Callable[[], str] | None = None) -> Contents:

@@ -35,11 +35,13 @@ class Selection:
         return tuple(range(n) if choice is None else choice for n, choice in zip(dims, self.choices, strict=True))
 
 
-def select_part(desc: MemoryDesc, names: Sequence[str], at: Mapping[str, AxisChoice]) -> Selection:
+def select_part(
+    desc: MemoryDesc, names: Sequence[str], at: Mapping[str, AxisChoice], *, has_padding: bool = True
+) -> Selection:
     """Return the selection that `at` describes: coordinates by the name of their axis.
 
     A negative coordinate counts from the end of the axis, and a slice takes coordinates of the data, as in NumPy.
-    Coordinates of padding are those from the dim on.
+    Coordinates of padding are those from the dim on; without `has_padding` there are none.
 
     Raises:
         InvalidArguments: `at` is no mapping, a name is none of `names`, or a coordinate is no integer or outside the
@@ -52,7 +54,8 @@ def select_part(desc: MemoryDesc, names: Sequence[str], at: Mapping[str, AxisCho
         if name not in names:
             raise InvalidArguments(f"at names axis {shown(name)}, but the axes are {', '.join(names)}")
         axis = list(names).index(name)
-        choices[axis] = _coordinates(name, choice, desc.dims[axis], desc.padded_dims[axis])
+        dims = desc.padded_dims if has_padding else desc.dims
+        choices[axis] = _coordinates(name, choice, desc.dims[axis], dims[axis])
     return Selection(tuple(choices))
 
 

@@ -296,7 +296,9 @@ class Canvas:
             for shade, run in groupby(shades):
                 length = len(list(run))
                 start = f"M{px(self.left + j * HEAT_CELL)} {px(self.y + i * HEAT_CELL)}"
-                outlines.setdefault(shade, []).append(f"{start}h{length * HEAT_CELL}v{HEAT_CELL}h-{length * HEAT_CELL}z")
+                outlines.setdefault(shade, []).append(
+                    f"{start}h{length * HEAT_CELL}v{HEAT_CELL}h-{length * HEAT_CELL}z"
+                )
                 j += length
         for shade in sorted(outlines):
             self._shade(shade, "".join(outlines[shade]))
@@ -310,7 +312,7 @@ class Canvas:
         self.text(self.left, self.y + 11, lowest, "muted")
         x = self.left + (len(lowest) + 1) * _EM
         for shade in range(_SHADES):
-            self._shade(shade, f"M{px(x + shade * 3)} {px(self.y)}h3v14h-3z")
+            self._shade(shade, f"M{px(x + shade * 3)} {px(self.y)}h3.4v14h-3.4z")
         self.text(x + _SHADES * 3 + _EM, self.y + 11, f"offset {heat.highest}", "muted")
         self.y += _LINE
 
@@ -386,7 +388,9 @@ _KINDS = {"gap": "gap", "padding": "bare", "other": "bare", "data": "bare"}
 
 def _continues(before: Cell | None, cell: Cell) -> bool:
     """Return whether a cell belongs to the block of the cell on its left, which has its letter."""
-    return before is not None and before.color is not None and (before.color, before.letter) == (cell.color, cell.letter)
+    return (
+        before is not None and before.color is not None and (before.color, before.letter) == (cell.color, cell.letter)
+    )
 
 
 def cell_width(scene: Scene) -> float:

@@ -340,13 +340,15 @@ def examples(scene: Scene, before_number: str = "") -> Iterator[tuple[Cell, str]
     meanings = {
         "data": f"element, {before_number}{scene.numbers}",
         "padding": "padding, kept zero",
+        "dirty": "padding that is not zero",
         "gap": "gap, belongs to no element",
         "other": "element that was not chosen",
     }
-    for kind, meaning in meanings.items():
-        example = next((cell for cell in scene.cells if cell.kind == kind), None)
-        if example is not None:
-            yield example, meaning
+    found: dict[str, Cell] = {}
+    for cell in scene.cells:
+        is_dirty = cell.kind == "padding" and cell.label and scene.numbers == VALUE
+        found.setdefault("dirty" if is_dirty else cell.kind, cell)
+    yield from ((found[kind], meaning) for kind, meaning in meanings.items() if kind in found)
 
 
 def coordinate_text(cell: Cell) -> str:

@@ -28,7 +28,7 @@ class ArrayValues:
     def texts(self, coordinates: Sequence[Dims]) -> list[str]:
         """Return the text of the element at each coordinate; empty where the array has none."""
         points = np.array(coordinates, np.int64).reshape(len(coordinates), self.array.ndim)
-        inside = (points < self.array.shape).all(axis=1)
+        inside: npt.NDArray[np.bool_] = np.all(points < self.array.shape, axis=1)
         values = iter(number_texts(np.asarray(self.array)[tuple(points[inside].T)]))
         return [next(values) if is_inside else "" for is_inside in inside]
 
@@ -63,10 +63,11 @@ class MemoryValues:
         points = np.array(coordinates, np.int64)
         starts = np.asarray(desc.byte_offset(points))
         nbytes = 1 if desc.data_type.is_sub_byte else desc.data_type.itemsize
-        codes = np.ascontiguousarray(self.memory.buffer[starts[:, None] + np.arange(nbytes)])
+        codes: npt.NDArray[Any] = np.ascontiguousarray(self.memory.buffer[starts[:, None] + np.arange(nbytes)])
         if desc.data_type.is_sub_byte:
             codes = codes[:, 0] >> (4 * (np.asarray(desc.offset(points)) % 2)).astype(np.uint8) & 15
-        is_zero_padding = (points >= desc.dims).any(axis=1) & (codes.reshape(len(points), -1) == 0).all(axis=1)
+        is_padding = np.any(points >= np.array(desc.dims), axis=1)
+        is_zero_padding = is_padding & np.all(codes.reshape(len(points), -1) == 0, axis=1)
         texts = number_texts(decode_elements(codes, desc.data_type).reshape(len(points)))
         return ["" if is_zero else text for is_zero, text in zip(is_zero_padding, texts, strict=True)]
 
@@ -98,7 +99,9 @@ class OffsetTexts:
         """Return the offset of the element at each coordinate, in elements; empty for padding."""
         dims = self.desc.dims
         is_data = [all(x < n for x, n in zip(point, dims, strict=True)) for point in coordinates]
-        return [str(self.desc.offset(p)) if has_offset else "" for p, has_offset in zip(coordinates, is_data, strict=True)]
+        return [
+            str(self.desc.offset(p)) if has_offset else "" for p, has_offset in zip(coordinates, is_data, strict=True)
+        ]
 
 
 def number_texts(values: npt.NDArray[Any]) -> list[str]:
