@@ -270,9 +270,9 @@ def test_the_five_pictures_tell_what_the_article_tells() -> None:
         "nChw8c": lambda n, c, h, w: (((n * 2 + c // 8) * 5 + h) * 4 + w) * 8 + c % 8,
         "zero-padding": lambda n, c, h, w: (((n * 3 + c // 8) * 5 + h) * 4 + w) * 8 + c % 8,
     }
-    for name, picture in drawing_script(FORMATS).pictures().items():
-        formula = formulas[name.removesuffix(".svg")]
-        cells = compose(picture.desc, "nchw", EVERYTHING).cells
+    drawn = drawing_script(FORMATS).pictures()
+    for name, formula in formulas.items():
+        cells = compose(drawn[f"{name}.svg"].desc, "nchw", EVERYTHING).cells
         assert all(cell.offset == formula(*cell.coordinate) for cell in cells if cell.coordinate is not None)
         padding = sum(cell.kind == "padding" for cell in cells)
         assert padding == (2 * 2 * 7 * 5 * 4 if name.startswith("zero") else 0)

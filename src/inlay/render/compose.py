@@ -190,7 +190,7 @@ class _Composer:
         long = [axis for axis in leading if self.extents[axis] > 1]
         across, down = (long[-1], tuple(long[:-1])) if long else (None, ())
         gutter = 1 + max(self._title_width(row), sum(self._title_width(axis) + 1 for axis in down))
-        columns = self._picks(column, (self.room.width - gutter) // self.cell_width)
+        columns = self._picks(column, self._plane_width(across, self.room.width - gutter) // self.cell_width)
         rows: Picks = (0,) if row is None else self._picks(row, self.room.plane_rows)
         cost = max(len(columns) * self.cell_width, self._title_width(across)) + 1
         planes: Picks = (0,) if across is None else self._picks(across, self.room.width - gutter, cost, _ELISION_WIDTH)
@@ -202,6 +202,12 @@ class _Composer:
         row_name = "" if row is None else self.names[row]
         fixed = "" if self.selection is None else self._fixed({row, column})
         return Grid(row_name, rows, self.names[column], columns, drawn, count, shown, fixed)
+
+    def _plane_width(self, across: int | None, width: int) -> int:
+        """Return the characters that the columns of a plane may take: a share of them where planes were chosen."""
+        if self.selection is None or across is None or self.selection.choices[across] is None:
+            return width
+        return max(width // self.extents[across] - 1, min(width, 4 * self.cell_width))
 
     def _fixed(self, plane: set[int | None]) -> str:
         """Return the axes outside the plane of which the caller chose one coordinate, such as `n=1, h=0`."""

@@ -312,13 +312,15 @@ class Canvas:
         self.text(self.left, self.y + 11, lowest, "muted")
         x = self.left + (len(lowest) + 1) * _EM
         for shade in range(_SHADES):
-            self._shade(shade, f"M{px(x + shade * 3)} {px(self.y)}h3.4v14h-3.4z")
+            self._shade(shade, f"M{px(x + shade * 3)} {px(self.y)}h3v14h-3z")
         self.text(x + _SHADES * 3 + _EM, self.y + 11, f"offset {heat.highest}", "muted")
         self.y += _LINE
 
     def _shade(self, shade: int, outline: str) -> None:
         """Fill an area of a heat map."""
-        ElementTree.SubElement(self.body, "path", {"fill": heat_color(shade / (_SHADES - 1)), "d": outline})
+        ElementTree.SubElement(
+            self.body, "path", {"class": "shade", "fill": heat_color(shade / (_SHADES - 1)), "d": outline}
+        )
 
     def strip_width(self, scene: Scene) -> float:
         """Pixels of the widest row of memory."""
@@ -417,6 +419,7 @@ def _style() -> str:
     .inlay-picture .block{{stroke:#fff;stroke-width:1}}
     .inlay-picture .stripe{{fill:{INK};fill-opacity:.26}}
     .inlay-picture .gap{{fill:none;stroke:#8b949e;stroke-width:1;stroke-dasharray:2 3}}
+    .inlay-picture .shade{{shape-rendering:crispEdges}}
     .inlay-picture .dots{{fill:none;stroke:#59636e;stroke-width:2.2;stroke-linecap:round}}
     .inlay-picture .bare{{fill:none;stroke:#d0d7de;stroke-width:1}}
     .inlay-picture .wall{{fill:none;stroke:{INK}}}
