@@ -49,7 +49,8 @@ def machado(light: Triple) -> Triple:
 
 def vienot(light: Triple) -> Triple:
     """Return the light that looks to everybody as `light` does to a deuteranope, by Vienot et al."""
-    return np.clip(np.linalg.inv(_LMS) @ _VIENOT @ _LMS @ light, 0, 1)
+    seen: Triple = np.clip(np.linalg.inv(_LMS) @ _VIENOT @ _LMS @ light, 0, 1)
+    return seen
 
 
 def difference(one: Triple, other: Triple) -> float:
@@ -63,10 +64,22 @@ def lightness(color: str) -> float:
 
 
 XTERM_16 = {
-    **dict(zip(range(40, 48), "#000000 #cd0000 #00cd00 #cdcd00 #0000ee #cd00cd #00cdcd #e5e5e5".split(), strict=True)),
-    **dict(
-        zip(range(100, 108), "#7f7f7f #ff0000 #00ff00 #ffff00 #5c5cff #ff00ff #00ffff #ffffff".split(), strict=True)
-    ),
+    40: "#000000",
+    41: "#cd0000",
+    42: "#00cd00",
+    43: "#cdcd00",
+    44: "#0000ee",
+    45: "#cd00cd",
+    46: "#00cdcd",
+    47: "#e5e5e5",
+    100: "#7f7f7f",
+    101: "#ff0000",
+    102: "#00ff00",
+    103: "#ffff00",
+    104: "#5c5cff",
+    105: "#ff00ff",
+    106: "#00ffff",
+    107: "#ffffff",
 }
 """The default colors of xterm by the codes of backgrounds."""
 

@@ -1,6 +1,7 @@
 """Parts of tensors that the caller chose, and heat maps of whole ones."""
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def test_a_chosen_part_of_a_large_tensor_is_in_the_strip() -> None:
 
 
 def test_coordinates_are_chosen_as_numpy_indexes() -> None:
-    at = {"n": -1, "c": slice(None, None, 6), "h": [4, 1, 1], "w": np.int64(2)}
+    at: dict[str, Any] = {"n": -1, "c": slice(None, None, 6), "h": [4, 1, 1], "w": np.int64(2)}
     assert select_part(NCHW8C, "nchw", at).choices == ((1,), (0, 6, 12), (1, 4), (2,))
     text = str(inlay.show(NCHW8C, at={"n": 1, "c": 20}, width=80, color=False))
     assert "Tensor: at n=1, c=20; h runs down, w across" in text

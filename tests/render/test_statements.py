@@ -72,8 +72,8 @@ def test_a_notebook_displays_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         def display(picture: object) -> None:
             shown.append(picture)
 
-    monkeypatch.setitem(sys.modules, "IPython", FakeIPython)  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, "IPython.display", FakeIPython)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "IPython", FakeIPython)
+    monkeypatch.setitem(sys.modules, "IPython.display", FakeIPython)
     inlay.show(DESC)
     assert [str(picture).splitlines()[0] for picture in shown] == [TITLE]
     assert capsys.readouterr().out == ""

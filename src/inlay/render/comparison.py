@@ -29,7 +29,7 @@ _BESIDE = 104
 """Characters from which on the parts of both sides are beside one another in text."""
 _BETWEEN = 3
 """Characters between both sides."""
-_HALF, _WORDS = 64, 62
+_HALF, _WORDS = 54, 48
 """Characters across of one side in markup, and of a line of its words."""
 _HEADINGS = ("Source memory", "Destination memory")
 _GUTTER = 28.0
@@ -80,12 +80,10 @@ class ComparisonPicture:
         grid = self._scene(self.src, terminal.width, terminal.colors, data_only=True)
         drawing, narrow = TextDrawing(terminal), TextDrawing(replace(terminal, width=half))
         words = [list(narrow.words(words)) for words in self._legends()]
-        memories = [
-            [*narrow.strip(scene, heading), *narrow.heat_map(scene.heat_map)]
-            for scene, heading in zip(scenes, _HEADINGS, strict=True)
-        ]
+        maps = [list(narrow.heat_map(scene.heat_map)) for scene in scenes]
+        memories = [list(narrow.strip(*part)) for part in zip(scenes, _HEADINGS, strict=True)]
         lines = [*drawing.words(Legend(self.title, (), "")), [], *_joined(words, half, is_beside), []]
-        lines += [*drawing.grid(grid), [], *_joined(memories, half, is_beside), []]
+        lines += [*drawing.grid(grid), *_joined(maps, half, is_beside), [], *_joined(memories, half, is_beside), []]
         return drawing.finished([*lines, *drawing.key(*self._key(grid, scenes))])
 
     def svg(self) -> str:
@@ -96,18 +94,18 @@ class ComparisonPicture:
         canvas.words(Legend(self.title, (), ""))
         canvas.words_width = _WORDS
         second = canvas.left + max(canvas.words_width_px, *map(canvas.strip_width, scenes)) + _GUTTER
-        halves = list(zip((self.src, self.dst), self._legends(), scenes, _HEADINGS, strict=True))
-        canvas.draw_beside(second, [partial(canvas.words, words, "heading") for _, words, _, _ in halves])
+        canvas.draw_beside(second, [partial(canvas.words, words, "heading") for words in self._legends()])
         canvas.grid(grid)
+        canvas.draw_beside(second, [partial(canvas.heat_map, scene.heat_map) for scene in scenes])
+        halves = zip((self.src, self.dst), scenes, _HEADINGS, strict=True)
         canvas.draw_beside(second, [partial(self._draw_memory, canvas, *half) for half in halves])
         canvas.key(*self._key(grid, scenes))
         return canvas.finished(self.title, about)
 
-    def _draw_memory(self, canvas: Canvas, side: Side, words: Legend, scene: Scene, heading: str) -> None:
-        """Draw the memory of one side, and below it its heat map."""
+    def _draw_memory(self, canvas: Canvas, side: Side, scene: Scene, heading: str) -> None:
+        """Draw the memory of one side, whose data type tells the tooltips the bytes."""
         canvas.data_type = side.desc.data_type
         canvas.strip(scene, heading)
-        canvas.heat_map(scene.heat_map)
 
     def html(self) -> str:
         """The picture as an HTML element that scrolls where the page is too narrow."""
@@ -169,7 +167,7 @@ class ComparisonPicture:
         source, _ = addressed_layout(self.src.desc, "a picture")
         room = SpaceLimits(width) if colors is None else text_room(width, colors, self.src.desc)
         if colors is None:
-            room = replace(room, heat_columns=64)
+            room = replace(room, heat_columns=48)
         heat_map = False if data_only else self.heat_map
         values = OffsetTexts(self.src.desc) if self.offsets else side.values
         options = SceneOptions(False, values, self.selection, heat_map, source, data_only)
@@ -194,7 +192,7 @@ def _joined(parts: Sequence[Sequence[list[Span]]], half: int, is_beside: bool) -
     """Return the lines of two parts, beside one another or with an empty line between them."""
     first, second = parts
     if not is_beside:
-        return [*first, [], *second]
+        return [*first, *([[]] if first and second and second[0] else []), *second]
     lines: list[list[Span]] = []
     empty: list[Span] = []
     for left, right in zip_longest(first, second, fillvalue=empty):

@@ -161,8 +161,9 @@ class Canvas:
         """The name of a part, and more about it in a quiet voice."""
         self.y += 16
         self.text(self.left, self.y + 12, words, "heading")
-        for line in textwrap.wrap(beside, self.words_width) if beside else ():
-            self.text(self.left + (len(words) + 1.5) * _HEADING_EM, self.y + 12, line, "muted")
+        indent = (len(words) + 1.5) * _HEADING_EM
+        for line in textwrap.wrap(beside, max(20, int((self.words_width_px - indent) / _EM))):
+            self.text(self.left + indent, self.y + 12, line, "muted")
             self.y += _LINE
         self.y += 26 - _LINE if beside else 26
 
