@@ -93,7 +93,7 @@ def test_with_offsets_an_element_has_its_offset_in_the_source() -> None:
     text = text_of(MemoryDesc((2, 3), "f32", "ba"), "ab", offsets=True)
     assert "its offset in the source" in text
     rows = [line for line in text.splitlines() if re.match(r" *\d+: ", line)]
-    numbers = [[int(word) for word in re.findall(r"\d+", row.split("│", 1)[1])] for row in rows]
+    numbers = [[int(word) for word in re.findall(r"\d+", row.split("┃", 1)[1])] for row in rows]
     assert numbers == [[0, 1, 2, 3, 4, 5], [0, 2, 4, 1, 3, 5]]
 
 

@@ -21,10 +21,10 @@ def test_cells_have_the_values_of_an_array() -> None:
         "  1      A -2    B nan",
         "",
         "Memory: offsets 0 to 3; rows begin with offset: a,b",
-        "0: 0,0 │   A 1.5     A -2│B 0.3333    B nan",
+        "0: 0,0 ┃   A 1.5     A -2┃B 0.3333    B nan",
         "",
         "    A 1.5  element, the letter of its block, its value",
-        "        │  next block: 2 elements",
+        "        ┃  next block: 2 elements",
     ]
 
 
@@ -32,7 +32,7 @@ def test_cells_have_the_values_of_a_memory_and_none_in_the_padding() -> None:
     lines = drawn(inlay.pack(np.array([[3, 1, 4], [1, 5, 9], [2, 6, 5]], np.int32), "Ab2a"))
     grid = lines[lines.index("Tensor: a runs down, b across") + 2 :][:4]
     assert grid == ["a=0  A 3 B 1 C 4", "  1  A 1 B 5 C 9", "  2  D 2 E 6 F 5", "  3  D╱╱ E╱╱ F╱╱"]
-    assert any("│A 3 A 1│B 1 B 5│C 4 C 9│" in line for line in lines)
+    assert any("┃A 3 A 1┃B 1 B 5┃C 4 C 9┃" in line for line in lines)
 
 
 @pytest.mark.parametrize("dtype", [bool, np.uint64, np.complex64, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn])
@@ -73,7 +73,7 @@ def test_a_large_array_shows_the_values_of_the_elements_that_fit() -> None:
     assert columns[-1] == 1007
     for row in (0, 16, 299):
         line = next(line for line in grid if line.split()[0].removeprefix("a=") == str(row))
-        numbers = [int(word) for word in line.replace("│", " ").split()[1:] if word.isdecimal()]
+        numbers = [int(word) for word in line.replace("┃", " ").split()[1:] if word.isdecimal()]
         assert numbers == [values[row, column] for column in columns]
 
 

@@ -39,11 +39,11 @@ a=0   A0  B1  C2  D3
   3  E╱╱ F╱╱ G╱╱ H╱╱
 <BLANKLINE>
 Memory: offsets 0 to 15; rows begin with offset: a,b
- 0: 0,0 │ A0  A4│ B1  B5│ C2  C6│ D3  D7│ E8 E╱╱│ F9 F╱╱│G10 G╱╱│H11 H╱╱
+ 0: 0,0 ┃ A0  A4┃ B1  B5┃ C2  C6┃ D3  D7┃ E8 E╱╱┃ F9 F╱╱┃G10 G╱╱┃H11 H╱╱
 <BLANKLINE>
   A0  element, the letter of its block, its index in row-major order
  E╱╱  padding, kept zero
-   │  next block: 2 elements
+   ┃  next block: 2 elements
 """
 
 import sys

@@ -44,7 +44,7 @@ class Glyphs:
     """Something is left out below."""
 
 
-UNICODE = Glyphs(" ┊╎│", "╱", "·", "⋯", "⋮")
+UNICODE = Glyphs(" ┊│┃", "╱", "·", "⋯", "⋮")
 ASCII = Glyphs(" .:|", "/", "-", "~", ":")
 
 
