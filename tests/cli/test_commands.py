@@ -27,6 +27,14 @@ def test_show_prints_the_picture_of_the_library(capsys: Capture) -> None:
     assert out.startswith("nChw4c (aBcd4b), 1 x 3 x 2 x 3 of bf16\n")
 
 
+def test_show_keeps_the_colors_that_were_asked_for(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm-256color", "NO_COLOR": ""}.items():
+        monkeypatch.setenv(name, value)
+    assert "\x1b[38;5;16;48;5;" in succeed(capsys, "show", "ab", "2x3")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in succeed(capsys, "show", "ab", "2x3")
+
+
 def test_show_writes_an_svg_file(capsys: Capture) -> None:
     assert succeed(capsys, "show", "ab", "2,3", "--svg", "a.svg") == "wrote a.svg\n"
     assert Path("a.svg").read_text().startswith("<svg ")

@@ -161,7 +161,7 @@ def test_a_terminal_without_box_drawing_gets_ascii(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("COLUMNS", "64")
     lines = show(NCHW8C).text().split("\n")
-    assert "\x1b[30;48;5;" in "".join(lines)
+    assert "\x1b[38;5;16;48;5;" in "".join(lines)
     assert max(len(without_codes(line)) for line in lines) in range(55, 65)
 
 

@@ -97,7 +97,7 @@ def test_padding_that_is_not_zero_has_its_value() -> None:
         "D╱╱╱  padding, kept zero",
         "C╱-7  padding that is not zero",
     ]
-    assert "\x1b[30;48;5;194m ╱-7" in str(inlay.show(memory, width=80, color=True))
+    assert "\x1b[38;5;16;48;5;194m ╱-7" in str(inlay.show(memory, width=80, color=True))
 
 
 def test_values_are_read_when_the_picture_is_drawn() -> None:

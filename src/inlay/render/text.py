@@ -95,6 +95,8 @@ SHARED = "several coordinates share the element; memory names the first"
 """The meaning of a plus after a number."""
 
 _BOLD, _DIM = "1", "2"
+_BLACK, _WHITE = 16, 231
+"""Black and white of 256 colors."""
 _FACT_WIDTH = 8
 _ELISION_WIDTH = 5
 
@@ -273,7 +275,7 @@ class TextDrawing:
         """Return the style of a cell: the background of its block, or dim for a gap and what was not chosen."""
         if cell.color is None:
             return _DIM if cell.kind in ("gap", "other") else ""
-        return f"30;{_background(cell.color, self.terminal.colors)}"
+        return _on_background(cell.color, self.terminal.colors)
 
     def heat_map(self, heat: HeatMap | None) -> Iterator[list[Span]]:
         """Yield the lines of a heat map, after an empty one: a heading, and a digit for each cell."""
@@ -291,7 +293,7 @@ class TextDrawing:
         """Return the style of a cell of a heat map."""
         if self.terminal.colors < 256:
             return ""
-        return f"{'97' if tenth < 5 else '30'};48;5;{HEAT_256[tenth]}"
+        return f"38;5;{_WHITE if tenth < 5 else _BLACK};48;5;{HEAT_256[tenth]}"
 
     def key(self, scene: Scene, of_source: str = "") -> Iterator[list[Span]]:
         """Yield the lines that explain one example of each kind of cell, and each level of walls."""
@@ -356,9 +358,12 @@ def coordinate_text(cell: Cell) -> str:
     return "-" if cell.coordinate is None else ",".join(map(str, cell.coordinate))
 
 
-def _background(color: int, depth: Colors) -> str:
-    """Return the parameters of the escape sequence for a background of `TERMINAL_256` or `TERMINAL_16`."""
-    return f"48;5;{TERMINAL_256[color]}" if depth == 256 else str(TERMINAL_16[color])
+def _on_background(color: int, depth: Colors) -> str:
+    """Return the parameters of the escape sequence for black on a color of `TERMINAL_256` or `TERMINAL_16`.
+
+    Terminals may show the black of 16 colors as grey, but not that of 256.
+    """
+    return f"38;5;{_BLACK};48;5;{TERMINAL_256[color]}" if depth == 256 else f"30;{TERMINAL_16[color]}"
 
 
 def _line(spans: Iterable[Span], terminal: Terminal) -> str:
