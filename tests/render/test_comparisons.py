@@ -172,6 +172,14 @@ def test_what_cannot_be_compared_is_refused(sources: tuple[object, object], kind
         inlay.show(*sources)  # type: ignore[call-overload]
 
 
+def test_what_has_no_layout_is_refused_by_the_name_of_its_argument() -> None:
+    rest = "give a MemoryDesc, such as MemoryDesc((2, 3), 'f32', 'ab'), a Memory, a Layout, an array, or a format tag"
+    with raises_exactly(InvalidArguments, f"dst is of type int: {rest}"):
+        inlay.show("ab", 5)  # type: ignore[call-overload]
+    with raises_exactly(InvalidArguments, f"desc is of type list: {rest}"):
+        inlay.show([1], "ab")  # type: ignore[call-overload]
+
+
 def test_a_side_without_a_layout_is_refused() -> None:
     with pytest.raises(InvalidArguments, match="a picture of the destination"):
         inlay.show(NCHW, MemoryDesc((2, 17, 5, 4), "f32", "any"))

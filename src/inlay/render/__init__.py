@@ -261,10 +261,11 @@ def _sides_of(desc: object, dst: object) -> list[Side]:
     sources = [parse_notation(source) if isinstance(source, str) else source for source in (desc, dst)]
     if dst is None:
         return [_side_of(sources[0])]
-    known = [source for source in sources if not isinstance(source, Notation)]
+    known = {name: source for name, source in zip(_NAMES, sources, strict=True) if not isinstance(source, Notation)}
     examples = [_example_of(source) for source in sources if isinstance(source, Notation)]
     if known:
-        side = _side_of(known[0])
+        name, source = next(iter(known.items()))
+        side = _side_of(source, name)
         dims, data_type, has_type = side.desc.dims, side.desc.data_type, side.has_type
     else:
         dims, data_type, has_type = _common_dims(examples), examples[0].data_type, True
@@ -273,9 +274,13 @@ def _sides_of(desc: object, dst: object) -> list[Side]:
     return [
         Side(MemoryDesc(dims, data_type.name, source), has_type=has_type)
         if isinstance(source, Notation)
-        else _side_of(source)
-        for source in sources
+        else _side_of(source, name)
+        for name, source in zip(_NAMES, sources, strict=True)
     ]
+
+
+_NAMES = ("desc", "dst")
+"""Arguments of `show` that have a layout."""
 
 
 def _common_dims(examples: Sequence[MemoryDesc]) -> Dims:
@@ -290,9 +295,9 @@ def _common_dims(examples: Sequence[MemoryDesc]) -> Dims:
     return tuple(map(max, first, second))
 
 
-def _side_of(source: object) -> Side:
-    """Return the descriptor of a source, with its values if it has them."""
-    desc = _described(source)
+def _side_of(source: object, name: str = "desc") -> Side:
+    """Return the descriptor of the argument `name`, with its values if it has them."""
+    desc = _described(source, name)
     values: ElementValues | None = None
     if isinstance(desc.layout, Layout | SwizzledLayout) and not desc.has_runtime and 0 not in desc.dims:
         if isinstance(source, np.ndarray):
@@ -312,8 +317,8 @@ def _require_options(format: object, width: object, flags: Mapping[str, object])
             raise InvalidArguments(f"{what} is {shown(flag)}: give True or False")
 
 
-def _described(desc: object) -> MemoryDesc:
-    """The descriptor of what is to be shown; elements of a layout stand as bytes.
+def _described(desc: object, name: str) -> MemoryDesc:
+    """The descriptor of the argument `name`, which is to be shown; elements of a layout stand as bytes.
 
     Raises:
         InvalidArguments: there is none.
@@ -332,8 +337,8 @@ def _described(desc: object) -> MemoryDesc:
         start = 0 if desc.has_runtime else -desc.span[0]
         return MemoryDesc.from_layout(desc, "u8", offset0=start)
     raise InvalidArguments(
-        f"desc is of type {type(desc).__name__}: give a MemoryDesc, such as MemoryDesc((2, 3), 'f32', 'ab'), a Memory, "
-        "a Layout, an array, or a format tag"
+        f"{name} is of type {type(desc).__name__}: give a MemoryDesc, such as MemoryDesc((2, 3), 'f32', 'ab'), a "
+        "Memory, a Layout, an array, or a format tag"
     )
 
 
