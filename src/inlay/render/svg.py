@@ -1,8 +1,9 @@
 """A scene as SVG: one self-contained drawing for pages and notebooks, light and dark.
 
 Every cell is a rectangle in the color of its block with its number on it; its tooltip says coordinate and offset.
-Padding is hatched over that color, memory that belongs to no element is an empty dashed box. A line marks where a block
-begins in memory. Readers that do not see it get the words of the legend as the description.
+Padding is hatched over that color, memory that belongs to no element is an empty dashed box. Where blocks repeat
+colors, the first cell of each run has the letter of its block. Lines are walls: thick between blocks, thin between rows
+of a block, dashed between smaller groups. Readers that do not see it get the words of the legend as the description.
 """
 
 import textwrap
@@ -25,13 +26,13 @@ CELL = 26
 """Pixels from one row of cells to the next."""
 _LINE = 19
 """Pixels from one line of words to the next."""
-MARGIN = 20
+_MARGIN = 20
 """Pixels around a picture."""
 _FACT = 62
 _ELISION = 44
 _WORDS = 96
 """Characters of a line of words."""
-HEAT_CELL = 8
+_HEAT_CELL = 8
 """Pixels of a cell of a heat map."""
 _WORD_EM = {"title": 9.7, "heading": 8.5, "strong": 7.4}
 _HEADING_EM = 8.5
@@ -87,14 +88,14 @@ class Canvas:
         self.hatch = f"inlay-hatch-{identity}"
         self.identity = identity
         self.body = ElementTree.Element("g")
-        self.left = float(MARGIN)
-        self.y = float(MARGIN)
+        self.left = float(_MARGIN)
+        self.y = float(_MARGIN)
         self.right = 0.0
         self.words_width = _WORDS
 
     def finished(self, title: str, about: str) -> str:
         """The whole `svg` element, as large as what was drawn."""
-        size = self.right + MARGIN, self.y + MARGIN - 6
+        size = self.right + _MARGIN, self.y + _MARGIN - 6
         return document(
             self.body, "inlay-picture", self.identity, (title, about), size, _style(), self._hatch_pattern()
         )
@@ -296,15 +297,15 @@ class Canvas:
             j = 0
             for shade, run in groupby(shades):
                 length = len(list(run))
-                start = f"M{px(self.left + j * HEAT_CELL)} {px(self.y + i * HEAT_CELL)}"
+                start = f"M{px(self.left + j * _HEAT_CELL)} {px(self.y + i * _HEAT_CELL)}"
                 outlines.setdefault(shade, []).append(
-                    f"{start}h{length * HEAT_CELL}v{HEAT_CELL}h-{length * HEAT_CELL}z"
+                    f"{start}h{length * _HEAT_CELL}v{_HEAT_CELL}h-{length * _HEAT_CELL}z"
                 )
                 j += length
         for shade in sorted(outlines):
             self._shade(shade, "".join(outlines[shade]))
-        self.right = max(self.right, self.left + len(heat.shares[0]) * HEAT_CELL)
-        self.y += len(heat.shares) * HEAT_CELL + 8
+        self.right = max(self.right, self.left + len(heat.shares[0]) * _HEAT_CELL)
+        self.y += len(heat.shares) * _HEAT_CELL + 8
         self._heat_scale(heat)
 
     def _heat_scale(self, heat: HeatMap) -> None:
