@@ -165,3 +165,4 @@ def test_axes_are_named_as_the_alias_names_them() -> None:
     assert axis_names(6, None) == tuple("abcdef")
     assert alias_of(FormatTag.parse("aBc48b")) is None
     assert "o=0" in show(SPECIMENS["nchw"], names="oihw", color=False).text()
+    assert show(SPECIMENS["strided"], names="row, column").names == ("row", "column")

@@ -44,7 +44,7 @@ def picture_options(
     """
     return {
         "offsets": offsets,
-        "names": None if names is None else parse_names(names),
+        "names": names,
         "at": parse_choices(at) if at else None,
         "heat_map": heat_map,
     }
@@ -60,15 +60,6 @@ def require_no_options(tag: str, options: Mapping[str, Any], to: str | None = No
     for name, option in _OPTIONS.items():
         if given[name] not in (None, False):
             raise InvalidArguments(f"{option} is for layouts, but {tag} is drawn bit by bit: leave the option out")
-
-
-def parse_names(text: str) -> Sequence[str]:
-    """Parse names of axes: separated by commas, or a letter each.
-
-    >>> parse_names("row,column"), parse_names("nchw")
-    (['row', 'column'], 'nchw')
-    """
-    return [name.strip() for name in text.split(",")] if "," in text else text
 
 
 def parse_choices(texts: Sequence[str]) -> dict[str, AxisChoice]:

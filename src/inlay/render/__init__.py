@@ -192,7 +192,7 @@ def show(
     bit; only `format` applies.
 
     `format` is what `str` of the picture gives. `width`, in characters, is that of the terminal where it is None;
-    `color` is used where the terminal has it. `names` calls the axes something else, such as "oihw" or
+    `color` is used where the terminal has it. `names` calls the axes something else, such as "oihw", "row,column" or
     ("row", "column"). `at` chooses coordinates by the name of their axis: one, a slice, or a list. An axis with one
     coordinate is no longer drawn, so that at={"n": 0, "h": 2} shows the plane of c and w. `heat_map` adds the addresses
     of the whole tensor as shades, or False leaves them out; None adds them where more than 4,096 elements are shown in

@@ -85,12 +85,14 @@ def names_of(desc: MemoryDesc) -> tuple[str, ...]:
 
 
 def checked_names(names: object, ndims: int) -> tuple[str, ...]:
-    """`names`, one for each of `ndims` axes.
+    """`names`, one for each of `ndims` axes; in a text they are letters, or separated by commas.
 
     Raises:
         InvalidArguments: the number differs from `ndims`, a name is no identifier, or two are the same.
     """
-    values: tuple[object, ...] = as_entries("names", names) if not isinstance(names, str) else tuple(names)
+    if isinstance(names, str):
+        names = [name.strip() for name in names.split(",")] if "," in names else list(names)
+    values: tuple[object, ...] = as_entries("names", names)
     given = [value for value in values if isinstance(value, str)]
     if len(given) < len(values):
         raise InvalidArguments(f"names are {shown(names)}: give one text for each axis, such as 'oihw'")
