@@ -27,6 +27,14 @@ def test_show_prints_the_picture_of_the_library(capsys: Capture) -> None:
     assert out.startswith("nChw4c (aBcd4b), 1 x 3 x 2 x 3 of bf16\n")
 
 
+def test_show_keeps_the_colors_that_were_asked_for(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm-256color", "NO_COLOR": ""}.items():
+        monkeypatch.setenv(name, value)
+    assert "\x1b[38;5;16;48;5;" in succeed(capsys, "show", "ab", "2x3")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in succeed(capsys, "show", "ab", "2x3")
+
+
 def test_show_writes_an_svg_file(capsys: Capture) -> None:
     assert succeed(capsys, "show", "ab", "2,3", "--svg", "a.svg") == "wrote a.svg\n"
     assert Path("a.svg").read_text().startswith("<svg ")
@@ -36,8 +44,46 @@ def test_show_draws_the_bits_of_a_compound_format(capsys: Capture) -> None:
     drawn = str(show(CompoundDesc(compound("ggml:Q4_0"), (2, 64))))
     assert succeed(capsys, "show", "ggml:q4_0", "2x64") == f"{drawn}\n"
     assert main(["show", "ggml:Q4_0", "2x64", "--offsets"]) == 2
-    error = "error: --offsets numbers elements, but ggml:Q4_0 is drawn bit by bit: leave the option out\n"
+    error = "error: --offsets is for layouts, but ggml:Q4_0 is drawn bit by bit: leave the option out\n"
     assert capsys.readouterr().err == error
+
+
+def test_show_draws_a_part_under_other_names_and_a_destination(capsys: Capture) -> None:
+    desc = MemoryDesc((4, 6), "f32", "ab")
+    out = succeed(capsys, "show", "ab", "4x6", "--names", "row,column", "--at", "row=1:3", "--at", "column=0,-1")
+    assert out == f"{show(desc, names=('row', 'column'), at={'row': slice(1, 3), 'column': [0, 5]})}\n"
+    out = succeed(capsys, "show", "ab", "4x6", "--to", "ba", "--names", "mk", "--heat-map")
+    assert out == f"{show(desc, 'ba', names='mk', heat_map=True)}\n"
+    assert succeed(capsys, "show", "ab", "4x6", "--no-heat-map") == f"{show(desc)}\n"
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png", "html", "txt"])
+def test_show_writes_a_file_by_its_suffix(suffix: str, capsys: Capture) -> None:
+    if suffix == "png":
+        pytest.importorskip("resvg_py")
+    name = f"a.{suffix}"
+    assert succeed(capsys, "show", "ab", "2,3", "--out", name) == f"wrote {name}\n"
+    starts = {"svg": b"<svg ", "png": b"\x89PNG", "html": b"<!doctype html>", "txt": b"ab, 2 x 3 of f32"}
+    assert Path(name).read_bytes().startswith(starts[suffix])
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["--out", "a.jpg"], "a picture is saved as .svg, .png, .html or .txt, not '.jpg'"),
+        (["--out", "a"], "a picture is saved as .svg, .png, .html or .txt, not 'without an ending'"),
+        (["--svg", "a.png"], "--svg writes a file that ends in .svg, not '.png': use --out"),
+        (["--svg", "a.svg", "--out", "a.png"], "--svg and --out both name the file of the picture: give one"),
+        (["--at", "a"], "--at is an axis and its coordinates, such as n=0, c=8:16 or c=0,8: 'a' is not"),
+        (["--at", "a=x"], "--at is an axis and its coordinates, such as n=0, c=8:16 or c=0,8: 'a=x' is not"),
+        (["--at", "a=0", "--at", "a=1"], "--at chooses from axis a twice: give several coordinates as a=0,8"),
+        (["--at", "c=0"], "at names axis 'c', but the axes are a, b"),
+        (["--names", "x,y,z"], "2 axes need 2 names, not 3: x, y, z"),
+    ],
+)
+def test_show_refuses_wrong_options(options: list[str], error: str, capsys: Capture) -> None:
+    assert main(["show", "ab", "2x3", *options]) == 2
+    assert capsys.readouterr().err == f"error: {error}\n"
 
 
 @pytest.mark.parametrize(

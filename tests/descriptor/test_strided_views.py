@@ -141,10 +141,11 @@ a=0  A 0+ A 1+ A 2+
   3  D 3+ D 4+ D 5+
 
 Memory: offsets 0 to 5; rows begin with offset: a,b
-0: 0,0 │A 0+ A 1+ A 2+│B 3+│C 4+│D 5+
+0: 0,0 ┃A 0+ A 1+ A 2+┃B 3+┃C 4+┃D 5+
 
  A 0+  element, the letter of its block, its value
-    +  several coordinates share the element; memory names the first"""
+    +  several coordinates share the element; memory names the first
+    ┃  next block: 3 elements"""
     assert str(inlay.show(windows, width=80, color=False)) == expected
     assert "<svg" in inlay.show(windows).svg()
     for view in VIEWS.values():

@@ -161,9 +161,10 @@ def test_pictures_and_texts_show_swizzled_offsets() -> None:
         "    3  D12 D13 D14 D15\n"
         "\n"
         "Memory: offsets 0 to 15; rows begin with offset: row,col\n"
-        " 0: 0,0 │ A0  A1  A2  A3│ B5  B4  B7  B6│C10 C11  C8  C9│D15 D14 D13 D12\n"
+        " 0: 0,0 ┃ A0  A1  A2  A3┃ B5  B4  B7  B6┃C10 C11  C8  C9┃D15 D14 D13 D12\n"
         "\n"
         "  A0  element, the letter of its block, its index in row-major order\n"
+        "   ┃  next block: 4 elements\n"
     )
     assert explain_offset(desc, (1, 2)) + "\n" == (
         "u8::swizzled:(4,4)x(4,1):Swizzle<2,0,2>:f0, 4x4\n"

@@ -60,7 +60,7 @@ LAYERS = (
 MAX_FILE_LINES = 600
 MAX_TEST_FILE_LINES = 500  # tests contain the whole texts of errors
 MAX_FUNCTION_LINES = 40
-LATE_IMPORTS_ALLOWED_IN = ("_repr_svg_", "_repr_html_", "to_dask")
+LATE_IMPORTS_ALLOWED_IN = ("_repr_html_", "to_dask")
 VAGUE_NAMES = re.compile(r"Manager|Helper|Utils?$")
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b")
 ROOT_NAMES_ALLOWED = {"__version__"}
@@ -202,7 +202,7 @@ def test_a_wrong_import_is_found(module: str, source: str, fault: str) -> None:
     ("module", "source"),
     [
         ("inlay.layout.address", "import numpy as np\nfrom inlay.layout.axis import Axis, _private\n"),
-        ("inlay.memory", "def _repr_svg_(self):\n    from inlay.render import show"),
+        ("inlay.memory", "def _repr_html_(self):\n    from inlay.render import show"),
         ("inlay.cli", "from inlay import __version__"),
         ("inlay.descriptor", "from inlay import layout"),
         ("inlay.memory", "import inlayed"),

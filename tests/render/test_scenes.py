@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from inlay import FormatTag, MemoryDesc
 from inlay.layout import Layout
 from inlay.render import show
-from inlay.render.compose import COLORS, blocks_of, compose, elements_between, places
+from inlay.render.address_search import elements_between
+from inlay.render.blocks import BLOCK_WALL, blocks_of, places
+from inlay.render.colors import BLOCK_LETTERS, COLORS
+from inlay.render.compose import compose
 from inlay.render.legend import alias_of, axis_names, offset_formula
 from inlay.render.scene import Cell, Elision, Plane, Scene, Shelf, SpaceLimits, StripRow, pick
 from inlay.testing import layouts
@@ -46,8 +49,8 @@ def test_every_coordinate_is_one_cell_of_the_grid_and_lies_in_the_strip_at_its_o
         there = strip[cell.offset]
         assert cell.offset == desc.offset(cell.coordinate or ())
         assert there.color == cell.color
+        assert there.letter == cell.letter
         if not there.is_shared:
-            assert there == cell or there.starts_block
             assert (there.coordinate, there.label, there.kind) == (cell.coordinate, cell.label, cell.kind)
     taken = {desc.offset(point) for point in everywhere}
     assert {cell.offset for cell in strip.values() if cell.kind != "gap"} == taken
@@ -71,8 +74,8 @@ def test_a_block_starts_where_the_color_changes(desc: MemoryDesc) -> None:
     cells = strip_cells(compose(desc, names_of(desc), EVERYTHING))
     for before, cell in pairwise(cells):
         if before.kind != "gap" and cell.kind != "gap" and before.color != cell.color:
-            assert cell.starts_block
-        assert cell.starts_block or (before.kind == "gap") == (cell.kind == "gap")
+            assert cell.wall == BLOCK_WALL
+        assert cell.wall == BLOCK_WALL or (before.kind == "gap") == (cell.kind == "gap")
 
 
 @settings(max_examples=100, deadline=None)
@@ -126,22 +129,25 @@ def test_picks_tell_each_item_once_and_fit(count: int, wanted: list[int], room: 
 
 @settings(max_examples=100, deadline=None)
 @given(layouts(max_size=100))
-def test_blocks_that_touch_in_memory_differ_in_color(layout: Layout) -> None:
+def test_blocks_that_touch_in_memory_differ_in_color_and_letter(layout: Layout) -> None:
     assume(1 <= layout.size <= 500 and not any(place.stride == 0 for place in places(layout)))
     blocks = blocks_of(layout)
     by_offset = elements_between(layout, *layout.span)
     assume(all(len(points) == 1 for points in by_offset.values()))
     numbers = [tuple(p.value(points[0]) for p in blocks.outer) for points in by_offset.values()]
     colors = [blocks.color(points[0]) for points in by_offset.values()]
+    letters = [blocks.letter(points[0]) for points in by_offset.values()]
     assert all(0 <= color < COLORS for color in colors)
+    assert set(letters) <= set(BLOCK_LETTERS)
     full = all(n % axis.block == 0 for n, axis in zip(layout.dims, layout.axes, strict=True))
     for i in range(len(colors) - 1):
         if numbers[i] == numbers[i + 1]:
-            assert colors[i] == colors[i + 1]
+            assert (colors[i], letters[i]) == (colors[i + 1], letters[i + 1])
         elif full:
             steps = [abs(a - b) for a, b in zip(numbers[i], numbers[i + 1], strict=True) if a != b]
             if len(steps) == 1 and steps[0] < COLORS:
                 assert colors[i] != colors[i + 1]
+                assert letters[i] != letters[i + 1]
 
 
 def test_elisions_are_counted() -> None:
@@ -159,3 +165,4 @@ def test_axes_are_named_as_the_alias_names_them() -> None:
     assert axis_names(6, None) == tuple("abcdef")
     assert alias_of(FormatTag.parse("aBc48b")) is None
     assert "o=0" in show(SPECIMENS["nchw"], names="oihw", color=False).text()
+    assert show(SPECIMENS["strided"], names="row, column").names == ("row", "column")

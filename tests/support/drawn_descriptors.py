@@ -20,6 +20,7 @@ SPECIMENS = {
     "zero-padding": NCHW8C,
     "strided": MemoryDesc((4, 6), "bf16", strides=(8, 1)),
     "matrix": MemoryDesc((30, 50), "bf16", "AB16b16a"),
+    "vnni": MemoryDesc((32, 24), "bf16", "BA16b16a2b"),
     "pointwise-weights": MemoryDesc((64, 64, 1, 1), "bf16", "OIhw16i16o"),
     "free-digits": MemoryDesc((128, 8), "f8_e4m3", pattern="(m m4 m32) (k k4) -> m k m32 m4 k4"),
     "broadcast": MemoryDesc((4, 6), "f32", strides=(0, 1)),

@@ -28,6 +28,7 @@ Each module uses those before it:
     output              prints text on the output and the error stream
     application         the application, argument types and progress of measurements, shared by all commands
     file_texts          texts of `inlay info` and `inlay diff` for files
+    picture_options     options of `inlay show`: names, chosen coordinates, files
     layout_commands     `inlay show`, `inlay offset`, `inlay info`, `inlay diff`, `inlay names`
     inference_commands  `inlay infer`, `inlay verify`
     quantization_options

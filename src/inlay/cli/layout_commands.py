@@ -26,6 +26,7 @@ from inlay.cli.application import (
 )
 from inlay.cli.file_texts import compare_files, describe_file, require_file_for_json
 from inlay.cli.output import echo, write
+from inlay.cli.picture_options import AnyPicture, picture_options, picture_target, require_no_options
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.comparison import first_difference
@@ -47,6 +48,23 @@ def show(
     dims: DimsArgument,
     data_type: TypeOption = "f32",
     offsets: Annotated[bool, typer.Option("--offsets", help="Write the element offset into every cell.")] = False,
+    names: Annotated[
+        str | None, typer.Option("--names", metavar="NAMES", help="Names of the axes: n,c,h,w or nchw.")
+    ] = None,
+    at: Annotated[
+        list[str] | None,
+        typer.Option("--at", metavar="AXIS=X", help="Show coordinates of an axis: n=0, c=8:16 or c=0,8,16."),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="TAG", help="Draw this layout beside it, as the destination.")
+    ] = None,
+    heat_map: Annotated[
+        bool | None,
+        typer.Option("--heat-map/--no-heat-map", help="Add a heat map of addresses; large tensors have one."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the picture: .svg, .png, .html or .txt.")
+    ] = None,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write an SVG picture instead.")] = None,
 ) -> None:
     """Draw a layout: the logical grid, and below it the memory in address order.
@@ -57,23 +75,31 @@ def show(
 
       inlay show nChw8c 2x17x5x4 --offsets
 
+      inlay show nchw 2x17x5x4 --to nChw8c --out reorder.png
+
+      inlay show nChw16c 1x64x56x56 --at n=0 --at c=14:18
+
       inlay show "(m m4 m32) (k k4) -> m k m32 m4 k4" 300x20 --dtype u8
 
       inlay show "Swizzle<3,4,3> o (8,128):(128,1)" 8x128 --dtype u8
 
       inlay show ggml:Q4_0 4096x4096
     """
-    if svg is not None and svg.suffix.lower() != ".svg":
-        raise InvalidArguments(f"--svg writes a file that ends in .svg, not {svg.suffix or 'without an ending'!r}")
+    target = picture_target(output, svg)
     source = parse_desc(tag, parse_dims(dims), data_type)
-    if isinstance(source, CompoundDesc) and offsets:
-        raise InvalidArguments(f"--offsets numbers elements, but {tag} is drawn bit by bit: leave the option out")
-    drawn = picture(source) if isinstance(source, CompoundDesc) else picture(source, offsets=offsets)
-    if svg is None:
+    options = picture_options(offsets, names, at, heat_map)
+    if isinstance(source, CompoundDesc):
+        require_no_options(tag, options, to)
+        drawn: AnyPicture = picture(source)
+    elif to is None:
+        drawn = picture(source, **options)
+    else:
+        drawn = picture(source, to, **options)
+    if target is None:
         write(str(drawn))
         return
-    drawn.save(svg)
-    echo(f"wrote {printable(str(svg))}")
+    drawn.save(target)
+    echo(f"wrote {printable(str(target))}")
 
 
 @app.command(short_help="Explain the offset of one element.", context_settings={"ignore_unknown_options": True})

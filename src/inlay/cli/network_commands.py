@@ -75,7 +75,7 @@ def plan(
     every_step: Annotated[bool, typer.Option("--all", help="Print every step, not only the longest ones.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: every step and reorder.")] = False,
     picture: Annotated[
-        Path | None, typer.Option("--picture", metavar="FILE", help="Draw the plan too, as .svg or .html.")
+        Path | None, typer.Option("--picture", metavar="FILE", help="Draw the plan too, as .svg, .png or .html.")
     ] = None,
     output: PlanOutputOption = None,
 ) -> None:
@@ -117,7 +117,7 @@ def _require_plan_files(model: Path, picture: Path | None) -> None:
     """Check, before work begins, that a model can be planned, and that the plan can be drawn into `picture`.
 
     Raises:
-        InvalidArguments: the model is a saved plan, or the picture has another ending than .svg and .html.
+        InvalidArguments: the model is a saved plan, or the picture has another ending than .svg, .png and .html.
         FileError: the picture is the model.
     """
     if picture is not None:

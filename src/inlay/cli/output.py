@@ -24,13 +24,13 @@ def echo(text: str, *, err: bool = False) -> None:
 
 
 def write(text: str, *, err: bool = False) -> None:
-    """Print `text`, which may contain color codes, and a line end on the output or the error stream.
+    """Print `text` and a line end on the output or the error stream, with its color codes: who drew it chose them.
 
     Raises:
         FileError: the stream cannot be written, as on a full disk.
     """
     try:
-        typer.echo(text, err=err)
+        typer.echo(text, err=err, color=True)
     except OSError as error:
         if error.errno == errno.EPIPE:  # the reader of the output ended: the command ends without a message
             raise

@@ -410,11 +410,6 @@ class MemoryDesc(KindConstructors, DescriptorQueries):
         name = None if self.data_type is None else self.data_type.name
         return _restored, (self.dims, name, self.layout, self.offset0, self.extras, self.spelling)
 
-    def _repr_svg_(self) -> str:
-        from inlay.render import show
-
-        return show(self).svg()
-
     def _repr_html_(self) -> str:
         from inlay.render import show
 

@@ -141,11 +141,11 @@ class Plan(PlannedProgram):
         """
         write_plan(self, Path(path), self.computed_by)
 
-    def _repr_svg_(self) -> str:
-        """Return the picture that a notebook shows."""
+    def _repr_html_(self) -> str:
+        """Return the picture that a notebook shows, in an element in which it scrolls."""
         from inlay.render.network import PlanPicture
 
-        return PlanPicture(self).svg()
+        return PlanPicture(self).html()
 
 
 def plan(

@@ -332,6 +332,12 @@ class Memory(LogicalArray):
         """Return the descriptor and the number of bytes as text."""
         return f"<Memory of {self._desc!r}, {' + '.join(str(buffer.size) for buffer in self.buffers)} bytes>"
 
+    def _repr_html_(self) -> str:
+        """Return the picture that a notebook shows: the values in the tensor and in memory."""
+        from inlay.render import show
+
+        return show(self).html()
+
 
 # Setters of the slots. `Memory.__setattr__` refuses assignment, so only these write them.
 _set_desc = vars(Memory)["_desc"].__set__

@@ -482,6 +482,12 @@ class Reorder:
         attributes = "" if self._attributes == PLAIN else f", {self._attributes!r}"
         return f"<Reorder of {self._src!r} to {self._dst!r}{attributes}>"
 
+    def _repr_html_(self) -> str:
+        """Return the picture that a notebook shows: the source beside the destination."""
+        from inlay.render import show
+
+        return show(self).html()
+
     def explain(self, target: str | None = None) -> str:
         """Return a report on the compiled schedule and the reasons for it, for this machine or for `target`.
 

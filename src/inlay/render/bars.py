@@ -11,7 +11,7 @@ from html import escape
 from itertools import groupby
 
 from inlay.measure.statistics import Spread
-from inlay.render.text import CHALK, INK
+from inlay.render.colors import CHALK, INK
 
 SCALE = 130
 """Percent of the copy at the right edge of a panel."""

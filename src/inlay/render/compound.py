@@ -9,9 +9,8 @@ Bytes whose bits belong to consecutive entries of the same streams are one line:
 In markup each stream has a color, and a line has one rectangle for each range of bits.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from math import ceil, prod
 from pathlib import Path
 from typing import get_args
@@ -19,12 +18,16 @@ from typing import get_args
 from inlay.descriptor.compound_desc import CompoundDesc
 from inlay.descriptor.compound_format import CompoundFormat, Section, Stream
 from inlay.errors import InvalidArguments, shown
-from inlay.render.picture import PictureFormat, html_page, save_picture
+from inlay.render.colors import COLORS
+from inlay.render.legend import Legend
+from inlay.render.picture import PictureFormat
+from inlay.render.png import png_bytes
+from inlay.render.saving import file_contents, save_picture, scrolling
+from inlay.render.svg import CELL, Canvas, identity_of
 
-_COLORS = ("#9ecae1", "#fdae6b", "#a1d99b", "#bcbddc", "#fc9272", "#d9d9d9")
 _MOST_LINES = 40
-_LINE, _BIT, _LEFT = 22, 56, 90
-"""Sizes in the SVG, in pixels: height of a line, least width of a bit, width of the labels."""
+_BIT, _LEFT = 56, 90
+"""Sizes in the SVG, in pixels: least width of a bit, width of the labels."""
 _CHARACTER = 7.3
 """Width of a character in the SVG, in pixels."""
 
@@ -134,32 +137,32 @@ class CompoundPicture:
 
     def svg(self) -> str:
         """The picture as one self-contained `svg` element."""
-        colors = {s.name: _COLORS[i % len(_COLORS)] for i, s in enumerate(self.compound_format.streams)}
-        maps = [(title, rows[:_MOST_LINES]) for title, rows in self._maps()]
-        bit = max([_BIT, *(_bit_width(run, row) for _, rows in maps for row in rows for run in row.runs)])
-        words = [self._title(), *map(self._stream_text, self.compound_format.streams), *(title for title, _ in maps)]
-        width = max(_LEFT + 8 * bit, 20 + int(_CHARACTER * max(map(len, words))))
-        parts, y = [_svg_text(0, 16, self._title())], 16
-        for stream in self.compound_format.streams:
-            y += _LINE
-            parts += [_svg_box(0, y - 12, 14, colors[stream.name]), _svg_text(20, y, self._stream_text(stream).strip())]
-        for title, rows in maps:
-            y += 2 * _LINE
-            parts.append(_svg_text(0, y, title))
-            for row in rows:
-                y += _LINE
-                parts.append(_svg_text(0, y, _bytes_text(row)))
-                for run in row.runs:
-                    x, color = _LEFT + bit * (7 - run.high), colors.get(run.stream, "none")
-                    parts.append(_svg_box(x, y - 15, bit * (run.high - run.low + 1), color))
-                    parts.append(_svg_text(x + 4, y, _run_text(run, row)))
-        size = f'width="{width}" height="{y + _LINE}"'
-        head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="monospace" font-size="12">'
-        return "\n".join([head, *parts, "</svg>\n"])
+        streams = self.compound_format.streams
+        about = "\n".join([self._title(), *map(self._stream_text, streams)])
+        canvas = Canvas(None, identity_of((about, self.desc)))
+        canvas.words(Legend(self._title(), (), ""))
+        kinds = {stream.name: f"block b{i % COLORS}" for i, stream in enumerate(streams)}
+        for stream in streams:
+            canvas.box(canvas.left, canvas.y, 18, kinds[stream.name])
+            canvas.text(canvas.left + 28, canvas.y + CELL / 2 + 4, self._stream_text(stream).strip(), "words")
+            canvas.y += CELL
+        for title, rows in self._maps():
+            canvas.heading(title[0].upper() + title[1:])
+            _draw_map(canvas, rows, kinds)
+        return canvas.finished(self._title(), about)
 
     def html(self) -> str:
         """The picture as an HTML element that scrolls where the page is too narrow."""
-        return f'<div style="overflow-x:auto">\n{self.svg()}</div>\n'
+        return scrolling(self.svg())
+
+    def png(self, scale: float = 2.0) -> bytes:
+        """The picture as a PNG file, with `scale` pixels for each pixel of the SVG.
+
+        Raises:
+            InvalidArguments: `scale` is no number from 0.1 to 16.
+            MissingExtra: resvg-py is not installed.
+        """
+        return png_bytes(self.svg(), scale)
 
     def _title(self) -> str:
         """Return name, dims and size."""
@@ -192,25 +195,21 @@ class CompoundPicture:
 
     __repr__ = __str__
 
-    def _repr_svg_(self) -> str:
-        """Return the SVG for a notebook."""
-        return self.svg()
+    def _repr_html_(self) -> str:
+        """Return the HTML for a notebook."""
+        return self.html()
 
     def save(self, path: str | Path) -> None:
-        """Write the picture to `path`: SVG, HTML, or text, by its ending.
+        """Write the picture to `path`: SVG, PNG, HTML, or text, by its suffix.
 
         Post-condition: `path` holds the whole picture, or an error was raised and it is as it was.
 
         Raises:
-            InvalidArguments: `path` ends in none of .svg, .html and .txt.
+            InvalidArguments: `path` ends in none of .svg, .png, .html and .txt.
+            MissingExtra: `path` ends in .png, and resvg-py is not installed.
             FileError: the file cannot be written.
         """
-        contents = {
-            ".svg": self.svg,
-            ".html": lambda: html_page(self._title(), self.html()),
-            ".txt": lambda: self.text() + "\n",
-        }
-        save_picture(path, contents)
+        save_picture(path, file_contents(self._title(), self.svg, self.text))
 
 
 def picture_compound(desc: CompoundFormat | CompoundDesc, format: PictureFormat = "text") -> CompoundPicture:
@@ -275,14 +274,24 @@ def _run_text(run: BitRun, line: ByteLine) -> str:
     return f"{run.stream} {run.entry}{second}..{last}{part}"
 
 
+def _draw_map(canvas: Canvas, rows: Sequence[ByteLine], kinds: Mapping[str, str]) -> None:
+    """Draw the map of the bytes of a block: a line for each range of bytes, a rectangle for each range of bits."""
+    shown = rows[:_MOST_LINES]
+    bit = max([_BIT, *(_bit_width(run, row) for row in shown for run in row.runs)])
+    left = canvas.left + _LEFT
+    for row in shown:
+        canvas.text(canvas.left, canvas.y + CELL / 2 + 4, _bytes_text(row), "words")
+        for run in row.runs:
+            x = left + bit * (7 - run.high)
+            canvas.box(x, canvas.y, bit * (run.high - run.low + 1), kinds.get(run.stream, "bare"))
+            canvas.text(x + 6, canvas.y + CELL / 2 + 4, _run_text(run, row), "words")
+        canvas.y += CELL
+    if len(rows) > len(shown):
+        more = f"and {len(rows) - len(shown)} lines more, to byte {rows[-1].last}"
+        canvas.text(canvas.left, canvas.y + CELL / 2 + 4, more, "muted")
+        canvas.y += CELL
+
+
 def _bit_width(run: BitRun, line: ByteLine) -> int:
     """Return the width of a bit, in pixels, at which the words of a run fit into its rectangle."""
-    return ceil((_CHARACTER * len(_run_text(run, line)) + 8) / (run.high - run.low + 1))
-
-
-def _svg_text(x: int, y: int, text: str) -> str:
-    return f'<text x="{x}" y="{y}">{escape(text)}</text>'
-
-
-def _svg_box(x: int, y: int, width: int, color: str) -> str:
-    return f'<rect x="{x}" y="{y}" width="{width}" height="{_LINE - 2}" fill="{color}" stroke="#555"/>'
+    return ceil((_CHARACTER * len(_run_text(run, line)) + 12) / (run.high - run.low + 1))

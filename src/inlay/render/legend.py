@@ -35,7 +35,7 @@ from inlay.notation import Notation, parse_notation
 from inlay.notation.format_tag import ALIASES, FormatTag
 from inlay.notation.pattern import Pattern
 from inlay.notation.recognition import SwizzledNotation
-from inlay.render.compose import AxisDigit, blocks_of, places, shares_elements
+from inlay.render.blocks import blocks_of, digit_in_words, places, shares_elements
 
 _USUAL = {3: "ncw", 4: "nchw", 5: "ncdhw"}
 """oneDNN's names of the axes of activations, for strided layouts that no tag says."""
@@ -85,12 +85,14 @@ def names_of(desc: MemoryDesc) -> tuple[str, ...]:
 
 
 def checked_names(names: object, ndims: int) -> tuple[str, ...]:
-    """`names`, one for each of `ndims` axes.
+    """`names`, one for each of `ndims` axes; in a text they are letters, or separated by commas.
 
     Raises:
         InvalidArguments: the number differs from `ndims`, a name is no identifier, or two are the same.
     """
-    values: tuple[object, ...] = as_entries("names", names) if not isinstance(names, str) else tuple(names)
+    if isinstance(names, str):
+        names = [name.strip() for name in names.split(",")] if "," in names else list(names)
+    values: tuple[object, ...] = as_entries("names", names)
     given = [value for value in values if isinstance(value, str)]
     if len(given) < len(values):
         raise InvalidArguments(f"names are {shown(names)}: give one text for each axis, such as 'oihw'")
@@ -134,14 +136,14 @@ def legend(desc: MemoryDesc, names: Sequence[str], *, has_type: bool = True) -> 
     words = _legend_of(desc, names)
     if has_type:
         return words
-    title = f"{layout_name(desc)}, {_crossed(desc.dims)}" if desc.dims else "a layout of no axes"
+    title = f"{layout_name(desc)}, {crossed(desc.dims)}" if desc.dims else "a layout of no axes"
     return Legend(title, tuple(fact for fact in words.facts if fact[0] not in ("text", "size")), words.note)
 
 
 def _legend_of(desc: MemoryDesc, names: Sequence[str]) -> Legend:
     """Return the legend of a descriptor of any kind, with its data type and size."""
-    title = f"{layout_name(desc)}, {_crossed(desc.dims)} of {desc.data_type}" if desc.dims else "zero descriptor"
-    text = ("text", f"{desc} {_crossed(desc.dims, 'x')}".rstrip())
+    title = f"{layout_name(desc)}, {crossed(desc.dims)} of {desc.data_type}" if desc.dims else "zero descriptor"
+    text = ("text", f"{desc} {crossed(desc.dims, 'x')}".rstrip())
     size = ("size", size_in_words(desc))
     match desc.layout:
         case Layout() if desc.has_runtime:
@@ -221,12 +223,12 @@ def _untagged_name(desc: MemoryDesc) -> str:
     if spelled is not None and not isinstance(spelled, FormatTag):
         return _spelled_name(desc, spelled)
     if desc.kind == "digits" and spelled is None:
-        return f"strides {_crossed(desc.strides)}" if desc.is_plain else "free digits"
+        return f"strides {crossed(desc.strides)}" if desc.is_plain else "free digits"
     if desc.kind == "sparse":
         return f"sparse {desc.sparse_encoding}"
     if desc.kind != "blocked":
         return desc.kind.replace("_", " ")
-    strides = f"strides {_crossed(desc.strides)}"
+    strides = f"strides {crossed(desc.strides)}"
     tag = nearest_tag(desc) if desc.inner_blocks else None
     return strides if tag is None else f"{_tag_name(tag)} with {strides}"
 
@@ -236,7 +238,7 @@ def _spelled_name(desc: MemoryDesc, notation: Notation) -> str:
     layout, _ = desc.require_layout("a picture")
     if notation.layout(layout.dims) == layout:
         return notation.spelling
-    return f"{notation.spelling} with strides {_crossed([axis.stride for axis in layout.axes])}"
+    return f"{notation.spelling} with strides {crossed([axis.stride for axis in layout.axes])}"
 
 
 def _tag_name(tag: FormatTag) -> str:
@@ -291,12 +293,6 @@ def offset_formula(desc: MemoryDesc, names: Sequence[str]) -> str:
         if place.stride:
             terms.append(factor if place.stride == 1 else f"{place.stride}*{factor}")
     return " + ".join(terms).replace("+ -", "- ") or "0"
-
-
-def digit_in_words(place: AxisDigit, names: Sequence[str]) -> str:
-    """One digit as an expression of its coordinate: `n`, `c//8`, `c%8` or `c//4%4`."""
-    word = names[place.axis] + (f"//{place.weight}" if place.weight > 1 else "")
-    return word if place.is_top else f"{word}%{place.extent}"
 
 
 def size_in_words(desc: MemoryDesc) -> str:
@@ -388,7 +384,7 @@ def _number(value: int) -> str:
     return "*" if value == RUNTIME else str(value)
 
 
-def _crossed(values: Sequence[int], cross: str = " x ") -> str:
+def crossed(values: Sequence[int], cross: str = " x ") -> str:
     """Return dims as text, joined by a multiplication sign."""
     return cross.join(map(_number, values))
 

@@ -98,7 +98,7 @@ def borders(count: int, data: int, weights: Iterable[int]) -> list[int]:
     return [0, data - 1, data, *inside, count - 1, 1]
 
 
-CellKind = Literal["data", "padding", "gap"]
+CellKind = Literal["data", "padding", "gap", "other"]
 INDEX, OFFSET, VALUE = "its index in row-major order", "its offset", "its value"
 """The meanings that the number of an element may have."""
 
@@ -117,6 +117,10 @@ class SpaceLimits:
     """About how many rows all planes may take, headings included."""
     strip_rows: int = 14
     """The most rows of the strip."""
+    heat_rows: int = 40
+    """The most rows of a heat map."""
+    heat_columns: int = 96
+    """The most columns of a heat map."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +128,21 @@ class Cell:
     """One place in the grid or in the strip."""
 
     kind: CellKind
-    """An element of the tensor, one of its padding, or memory that belongs to none."""
+    """An element of the tensor, one of its padding, memory that belongs to none, or an element that was not chosen."""
     offset: int
     """Elements from the start of the buffer, offset0 included."""
     coordinate: Dims | None
     """The first coordinate that lies here; None for a gap."""
     label: str = ""
     """The number in the cell, as `Scene.numbers` says; empty where there is none."""
-    color: int = 0
-    """The color of its block."""
-    starts_block: bool = False
-    """True if the cell before it in the strip belongs to another block."""
+    color: int | None = None
+    """The color of its block; None if it has none: a gap, an element not chosen, padding of a destination."""
+    letter: str = ""
+    """The letter of its block; empty where it has no color."""
+    wall: int = 0
+    """Level of the wall on its left, as in `blocks`; 0 for none."""
+    wall_above: int = 0
+    """Level of the wall above it in the grid; 0 for none, as in the strip."""
     is_shared: bool = False
     """True if other coordinates share this offset, as they do where a stride is 0."""
 
@@ -177,6 +185,14 @@ class Grid:
     """Number of planes of the tensor, including those that are not shown."""
     planes_shown: int
     """Number of planes that are shown."""
+    fixed: str = ""
+    """The axes of which the caller chose one coordinate, such as `n=1, h=0`."""
+
+    @property
+    def is_partial(self) -> bool:
+        """True if planes, rows or columns are left out."""
+        is_cut = any(isinstance(item, Elision) for item in (*self.rows, *self.columns))
+        return is_cut or self.planes_shown < self.planes
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +222,34 @@ class Strip:
 
 
 @dataclass(frozen=True, slots=True)
+class SampledAxis:
+    """An axis of a heat map."""
+
+    name: str
+    """Its name."""
+    shown: int
+    """Number of coordinates in the map, evenly spaced from 0 on."""
+    extent: int
+    """Number of coordinates."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """The addresses of elements of a whole tensor, sampled along every axis and unfolded into rows and columns."""
+
+    down: tuple[SampledAxis, ...]
+    """The axes that run down, outermost first; empty in a tensor of one axis."""
+    across: tuple[SampledAxis, ...]
+    """The axes that run across, outermost first."""
+    lowest: int
+    """The lowest offset of the map, in elements."""
+    highest: int
+    """The highest offset of the map, in elements."""
+    shares: tuple[tuple[float, ...], ...]
+    """Per row and column, where the offset is between the lowest, 0, and the highest, 1."""
+
+
+@dataclass(frozen=True, slots=True)
 class Scene:
     """A picture of one descriptor."""
 
@@ -221,6 +265,12 @@ class Scene:
     """The logical tensor."""
     strip: Strip
     """Its memory."""
+    has_letters: bool = False
+    """True if letters mark the blocks, since there are more of them than colors."""
+    walls: tuple[tuple[int, str], ...] = ()
+    """The levels of walls in the strip, thickest first, with their meaning."""
+    heat_map: HeatMap | None = None
+    """The addresses of a tensor that is too large to be shown whole."""
 
     @property
     def offset_width(self) -> int:

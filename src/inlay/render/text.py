@@ -4,12 +4,9 @@ A terminal says how wide it is, how many colors it has and which characters. Col
 terminal that has it. NO_COLOR (any value) turns it off, FORCE_COLOR on, as https://no-color.org and
 https://force-color.org ask. Box drawing is used where the encoding has it. No line is longer than the terminal is wide.
 
-Cells of one block share a background color. Without color they share a letter, A to G, written before the number, so
-that nothing is lost: `C17` is element 17 in a block of the third color. Padding is hatched, memory that belongs to no
-element is dotted. The seven colors, the same in every way of drawing, are told apart in normal and in color-blind
-vision and carry dark numbers.
-
-Source: Paul Tol, "Colour Schemes", the light qualitative scheme, made for labeled cells.
+Cells of one block share a background color. Where there is no color, where the user chose the colors of the terminal,
+and where blocks repeat colors, they share a letter before the number too: `C17` is element 17 in a block of letter C.
+Padding is hatched, memory that belongs to no element is dotted. A heat map has a digit for each tenth of the addresses.
 """
 
 import io
@@ -17,12 +14,13 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, TextIO, TypeAlias
 
+from inlay.render.colors import HEAT_256, TERMINAL_16, TERMINAL_256
 from inlay.render.legend import Legend
-from inlay.render.scene import Cell, Elision, Grid, Plane, Scene, Shelf, StripRow
+from inlay.render.scene import VALUE, Cell, Elision, Grid, HeatMap, Plane, SampledAxis, Scene, Shelf, StripRow
 
 Colors = Literal[0, 16, 256]
 
@@ -34,8 +32,8 @@ NARROWEST, WIDEST = 20, 400
 class Glyphs:
     """The characters a picture is made of; all are one column wide."""
 
-    border: str
-    """Between two blocks of the strip."""
+    walls: str
+    """Left of a cell: no wall, then the levels of walls of `blocks`, from groups to blocks."""
     hatch: str
     """Fills padding."""
     gap: str
@@ -46,8 +44,8 @@ class Glyphs:
     """Something is left out below."""
 
 
-UNICODE = Glyphs("│", "╱", "·", "⋯", "⋮")
-ASCII = Glyphs("|", "/", "-", "~", ":")
+UNICODE = Glyphs(" ┊│┃", "╱", "·", "⋯", "⋮")
+ASCII = Glyphs(" .:|", "/", "-", "~", ":")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,35 +79,13 @@ def color_depth(stream: TextIO) -> Colors:
 
 def glyphs_of(stream: TextIO) -> Glyphs:
     """Box drawing where the encoding of `stream` has it, plain ASCII otherwise."""
-    wanted = UNICODE.border + UNICODE.hatch + UNICODE.gap + UNICODE.across + UNICODE.down
+    wanted = UNICODE.walls + UNICODE.hatch + UNICODE.gap + UNICODE.across + UNICODE.down
     try:
         # A stream without an encoding, such as StringIO, keeps characters as they are.
         wanted.encode(getattr(stream, "encoding", None) or "utf-8")
     except (UnicodeEncodeError, LookupError):
         return ASCII
     return UNICODE
-
-
-LETTERS = "ABCDEFG"
-"""The mark of each color where no color can be shown."""
-
-LIGHT = ("#a9cbee", "#f5b9a3", "#f2e3a4", "#94d3bf", "#ffc9d3", "#d3dd8a", "#bfe9fb")
-"""Fills on a light page, for numbers in `INK`."""
-
-DARK = ("#2f5a86", "#8a4a33", "#7a6a28", "#1f6b57", "#8a4657", "#5f681c", "#2c6f86")
-"""Fills on a dark page, for numbers in `CHALK`."""
-
-INK = "#1b1f24"
-"""Numbers on light fills."""
-
-CHALK = "#f2f4f7"
-"""Numbers on dark fills."""
-
-TERMINAL_256 = (153, 216, 229, 115, 218, 186, 195)
-"""Backgrounds of a terminal with 256 colors, for black numbers."""
-
-TERMINAL_16 = (44, 41, 43, 42, 45, 47, 46)
-"""Background codes of a terminal with 16 colors, for black numbers."""
 
 
 Span: TypeAlias = tuple[str, str]
@@ -119,25 +95,44 @@ SHARED = "several coordinates share the element; memory names the first"
 """The meaning of a plus after a number."""
 
 _BOLD, _DIM = "1", "2"
+_BLACK, _WHITE = 16, 231
+"""Black and white of 256 colors."""
 _FACT_WIDTH = 8
 _ELISION_WIDTH = 5
 
 
 def draw_text(legend: Legend, scene: Scene | None, terminal: Terminal) -> str:
     """The words and, where there is one, the scene below them; lines end in a newline, except the last."""
-    drawing = _TextDrawing(terminal)
+    drawing = TextDrawing(terminal)
     lines = [*drawing.words(legend)]
     if scene is not None:
-        lines += [[], *drawing.grid(scene), [], *drawing.strip(scene), [], *drawing.key(scene)]
-    return "\n".join(_line(line, terminal) for line in lines)
+        lines += [[], *drawing.grid(scene), *drawing.heat_map(scene.heat_map)]
+        lines += [[], *drawing.strip(scene), [], *drawing.key(scene)]
+    return drawing.finished(lines)
 
 
-class _TextDrawing:
+def shows_letters(colors: Colors, has_letters: bool) -> bool:
+    """Return whether letters mark the blocks: where the 256 colors are missing, or blocks repeat them."""
+    return has_letters or colors < 256
+
+
+class TextDrawing:
     """The parts of a picture as lines of spans."""
 
     def __init__(self, terminal: Terminal) -> None:
         self.terminal = terminal
         self.glyphs = terminal.glyphs
+        self.has_letters = False
+        self.gap = ""
+
+    def finished(self, lines: Iterable[Sequence[Span]]) -> str:
+        """The text of these lines."""
+        return "\n".join(_line(line, self.terminal) for line in lines)
+
+    def _mark_blocks(self, scene: Scene) -> None:
+        """Note if letters mark the blocks of a scene; one and a value such as 1.5 need a space between them."""
+        self.has_letters = shows_letters(self.terminal.colors, scene.has_letters)
+        self.gap = " " * (self.has_letters and scene.numbers == VALUE)
 
     def words(self, legend: Legend) -> Iterator[list[Span]]:
         """Yield the lines of the legend: title, facts with their names, note."""
@@ -154,8 +149,8 @@ class _TextDrawing:
     def grid(self, scene: Scene) -> Iterator[list[Span]]:
         """Yield the lines of the tensor: heading, each shelf (a row of planes side by side), count of hidden planes."""
         grid = scene.grid
-        heading = f"Tensor: {grid.row_name} runs down, " if grid.row_name else "Tensor: "
-        yield from ([(line, _BOLD)] for line in self._wrapped(f"{heading}{grid.column_name} across"))
+        self._mark_blocks(scene)
+        yield from ([(line, _BOLD)] for line in self._wrapped(f"Tensor: {grid_words(grid)}"))
         gutter = self._gutter(grid)
         for i, shelf in enumerate(grid.shelves):
             if isinstance(shelf, Elision):
@@ -197,7 +192,7 @@ class _TextDrawing:
 
     def _cell_width(self, scene: Scene) -> int:
         """Return the number of characters of a cell: border, letter of the block where there are no colors, label."""
-        return scene.label_width + 1 + (self.terminal.colors == 0)
+        return scene.label_width + 1 + self.has_letters
 
     def _plane_width(self, grid: Grid, plane: Plane | Elision, width: int) -> int:
         """Return the number of characters of a plane, or of the mark of hidden planes."""
@@ -239,25 +234,22 @@ class _TextDrawing:
                 continue
             for column, cell in zip(grid.columns, plane.cells[i], strict=True):
                 mark = self.glyphs.across if isinstance(column, Elision) else self.glyphs.down
-                yield (mark.rjust(width), _DIM) if cell is None else self._cell(cell, width, " ")
+                yield (mark.rjust(width), _DIM) if cell is None else self._cell(cell, width)
             yield (" " * (whole - len(grid.columns) * width), "")
 
-    def strip(self, scene: Scene) -> Iterator[list[Span]]:
+    def strip(self, scene: Scene, heading: str = "Memory") -> Iterator[list[Span]]:
         """Yield the lines of memory: a heading, and for each row its first offset, coordinate and cells."""
         strip = scene.strip
-        yield from ([(line, _BOLD)] for line in self._wrapped(f"Memory: {strip_words(scene)}"))
+        self._mark_blocks(scene)
+        yield from ([(line, _BOLD)] for line in self._wrapped(f"{heading}: {strip_words(scene)}"))
         prefix = scene.offset_width
         for row in strip.rows:
             if isinstance(row, Elision):
                 words = f"{self.glyphs.down} {row.count} more, offsets {row.first} to {row.last}"
                 yield [(" " * (prefix - 1) + words, _DIM)]
             else:
-                cells = [self._cell(cell, self._cell_width(scene), self._border(cell)) for cell in row.cells]
+                cells = [self._cell(cell, self._cell_width(scene)) for cell in row.cells]
                 yield [(self._beside(scene, row), _DIM), *cells]
-
-    def _border(self, cell: Cell) -> str:
-        """Return the character left of a cell: a wall at the first cell of a block."""
-        return self.glyphs.border if cell.starts_block else " "
 
     def _beside(self, scene: Scene, row: StripRow) -> str:
         """Return the text left of a row of memory: its first offset and, where there is room, its coordinate."""
@@ -266,9 +258,9 @@ class _TextDrawing:
             return offset
         return offset + coordinate_text(row.cells[0]).ljust(scene.coordinate_width) + " "
 
-    def _cell(self, cell: Cell, width: int, before: str) -> Span:
-        """Return a cell of `width` characters, of which `before` is the first."""
-        mark = "" if self.terminal.colors or cell.kind == "gap" else LETTERS[cell.color]
+    def _cell(self, cell: Cell, width: int) -> Span:
+        """Return a cell of `width` characters, of which the first is the wall on its left."""
+        mark = cell.letter if self.has_letters else ""
         room = width - 1
         label = cell.label + "+" * cell.is_shared
         if cell.kind == "gap":
@@ -276,22 +268,43 @@ class _TextDrawing:
         elif cell.kind == "padding":
             text = mark + label.rjust(room - len(mark), self.glyphs.hatch)
         else:
-            text = (mark + label).rjust(room)
-        return before + text, self._style(cell)
+            text = (mark + (self.gap if mark else "") + label).rjust(room)
+        return self.glyphs.walls[cell.wall] + text, self._style(cell)
 
     def _style(self, cell: Cell) -> str:
-        """Return the style of a cell: the background of its block, or dim for a gap."""
-        if cell.kind == "gap":
-            return _DIM
-        return f"30;{_background(cell.color, self.terminal.colors)}"
+        """Return the style of a cell: the background of its block, or dim for a gap and what was not chosen."""
+        if cell.color is None:
+            return _DIM if cell.kind in ("gap", "other") else ""
+        return _on_background(cell.color, self.terminal.colors)
 
-    def key(self, scene: Scene) -> Iterator[list[Span]]:
-        """Yield the lines that explain one example of each kind of cell."""
+    def heat_map(self, heat: HeatMap | None) -> Iterator[list[Span]]:
+        """Yield the lines of a heat map, after an empty one: a heading, and a digit for each cell."""
+        if heat is None:
+            return
+        yield []
+        yield from ([(line, _BOLD)] for line in self._wrapped(f"Addresses: {heat_words(heat)}"))
+        for row in heat.shares:
+            tenths = [min(9, int(10 * share)) for share in row]
+            yield [(f"{tenth}", self._shade(tenth)) for tenth in tenths]
+        ends = f"0 is offset {heat.lowest}, 9 is up to offset {heat.highest}"
+        yield from ([(line, _DIM)] for line in self._wrapped(ends))
+
+    def _shade(self, tenth: int) -> str:
+        """Return the style of a cell of a heat map."""
+        if self.terminal.colors < 256:
+            return ""
+        return f"38;5;{_WHITE if tenth < 5 else _BLACK};48;5;{HEAT_256[tenth]}"
+
+    def key(self, scene: Scene, of_source: str = "") -> Iterator[list[Span]]:
+        """Yield the lines that explain one example of each kind of cell, and each level of walls."""
         width = self._cell_width(scene)
-        for example, meaning in examples(scene, "" if self.terminal.colors else "the letter of its block, "):
-            yield from self._meaning(self._cell(example, width, " "), meaning)
+        letter = f"the letter of its block{of_source}, " if self.has_letters else ""
+        for example, meaning in examples(scene, letter):
+            yield from self._meaning(self._cell(replace(example, wall=0), width), meaning)
         if any(cell.is_shared for cell in scene.cells):
             yield from self._meaning(("+".rjust(width), ""), SHARED)
+        for level, meaning in scene.walls:
+            yield from self._meaning((self.glyphs.walls[level].rjust(width), ""), meaning)
 
     def _meaning(self, example: Span, words: str) -> Iterator[list[Span]]:
         """Yield the lines of an explanation, the first with its example."""
@@ -300,10 +313,28 @@ class _TextDrawing:
             yield [(" " * indent, "") if i else example, ("" if i else "  ", ""), (line, "")]
 
 
+def grid_words(grid: Grid) -> str:
+    """Return the heading of the grid: the coordinates that were chosen, and the axes of a plane."""
+    at = f"at {grid.fixed}; " if grid.fixed else ""
+    down = f"{grid.row_name} runs down, " if grid.row_name else ""
+    return f"{at}{down}{grid.column_name} across"
+
+
 def strip_words(scene: Scene) -> str:
     """Return the heading of the strip: the offsets that it shows, and the meaning of its row labels."""
     beside = f"offset: {','.join(scene.names)}" if scene.strip.has_coordinates else "offset"
     return f"offsets {scene.strip.start} to {scene.strip.stop - 1}; rows begin with {beside}"
+
+
+def heat_words(heat: HeatMap) -> str:
+    """Return the heading of a heat map: its axes, and how many coordinates of each it has."""
+    down, across = (", ".join(map(_sampled_words, axes)) for axes in (heat.down, heat.across))
+    return f"{down} run{'s' * (len(heat.down) == 1)} down; {across} across" if down else f"{across} across"
+
+
+def _sampled_words(axis: SampledAxis) -> str:
+    """Return the name of an axis of a heat map, and the share of it that is shown."""
+    return axis.name if axis.shown == axis.extent else f"{axis.name} ({axis.shown} of {axis.extent})"
 
 
 def examples(scene: Scene, before_number: str = "") -> Iterator[tuple[Cell, str]]:
@@ -311,12 +342,15 @@ def examples(scene: Scene, before_number: str = "") -> Iterator[tuple[Cell, str]
     meanings = {
         "data": f"element, {before_number}{scene.numbers}",
         "padding": "padding, kept zero",
+        "dirty": "padding that is not zero",
         "gap": "gap, belongs to no element",
+        "other": "element that was not chosen",
     }
-    for kind, meaning in meanings.items():
-        example = next((cell for cell in scene.cells if cell.kind == kind), None)
-        if example is not None:
-            yield example, meaning
+    found: dict[str, Cell] = {}
+    for cell in scene.cells:
+        is_dirty = cell.kind == "padding" and cell.label and scene.numbers == VALUE
+        found.setdefault("dirty" if is_dirty else cell.kind, cell)
+    yield from ((found[kind], meaning) for kind, meaning in meanings.items() if kind in found)
 
 
 def coordinate_text(cell: Cell) -> str:
@@ -324,9 +358,12 @@ def coordinate_text(cell: Cell) -> str:
     return "-" if cell.coordinate is None else ",".join(map(str, cell.coordinate))
 
 
-def _background(color: int, depth: Colors) -> str:
-    """Return the parameters of the escape sequence for a background of `TERMINAL_256` or `TERMINAL_16`."""
-    return f"48;5;{TERMINAL_256[color]}" if depth == 256 else str(TERMINAL_16[color])
+def _on_background(color: int, depth: Colors) -> str:
+    """Return the parameters of the escape sequence for black on a color of `TERMINAL_256` or `TERMINAL_16`.
+
+    Terminals may show the black of 16 colors as grey, but not that of 256.
+    """
+    return f"38;5;{_BLACK};48;5;{TERMINAL_256[color]}" if depth == 256 else f"30;{TERMINAL_16[color]}"
 
 
 def _line(spans: Iterable[Span], terminal: Terminal) -> str:

@@ -21,10 +21,10 @@ from xml.etree import ElementTree
 
 from inlay.graph.plan import Plan
 from inlay.graph.report import heading
+from inlay.render.colors import CHALK, INK
 from inlay.render.network.flow import ROW_MAJOR, Flow, Mark, flow_of
 from inlay.render.network.placing import EM, FOOT, LANE, ItemBounds, Layering, Link, Placing, layered, placed
 from inlay.render.svg import document, identity_of, px
-from inlay.render.text import CHALK, INK
 
 GRAY = "#8a939e"
 BRIGHT = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")

@@ -258,31 +258,53 @@ class _Tracing:
         if others:
             self.made[name] = self.made[others[0].name]
         else:
-            ops = self._chain(self._makers[buffer.tensor])
+            ops = self._chain(self._makers[buffer.tensor], buffer.base)
             names = " + ".join(op.name for op in ops)
             mark = Mark("view", _view_title(ops), "", f"{names}, no copy\n{about_buffer(self.plan, name)}")
-            self.made[name] = self.add(mark, self._sources(ops[0], buffer.base))
+            self.made[name] = self.add(mark, self._sources(ops[0], buffer))
         return self.made[name]
 
-    def _chain(self, op: Op) -> list[Op]:
-        """Return `op`, preceded by the views that only lead to it; a concatenation is returned by itself."""
+    def _chain(self, op: Op, base: str) -> list[Op]:
+        """Return `op`, preceded by the views that only lead to it; a concatenation is returned by itself.
+
+        The chain begins after a tensor that a step, such as a reorder, writes into `base`.
+        """
         ops = [op]
         while ops[0].kind == "view" and self._readers[source := ops[0].reads["src"]] == 1:
             before = self._makers.get(source)
-            if before is None or before.kind != "view" or source in self.plan.program.outputs:
+            is_written = any(b.base == base and b.name in self.made for b in self._of_tensor.get(source, ()))
+            if before is None or before.kind != "view" or source in self.plan.program.outputs or is_written:
                 break
             ops.insert(0, before)
         return ops
 
-    def _sources(self, op: Op, base: str) -> Iterator[str]:
-        """Yield one buffer for each input of a view or concatenation, preferably one that is stored in `base`."""
-        for tensor in op.reads.values():
+    def _sources(self, op: Op, result: Buffer) -> Iterator[str]:
+        """Yield one buffer for each input of a view or concatenation, preferably one that is stored in the result.
+
+        The bytes of `result` are those of the view, or of a view of it. A tensor that is concatenated with itself has a
+        buffer for each part of the result.
+        """
+        for tensor, offset in zip(op.reads.values(), self._part_offsets(op, result), strict=True):
             found = self._of_tensor.get(tensor, [])
-            inside = [buffer for buffer in found if buffer.base == base]
-            if inside or found:
-                yield next((b.name for b in inside if b.name in self.made), (inside or found)[0].name)
+            inside = [buffer for buffer in found if buffer.base == result.base]
+            parts = [buffer for buffer in inside if buffer.offset == offset]
+            if found:
+                candidates = [*parts, *inside]
+                yield next((b.name for b in candidates if b.name in self.made), (candidates or found)[0].name)
             elif tensor in self._makers:
-                yield from self._sources(self._makers[tensor], base)
+                yield from self._sources(self._makers[tensor], result)
+
+    def _part_offsets(self, op: Op, result: Buffer) -> Iterator[int | None]:
+        """Yield the byte offset in `result.base` of each input of a concatenation; None where it is not known."""
+        whole = next((b for b in self._of_tensor.get(op.writes["dst"], []) if b.base == result.base), None)
+        axis, start = op.parameters.get("axis"), 0
+        for tensor in op.reads.values():
+            extent = self.plan.graph.tensors[tensor].dims[axis] if isinstance(axis, int) else 0
+            if whole is None or whole.desc is None or not isinstance(axis, int) or op.kind != "concat" or not extent:
+                yield None
+                continue
+            yield whole.offset + whole.desc.byte_offset([start * (i == axis) for i in range(whole.desc.ndims)])
+            start += extent
 
 
 def _view_title(ops: Sequence[Op]) -> str:

@@ -1,4 +1,4 @@
-"""The picture of a plan as a value: drawn when somebody looks, saved as SVG or as a page of HTML.
+"""Pictures of plans: the network as it is computed, saved as SVG, PNG or as a page of HTML.
 
     PlanPicture(inlay.plan(network)).save("network.html")
 
@@ -6,27 +6,18 @@ A notebook shows it, and shows a plan as its picture.
 """
 
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
-from inlay.errors import InvalidArguments, printable
-from inlay.files import atomic_write
+from inlay.errors import printable
 from inlay.graph.plan import Plan
 from inlay.graph.report import heading
 from inlay.render.network.drawing import draw_plan
+from inlay.render.saving import file_contents, save_picture, scrolling
+from inlay.render.saving import require_suffix as require_picture_suffix
 
-SUFFIXES = (".svg", ".html")
+SUFFIXES = (".svg", ".png", ".html")
 """File formats of a saved picture."""
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<title>{title}</title>
-<style>body{{margin:0;background:#fff}}@media (prefers-color-scheme:dark){{body{{background:#15191f}}}}</style>
-<body>
-{body}</body>
-</html>
-"""
+_SUBJECT = "the picture of a plan"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,37 +32,30 @@ class PlanPicture:
         return draw_plan(self.plan)
 
     def html(self) -> str:
-        """The picture as an HTML element that scrolls where the page is too narrow."""
-        return f'<div style="overflow-x:auto">\n{self.svg()}</div>\n'
+        """The picture as an HTML element that scrolls where the page is too narrow or too low."""
+        return scrolling(self.svg(), height="85vh")
 
-    def _repr_svg_(self) -> str:
-        return self.svg()
+    def _repr_html_(self) -> str:
+        """Return the HTML for a notebook."""
+        return self.html()
 
     def save(self, path: str | Path) -> None:
-        """Write the picture to `path`: SVG or a page of HTML, by its ending.
+        """Write the picture to `path`: SVG, PNG or a page of HTML, by its suffix.
 
         Post-condition: `path` holds the whole picture, or an error was raised and it is as it was.
 
         Raises:
-            InvalidArguments: `path` ends in neither .svg nor .html.
+            InvalidArguments: `path` ends in none of .svg, .png and .html.
+            MissingExtra: `path` ends in .png, and resvg-py is not installed.
             FileError: the file cannot be written.
         """
-        target = Path(path)
-        require_suffix(target)
-        is_page = target.suffix.lower() == ".html"
-        title = escape(printable(heading(self.plan)[0]))
-        content = _PAGE.format(title=title, body=self.html()) if is_page else self.svg()
-        with atomic_write(target) as file:
-            file.write(content.encode())
+        save_picture(path, file_contents(printable(heading(self.plan)[0]), self.svg), _SUBJECT)
 
 
 def require_suffix(target: Path) -> None:
-    """Refuse a name that says no format of pictures.
+    """Check that the suffix of a name is that of a picture of a plan.
 
     Raises:
-        InvalidArguments: so it is.
+        InvalidArguments: it is not.
     """
-    if target.suffix.lower() not in SUFFIXES:
-        raise InvalidArguments(
-            f"the picture of a plan is saved as .svg or .html, not {target.suffix or 'without an ending'!r}"
-        )
+    require_picture_suffix(target, SUFFIXES, _SUBJECT)
