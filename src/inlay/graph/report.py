@@ -190,14 +190,14 @@ def _summary(report: _Report) -> str:
     shares = (str(share) for share in (plan.fallback, plan.numpy) if share.count)
     lines = (
         *_describe_sources(plan),
-        f"{_describe_proof(plan)} ({plan.method}, width {plan.width})",
+        f"{describe_proof(plan)} ({plan.method}, width {plan.width})",
         *shares,
         *([plan.load] if plan.load else []),
     )
     return "\n".join((*heading(plan), *_wrap_all(lines)))
 
 
-def _describe_proof(plan: PlannedProgram) -> str:
+def describe_proof(plan: PlannedProgram) -> str:
     """Return a clause on the lower bound of any plan."""
     if plan.method == ADAPTED:
         return "the formats of a plan for other dims"

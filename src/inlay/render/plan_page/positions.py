@@ -1,0 +1,316 @@
+"""Coordinates of the graph of a plan: each segment by itself, folded and unfolded, so that any of them may be folded.
+
+The folded graph is placed as a whole, with a row between two segments in which nothing but wires is. The places of
+wires in these rows are boundaries: a segment that is unfolded has other rows, but its wires begin and end at the same
+places. So the page moves whole segments up and down, and computes no coordinates.
+
+Coordinates are in pixels; those of a segment begin at 0 at its upper boundary.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from inlay.render.network.drawing import assign_ports, descend, round_corners
+from inlay.render.network.flow import Shape
+from inlay.render.network.placing import (
+    GAP,
+    LANE,
+    PASSING,
+    ItemBounds,
+    Link,
+    assign_centers,
+    layer_items,
+    size_of,
+)
+from inlay.render.plan_page.folding import FoldedFlow, FoldedLoop, FoldedWire
+from inlay.render.svg import px
+
+_HEAD = 46.0
+"""Pixels between the upper boundary of a block and its first row: its frame and its heading."""
+_FOOT = 30.0
+"""Pixels between the last row of a block and its lower boundary."""
+_SIDE = 16.0
+"""Pixels between the steps of a block and its frame."""
+FRAME_TOP, FRAME_BOTTOM = 8.0, 8.0
+"""Pixels between the boundaries of a block and its frame."""
+_TURN = 7.0
+"""Pixels between a row and the horizontal part of a loop."""
+_PORT = 30.0
+"""Pixels between the middle of a step and the end of a loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnWire:
+    """A wire, or several in one line, within a segment."""
+
+    path: str
+    """Path in the syntax of SVG."""
+    wires: tuple[int, ...]
+    """What it stands for: indices of `Flow.wires`."""
+    format: str
+    """Format of all of them."""
+    is_loop: bool = False
+    """True if it leads from an occurrence to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentForm:
+    """A segment as it is drawn, folded or unfolded."""
+
+    boxes: Mapping[int, ItemBounds]
+    """Bounds of each node of the folded graph, or of each mark if the segment is unfolded."""
+    wires: tuple[DrawnWire, ...]
+    """The wires between the two boundaries."""
+    height: float
+    """Distance of the two boundaries."""
+    left: float
+    """Left edge of all that is drawn."""
+    right: float
+    """Right edge of all that is drawn."""
+    frame: tuple[float, float] | None = None
+    """Left and right edge of the frame; None for a segment that is no block."""
+    starts: tuple[float, ...] = ()
+    """In an unfolded block: upper edge of the first step of each occurrence."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphPositions:
+    """All segments, from top to bottom."""
+
+    folded: tuple[SegmentForm, ...]
+    """Each segment; its blocks are folded."""
+    unfolded: tuple[SegmentForm | None, ...]
+    """Each block with all its occurrences; None for a segment that is no block."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A wire between items of one layering."""
+
+    source: int
+    """Item at which it begins."""
+    targets: tuple[int, ...]
+    """Items at which it ends."""
+    wires: tuple[int, ...]
+    """What it stands for: indices of `Flow.wires`."""
+    format: str
+    """Its format."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Boundary:
+    """The wires that cross from one segment to the next, from left to right."""
+
+    wires: tuple[int, ...]
+    """Indices of `FoldedFlow.wires`."""
+    centers: tuple[float, ...]
+    """Their places."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Items:
+    """What is drawn in one layering: nodes or marks, and then parts of wires."""
+
+    shapes: tuple[Shape | None, ...]
+    """Shape of each node; None for a wire at a boundary. Items after these are parts of wires."""
+    sizes: tuple[tuple[float, float], ...]
+    """Width and height of each item."""
+    centers: Mapping[int, float]
+    """Middle of each item, from left to right."""
+    lines: Sequence[_Line | FoldedWire]
+    """The wires, by the numbers that links have."""
+
+
+def position_graph(folded: FoldedFlow) -> GraphPositions:
+    """Return the coordinates of all segments, folded and unfolded.
+
+    Post-condition: at a boundary, the forms of both segments have the same wires at the same places.
+    """
+    levels, ends = _level_segments(folded)
+    layering = layer_items(levels, folded.wires)
+    rows = [*layering.rows, *[()] * (ends[-1] + 1 - len(layering.rows))]
+    shapes = tuple(folded.flow.marks[node.marks[0]].shape for node in folded.nodes)
+    sizes = _size_items(folded, [node.marks[0] for node in folded.nodes], sum(map(len, rows)))
+    items = _Items(shapes, sizes, assign_centers(layering.rows, layering.links, sizes), folded.wires)
+    wire_of = {link.lower: link.wire for link in layering.links}
+    boundaries = [_Boundary((), ())]
+    forms = []
+    for number, (end, segment) in enumerate(zip(ends, folded.segments, strict=True)):
+        begin = ends[number - 1] if number else -1
+        part = [rows[begin] if number else (), *rows[begin + 1 : end + 1]]
+        loops = [loop for loop in folded.loops if folded.nodes[loop.source].segment == number]
+        forms.append(_build_form(part, layering.links, items, loops, is_block=segment.is_block))
+        wires = tuple(wire_of[item] for item in rows[end])
+        boundaries.append(_Boundary(wires, tuple(items.centers[item] for item in rows[end])))
+    unfolded = [
+        _unfold(folded, number, *boundaries[number : number + 2]) if segment.is_block else None
+        for number, segment in enumerate(folded.segments)
+    ]
+    return GraphPositions(tuple(forms), tuple(unfolded))
+
+
+def _size_items(folded: FoldedFlow, marks: Sequence[int], count: int) -> tuple[tuple[float, float], ...]:
+    """Return the sizes of `count` items, of which the first draw these marks, and the others are parts of wires."""
+    sizes = [size_of(folded.flow.marks[mark]) for mark in marks]
+    return (*sizes, *[PASSING] * (count - len(sizes)))
+
+
+def _level_segments(folded: FoldedFlow) -> tuple[list[int], list[int]]:
+    """Return the row of each node, and the row of the lower boundary of each segment."""
+    pairs: list[list[tuple[int, int]]] = [[] for _ in folded.segments]
+    entered = set()
+    for wire in folded.wires:
+        for target in wire.targets:
+            segment = folded.nodes[target].segment
+            if folded.nodes[wire.source].segment == segment:
+                pairs[segment].append((wire.source, target))
+            else:
+                entered.add(target)
+    members: list[list[int]] = [[] for _ in folded.segments]
+    for number, node in enumerate(folded.nodes):
+        members[node.segment].append(number)
+    levels, ends, first = [0] * len(folded.nodes), [], 0
+    for nodes, inner in zip(members, pairs, strict=True):
+        found = _assign_levels(nodes, inner, entered)
+        for node, level in found.items():
+            levels[node] = first + level
+        first += max(found.values(), default=-1) + 2
+        ends.append(first - 1)
+    return levels, ends
+
+
+def _assign_levels(items: Iterable[int], pairs: Iterable[tuple[int, int]], entered: Iterable[int]) -> dict[int, int]:
+    """Return a row for each item, from 0 on: below all that lead to it, or just above what it leads to first.
+
+    Args:
+        items: the items.
+        pairs: two items, the second of which is below the first one.
+        entered: items that something above all of these leads to.
+    """
+    levels = dict.fromkeys(items, 0)
+    order = sorted(pairs)
+    for source, target in order:
+        levels[target] = max(levels[target], levels[source] + 1)
+    fed = {*entered, *(target for _, target in order)}
+    first: dict[int, int] = {}
+    for source, target in order:
+        first[source] = min(first.get(source, levels[target]), levels[target])
+    return {item: level if item in fed else max(first.get(item, 1) - 1, 0) for item, level in levels.items()}
+
+
+def _build_form(
+    rows: Sequence[Sequence[int]], links: Iterable[Link], items: _Items, loops: Sequence[FoldedLoop], *, is_block: bool
+) -> SegmentForm:
+    """Return the form of these rows, of which the first and the last are boundaries."""
+    boxes, height = _place_rows(rows, items, is_block=is_block)
+    within = [link for link in links if link.upper in boxes and link.lower in boxes]
+    ports = assign_ports(items.shapes, within, boxes)
+    paths: dict[int, str] = {}
+    for link in within:
+        upper, lower = boxes[link.upper], boxes[link.lower]
+        path = "".join(descend(upper, lower, lower.x + ports.get(link, 0.0)))
+        paths[link.wire] = paths.get(link.wire, "") + path
+    lines = items.lines
+    wires = [DrawnWire(path, lines[wire].wires, lines[wire].format) for wire, path in paths.items()]
+    nodes = {item: box for item, box in boxes.items() if item < len(items.shapes) and items.shapes[item] is not None}
+    edges = [(box.x - box.width / 2, box.x + box.width / 2) for box in (nodes if is_block else boxes).values()]
+    frame = None
+    if is_block:
+        wires += _draw_loops(loops, nodes)
+        left, right = min(edge for edge, _ in edges), max(edge for _, edge in edges)
+        frame = left - _SIDE, right + _SIDE + LANE * len(loops)
+        edges = [frame, *((box.x, box.x) for box in boxes.values())]
+    return SegmentForm(
+        nodes,
+        tuple(wires),
+        height,
+        min((edge for edge, _ in edges), default=0.0),
+        max((edge for _, edge in edges), default=0.0),
+        frame,
+    )
+
+
+def _place_rows(
+    rows: Sequence[Sequence[int]], items: _Items, *, is_block: bool
+) -> tuple[dict[int, ItemBounds], float]:
+    """Return the bounds of all items, and the place of the lower boundary; curves keep out of head and foot."""
+    head, foot = (_HEAD, _FOOT) if is_block else (GAP, GAP)
+    boxes = {item: ItemBounds(items.centers[item], 0.0, *PASSING, 0, (0.0, head - GAP)) for item in rows[0]}
+    y = head
+    for row in rows[1:-1]:
+        height = max((items.sizes[item][1] for item in row), default=0.0)
+        for item in row:
+            width, own = items.sizes[item]
+            boxes[item] = ItemBounds(items.centers[item], y + (height - own) / 2, width, own, 0, (y, y + height))
+        y += height + GAP
+    bottom = y - GAP + foot if len(rows) > 2 else head
+    for item in rows[-1]:
+        boxes[item] = ItemBounds(items.centers[item], bottom, *PASSING, 0, (bottom - foot + GAP, bottom))
+    return boxes, bottom
+
+
+def _draw_loops(loops: Sequence[FoldedLoop], boxes: Mapping[int, ItemBounds]) -> Iterator[DrawnWire]:
+    """Yield the loops of a folded block, each in a lane beside its steps."""
+    right = max(box.x + box.width / 2 for box in boxes.values())
+    for lane, loop in enumerate(loops):
+        source, target = boxes[loop.source], boxes[loop.target]
+        x, foot, head = right + 12 + LANE * lane, source.row[1] + _TURN, target.row[0] - _TURN
+        start = source.x + min(_PORT, source.width / 4), source.y + source.height
+        end = target.x + min(_PORT, target.width / 4)
+        points = [(start[0], foot), (x, foot), (x, head), (end, head), (end, target.y)]
+        path = f"M{px(start[0])} {px(start[1])}" + "".join(round_corners(points, start))
+        yield DrawnWire(path, loop.wires, loop.format, is_loop=True)
+
+
+def _unfold(folded: FoldedFlow, number: int, top: _Boundary, bottom: _Boundary) -> SegmentForm:
+    """Return an unfolded block between its boundaries."""
+    marks = [mark for mark, position in enumerate(folded.positions) if position.segment == number]
+    head, stop = len(top.wires), len(top.wires) + len(marks)
+    item_of = {mark: head + i for i, mark in enumerate(marks)}
+    lines = _connect_marks(folded, item_of, top, bottom)
+    pairs = [(line.source, target) for line in lines for target in line.targets if target < stop]
+    inner = [(source, target) for source, target in pairs if source >= head]
+    levels = _assign_levels(range(head, stop), inner, {target for source, target in pairs if source < head})
+    last = max(levels.values()) + 2
+    rows = [*[0] * head, *(level + 1 for level in levels.values()), *[last] * len(bottom.wires)]
+    layering = layer_items(rows, lines, (0, last))
+    ends = [None] * head, [None] * len(bottom.wires)
+    shapes = (*ends[0], *(folded.flow.marks[mark].shape for mark in marks), *ends[1])
+    inner_sizes = _size_items(folded, marks, sum(map(len, layering.rows)) - head)
+    sizes = (*[PASSING] * head, *inner_sizes)
+    fixed = dict(enumerate(top.centers)) | {stop + i: x for i, x in enumerate(bottom.centers)}
+    centers = assign_centers(layering.rows, layering.links, sizes, fixed)
+    parts = layering.rows if bottom.wires else [*layering.rows, ()]
+    form = _build_form(parts, layering.links, _Items(shapes, sizes, centers, lines), (), is_block=True)
+    boxes = {mark: form.boxes[item] for mark, item in item_of.items()}
+    return replace(form, boxes=boxes, starts=_find_starts(folded, boxes))
+
+
+def _connect_marks(folded: FoldedFlow, item_of: Mapping[int, int], top: _Boundary, bottom: _Boundary) -> list[_Line]:
+    """Return the wires of an unfolded block; items are those of the upper boundary, the marks, the lower boundary."""
+    flow, exits = folded.flow, {wire: len(top.wires) + len(item_of) + i for i, wire in enumerate(bottom.wires)}
+    lines = []
+    for i, wire in enumerate(top.wires):
+        line = folded.wires[wire]
+        inner = {item_of[target] for one in line.wires for target in flow.wires[one].targets if target in item_of}
+        targets = (*sorted(inner), *([exits[wire]] if wire in exits else []))
+        lines.append(_Line(i, targets, line.wires, line.format))
+    folded_of = {one: wire for wire, line in enumerate(folded.wires) for one in line.wires}
+    for one, flow_wire in enumerate(flow.wires):
+        if flow_wire.source in item_of:
+            inner = {item_of[target] for target in flow_wire.targets if target in item_of}
+            is_leaving = any(target not in item_of for target in flow_wire.targets)
+            targets = (*sorted(inner), *([exits[folded_of[one]]] if is_leaving else []))
+            lines.append(_Line(item_of[flow_wire.source], targets, (one,), flow_wire.format))
+    return lines
+
+
+def _find_starts(folded: FoldedFlow, boxes: Mapping[int, ItemBounds]) -> tuple[float, ...]:
+    """Return the upper edge of the first step of each occurrence."""
+    tops: dict[int, float] = {}
+    for mark, box in boxes.items():
+        if folded.flow.marks[mark].ms is not None:
+            occurrence = folded.positions[mark].occurrence
+            tops[occurrence] = min(tops.get(occurrence, math.inf), box.y)
+    return tuple(tops[occurrence] for occurrence in sorted(tops))
