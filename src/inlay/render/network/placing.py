@@ -311,7 +311,7 @@ def assign_centers(
         neighbors[link.lower].append((link.upper, weight))
     xs: dict[int, float] = {}
     for row in rows:
-        xs.update(_apart(row, dict.fromkeys(row, 0.0), dict.fromkeys(row, 1.0), sizes))
+        xs.update(keep_apart(row, dict.fromkeys(row, 0.0), dict.fromkeys(row, 1.0), sizes))
     xs.update(fixed)
     for turn in range(_ROUNDS):
         settled: set[int] = set()
@@ -323,19 +323,19 @@ def assign_centers(
             heard = {i: [(n, w) for n, w in neighbors[i] if turn > 2 or n in settled] for i in row}
             weights = {i: sum(weight for _, weight in heard[i]) for i in row}
             wishes = {i: sum(xs[n] * w for n, w in heard[i]) / weights[i] if weights[i] else xs[i] for i in row}
-            xs.update(_apart(row, wishes, weights, sizes))
+            xs.update(keep_apart(row, wishes, weights, sizes))
             settled.update(row)
     return xs
 
 
-def _apart(
+def keep_apart(
     row: Sequence[int],
     wishes: Mapping[int, float],
     weights: Mapping[int, float],
     sizes: Sequence[tuple[float, float]],
 ) -> dict[int, float]:
-    """The places nearest to all wishes at which nothing overlaps, in the order of the row."""
-    starts = [0.0]
+    """Return the places nearest to all wishes at which nothing overlaps, in the order of the row."""
+    starts = [0.0] * bool(row)
     for one, other in pairwise(row):
         starts.append(starts[-1] + (sizes[one][0] + sizes[other][0]) / 2 + GAP)
     pools: list[tuple[float, float, int]] = []  # mean wish, weight, how many

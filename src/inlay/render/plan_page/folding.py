@@ -3,7 +3,8 @@
 Steps are equal here if they differ in nothing but names, numbers of channels, and implementations: layers of DenseNet
 read more channels from one to the next, and are blocks of one kind all the same. `inlay.graph.step_groups` finds the
 blocks. A segment is a repeated block, or the steps between two of them; a segment without steps separates blocks that
-follow each other.
+follow each other. Where a sequence allows several beginnings of its occurrences, as ABABA does, the one is taken where
+the fewest tensors pass from an occurrence to the next: blocks with a residual connection begin after their addition.
 
 Marks without a step belong to the segment of the step that needs them. A tensor that an occurrence passes to the next
 one becomes a loop of the folded graph.
@@ -16,7 +17,7 @@ from inlay.graph.axis_roles import find_axis_roles
 from inlay.graph.network import Subgraph
 from inlay.graph.planned_program import PlannedProgram
 from inlay.graph.program import Step
-from inlay.graph.step_groups import group_steps
+from inlay.graph.step_groups import StepGroup, group_steps
 from inlay.render.network.flow import Flow, format_name
 
 _OF_STEP = ("step", "reference", "reorder")
@@ -87,8 +88,8 @@ class FoldedLoop:
 
     source: int
     """Node that writes it."""
-    target: int
-    """Node that reads it, in the next occurrence."""
+    targets: tuple[int, ...]
+    """Nodes that read it, in a later occurrence."""
     wires: tuple[int, ...]
     """The wires that it stands for: indices of `Flow.wires`."""
     format: str
@@ -120,7 +121,7 @@ def fold_flow(plan: PlannedProgram, flow: Flow) -> FoldedFlow:
 
     Post-condition: each mark belongs to one node, and wires lead to later nodes.
     """
-    segments = tuple(find_segments(fold_keys(plan)))
+    segments = tuple(find_segments(fold_keys(plan), _count_live_wires(flow, len(plan.program.steps))))
     positions = _locate_marks(flow, segments)
     found: dict[Hashable, list[int]] = {}
     for mark, position in enumerate(positions):
@@ -134,19 +135,47 @@ def fold_flow(plan: PlannedProgram, flow: Flow) -> FoldedFlow:
     )
 
 
-def find_segments(keys: Sequence[Hashable]) -> Iterator[Segment]:
+def find_segments(keys: Sequence[Hashable], live: Sequence[int]) -> Iterator[Segment]:
     """Yield the segments of steps with these keys: one that is no block before, between and after all blocks.
 
-    >>> list(find_segments("xababy"))
+    `live` has for each step the number of tensors that earlier steps pass to it or to later ones.
+
+    >>> list(find_segments("xababy", [0, 1, 1, 1, 1, 1]))
     [Segment(first=0, length=1, count=1), Segment(first=1, length=2, count=2), Segment(first=5, length=1, count=1)]
+    >>> [(one.first, one.count) for one in find_segments("ababa", [0, 1, 2, 1, 2]) if one.is_block]
+    [(1, 2)]
     """
     begin = 0
     for group in group_steps(keys):
         if group.is_block:
-            yield Segment(begin, group.first - begin, 1)
-            yield Segment(group.first, group.length, group.count)
-            begin = group.steps.stop
+            first = group.first + _best_shift(keys, live, group)
+            yield Segment(begin, first - begin, 1)
+            yield Segment(first, group.length, group.count)
+            begin = first + len(group.steps)
     yield Segment(begin, len(keys) - begin, 1)
+
+
+def _best_shift(keys: Sequence[Hashable], live: Sequence[int], group: StepGroup) -> int:
+    """Return by how many steps a block begins later, so that the fewest tensors pass between its occurrences."""
+    shifts, stop = [0], group.steps.stop
+    while len(shifts) < group.length and stop < len(keys) and keys[stop] == keys[group.first + len(shifts) - 1]:
+        shifts.append(len(shifts))
+        stop += 1
+    return min(shifts, key=lambda shift: live[group.first + group.length + shift])
+
+
+def _count_live_wires(flow: Flow, steps: int) -> list[int]:
+    """Return for each step the number of wires that lead from marks before it to itself or to later marks."""
+    of_mark, step = [], 0
+    for mark in flow.marks:
+        of_mark.append(step)
+        step += mark.shape in _OF_STEP
+    found = [0] * (steps + 1)
+    for wire in flow.wires:
+        first, last = of_mark[wire.source], max(of_mark[target] for target in wire.targets)
+        for i in range(first + 1, last + 1):
+            found[i] += 1
+    return found[:steps]
 
 
 def fold_keys(plan: PlannedProgram) -> list[Hashable]:
@@ -236,28 +265,31 @@ class _WireDraft:
     """A wire of the folded graph while it is collected."""
 
     targets: set[int] = field(default_factory=set)
-    loops: set[int] = field(default_factory=set)
-    wires: list[int] = field(default_factory=list)
+    """Nodes at which it ends."""
+    wires: dict[int, None] = field(default_factory=dict)
+    """The wires that it stands for, in order."""
 
 
 def _fold_wires(
     flow: Flow, positions: Sequence[MarkPosition], node_of: Mapping[int, int]
 ) -> tuple[tuple[FoldedWire, ...], tuple[FoldedLoop, ...]]:
     """Return the wires and the loops between nodes; the outputs of a mark stay apart, by their number."""
-    drafts: dict[tuple[int, int, str], _WireDraft] = {}
+    drafts: dict[tuple[int, int, str, bool], _WireDraft] = {}
     outputs: dict[int, int] = {}
     for number, wire in enumerate(flow.wires):
         output = outputs[wire.source] = outputs.get(wire.source, -1) + 1
-        draft = drafts.setdefault((node_of[wire.source], output, wire.format), _WireDraft())
-        draft.wires.append(number)
         source = positions[wire.source]
         for target in wire.targets:
             end = positions[target]
             is_loop = end.segment == source.segment and end.occurrence > source.occurrence
-            (draft.loops if is_loop else draft.targets).add(node_of[target])
+            draft = drafts.setdefault((node_of[wire.source], output, wire.format, is_loop), _WireDraft())
+            draft.targets.add(node_of[target])
+            draft.wires[number] = None
     wires, loops = [], []
-    for (node, _, form), draft in sorted(drafts.items()):
-        if draft.targets:
-            wires.append(FoldedWire(node, tuple(sorted(draft.targets)), tuple(draft.wires), form))
-        loops += [FoldedLoop(node, target, tuple(draft.wires), form) for target in sorted(draft.loops)]
+    for (node, _, form, is_loop), draft in sorted(drafts.items(), key=lambda item: item[0]):
+        targets, those = tuple(sorted(draft.targets)), tuple(draft.wires)
+        if is_loop:
+            loops.append(FoldedLoop(node, targets, those, form))
+        else:
+            wires.append(FoldedWire(node, targets, those, form))
     return tuple(wires), tuple(loops)

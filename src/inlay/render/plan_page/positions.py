@@ -8,8 +8,10 @@ Coordinates are in pixels; those of a segment begin at 0 at its upper boundary.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
 
 from inlay.render.network.drawing import assign_ports, descend, round_corners
 from inlay.render.network.flow import Shape
@@ -17,9 +19,12 @@ from inlay.render.network.placing import (
     GAP,
     LANE,
     PASSING,
+    SIZES,
     ItemBounds,
+    Layering,
     Link,
     assign_centers,
+    keep_apart,
     layer_items,
     size_of,
 )
@@ -34,10 +39,12 @@ _SIDE = 16.0
 """Pixels between the steps of a block and its frame."""
 FRAME_TOP, FRAME_BOTTOM = 8.0, 8.0
 """Pixels between the boundaries of a block and its frame."""
-_TURN = 7.0
+_TURN = GAP / 2
 """Pixels between a row and the horizontal part of a loop."""
 _PORT = 30.0
 """Pixels between the middle of a step and the end of a loop."""
+_LONG = 30
+"""Rows that a wire passes at least to get a lane of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +129,25 @@ class _Items:
     """The wires, by the numbers that links have."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What centering needs of items: the first ones are nodes, the others are parts of wires."""
+
+    nodes: range
+    """The items that are nodes."""
+    sizes: Sequence[tuple[float, float]]
+    """Width and height of each item."""
+    wire_of: Mapping[int, int]
+    """The wire of each item that is a part of one."""
+
+    def middle(self, items: Iterable[int], centers: Mapping[int, float]) -> float | None:
+        """Return the middle of the nodes among these items; None if there are none."""
+        edges = [(centers[i] - self.sizes[i][0] / 2, centers[i] + self.sizes[i][0] / 2) for i in items if i in self.nodes]
+        return (min(edge for edge, _ in edges) + max(edge for _, edge in edges)) / 2 if edges else None
+
+
 def position_graph(folded: FoldedFlow) -> GraphPositions:
-    """Return the coordinates of all segments, folded and unfolded.
+    """Return the coordinates of all segments, folded and unfolded, each with its nodes around the same middle line.
 
     Post-condition: at a boundary, the forms of both segments have the same wires at the same places.
     """
@@ -132,22 +156,50 @@ def position_graph(folded: FoldedFlow) -> GraphPositions:
     rows = [*layering.rows, *[()] * (ends[-1] + 1 - len(layering.rows))]
     shapes = tuple(folded.flow.marks[node.marks[0]].shape for node in folded.nodes)
     sizes = _size_items(folded, [node.marks[0] for node in folded.nodes], sum(map(len, rows)))
-    items = _Items(shapes, sizes, assign_centers(layering.rows, layering.links, sizes), folded.wires)
+    centers = assign_centers(layering.rows, layering.links, sizes)
+    parts = [[rows[begin] if begin >= 0 else (), *rows[begin + 1 : end + 1]] for begin, end in pairwise([-1, *ends])]
     wire_of = {link.lower: link.wire for link in layering.links}
+    _center_segments(parts, layering, _Layout(range(len(shapes)), sizes, wire_of), centers)
+    items = _Items(shapes, sizes, centers, folded.wires)
     boundaries = [_Boundary((), ())]
-    forms = []
-    for number, (end, segment) in enumerate(zip(ends, folded.segments, strict=True)):
-        begin = ends[number - 1] if number else -1
-        part = [rows[begin] if number else (), *rows[begin + 1 : end + 1]]
+    forms, unfolded = [], []
+    for number, (part, segment) in enumerate(zip(parts, folded.segments, strict=True)):
         loops = [loop for loop in folded.loops if folded.nodes[loop.source].segment == number]
         forms.append(_build_form(part, layering.links, items, loops, is_block=segment.is_block))
-        wires = tuple(wire_of[item] for item in rows[end])
-        boundaries.append(_Boundary(wires, tuple(items.centers[item] for item in rows[end])))
-    unfolded = [
-        _unfold(folded, number, *boundaries[number : number + 2]) if segment.is_block else None
-        for number, segment in enumerate(folded.segments)
-    ]
+        boundaries.append(_Boundary(tuple(wire_of[item] for item in part[-1]), tuple(centers[i] for i in part[-1])))
+        unfolded.append(_unfold(folded, number, *boundaries[-2:]) if segment.is_block else None)
     return GraphPositions(tuple(forms), tuple(unfolded))
+
+
+def _center_segments(
+    parts: Sequence[Sequence[Sequence[int]]], layering: Layering, layout: _Layout, centers: dict[int, float]
+) -> None:
+    """Move the rows of each segment to the middle line, and wires at boundaries below what they come from."""
+    for part in parts:
+        _center_rows(part[1:-1], layout, centers)
+    above = {link.lower: link.upper for link in layering.links}
+    for row in (part[-1] for part in parts):
+        wishes = {item: centers[above[item]] for item in row}
+        centers.update(keep_apart(row, wishes, dict.fromkeys(row, 1.0), layout.sizes))
+
+
+def _center_rows(rows: Sequence[Sequence[int]], layout: _Layout, centers: dict[int, float]) -> None:
+    """Move rows so that the nodes between two narrow ones, and those of a narrow one, have their middle at 0.
+
+    A row is narrow if one node is all that it has, without wires that pass many rows: these get lanes of their own,
+    left of all others. Within the rows between two narrow ones, nothing moves. Without this, a sequence of hundreds of
+    rows would drift to one side.
+    """
+    passed = Counter(layout.wire_of[item] for row in rows for item in row if item not in layout.nodes)
+    is_long = {item for row in rows for item in row if item not in layout.nodes and passed[layout.wire_of[item]] > _LONG}
+    for is_narrow, group in groupby(rows, lambda row: len(set(row) - is_long) == 1 and row[0] not in is_long):
+        for part in ([row] for row in group) if is_narrow else (list(group),):
+            items = [item for row in part for item in row]
+            shift = -(layout.middle(items, centers) or 0.0)
+            centers.update({item: centers[item] + shift for item in items})
+    others = [centers[item] - layout.sizes[item][0] / 2 for row in rows for item in row if item not in is_long]
+    lanes = {wire: lane for lane, wire in enumerate(sorted({layout.wire_of[item] for item in is_long}), 1)}
+    centers.update({item: min(others) - GAP * lanes[layout.wire_of[item]] for item in is_long})
 
 
 def _size_items(folded: FoldedFlow, marks: Sequence[int], count: int) -> tuple[tuple[float, float], ...]:
@@ -214,21 +266,20 @@ def _build_form(
     lines = items.lines
     wires = [DrawnWire(path, lines[wire].wires, lines[wire].format) for wire, path in paths.items()]
     nodes = {item: box for item, box in boxes.items() if item < len(items.shapes) and items.shapes[item] is not None}
-    edges = [(box.x - box.width / 2, box.x + box.width / 2) for box in (nodes if is_block else boxes).values()]
+    left, right = _find_edges(boxes.values())
     frame = None
     if is_block:
-        wires += _draw_loops(loops, nodes)
-        left, right = min(edge for edge, _ in edges), max(edge for _, edge in edges)
-        frame = left - _SIDE, right + _SIDE + LANE * len(loops)
-        edges = [frame, *((box.x, box.x) for box in boxes.values())]
-    return SegmentForm(
-        nodes,
-        tuple(wires),
-        height,
-        min((edge for edge, _ in edges), default=0.0),
-        max((edge for _, edge in edges), default=0.0),
-        frame,
-    )
+        inner = _find_edges(boxes[item] for row in rows[1:-1] for item in row)
+        wires += _draw_loops(loops, nodes, inner[1])
+        frame = inner[0] - _SIDE, inner[1] + _SIDE + LANE * len(loops)
+        left, right = min(left, frame[0]), max(right, frame[1])
+    return SegmentForm(nodes, tuple(wires), height, left, right, frame)
+
+
+def _find_edges(boxes: Iterable[ItemBounds]) -> tuple[float, float]:
+    """Return the left and the right edge of all these boxes; 0 without any."""
+    edges = [(box.x - box.width / 2, box.x + box.width / 2) for box in boxes]
+    return min((edge for edge, _ in edges), default=0.0), max((edge for _, edge in edges), default=0.0)
 
 
 def _place_rows(
@@ -250,17 +301,24 @@ def _place_rows(
     return boxes, bottom
 
 
-def _draw_loops(loops: Sequence[FoldedLoop], boxes: Mapping[int, ItemBounds]) -> Iterator[DrawnWire]:
-    """Yield the loops of a folded block, each in a lane beside its steps."""
-    right = max(box.x + box.width / 2 for box in boxes.values())
+def _draw_loops(
+    loops: Sequence[FoldedLoop], boxes: Mapping[int, ItemBounds], right: float
+) -> Iterator[DrawnWire]:
+    """Yield the loops of a folded block, each in a lane of its own to the right of `right`."""
     for lane, loop in enumerate(loops):
-        source, target = boxes[loop.source], boxes[loop.target]
-        x, foot, head = right + 12 + LANE * lane, source.row[1] + _TURN, target.row[0] - _TURN
-        start = source.x + min(_PORT, source.width / 4), source.y + source.height
-        end = target.x + min(_PORT, target.width / 4)
-        points = [(start[0], foot), (x, foot), (x, head), (end, head), (end, target.y)]
-        path = f"M{px(start[0])} {px(start[1])}" + "".join(round_corners(points, start))
+        source, x = boxes[loop.source], right + 12 + LANE * lane
+        foot, start = source.row[1] + _TURN, (source.x + _port(source), source.y + source.height)
+        path = ""
+        for target in (boxes[target] for target in loop.targets):
+            head, end = target.row[0] - _TURN, target.x + _port(target)
+            points = [(start[0], foot), (x, foot), (x, head), (end, head), (end, target.y)]
+            path += f"M{px(start[0])} {px(start[1])}" + "".join(round_corners(points, start))
         yield DrawnWire(path, loop.wires, loop.format, is_loop=True)
+
+
+def _port(box: ItemBounds) -> float:
+    """Return the distance between the middle of a node and the end of a loop: on a view, within its thin line."""
+    return _PORT if box.height > SIZES["view"][1] else _PORT / 3
 
 
 def _unfold(folded: FoldedFlow, number: int, top: _Boundary, bottom: _Boundary) -> SegmentForm:
@@ -281,6 +339,8 @@ def _unfold(folded: FoldedFlow, number: int, top: _Boundary, bottom: _Boundary) 
     sizes = (*[PASSING] * head, *inner_sizes)
     fixed = dict(enumerate(top.centers)) | {stop + i: x for i, x in enumerate(bottom.centers)}
     centers = assign_centers(layering.rows, layering.links, sizes, fixed)
+    wire_of = {link.lower: link.wire for link in layering.links}
+    _center_rows(layering.rows[1:last], _Layout(range(head, stop), sizes, wire_of), centers)
     parts = layering.rows if bottom.wires else [*layering.rows, ()]
     form = _build_form(parts, layering.links, _Items(shapes, sizes, centers, lines), (), is_block=True)
     boxes = {mark: form.boxes[item] for mark, item in item_of.items()}

@@ -107,7 +107,7 @@ def _step_record(plan: PlannedProgram, texts: StepTexts, step: Step, total: floa
         "share": step.ms / total if total else 0.0,
         "source": step.source,
         "nbytes": step.nbytes,
-        "why": step.why,
+        "why": texts.reason(step) if _is_reorder(step) else step.why,
         "without": step.without,
         "has_alternative": step.alternative is not None,
         "measured": None,
@@ -123,7 +123,7 @@ def _reorder_record(texts: StepTexts, index: int, step: Step) -> Record:
         "to": texts.tag(step.writes["dst"]),
         "nbytes": step.nbytes,
         "ms": step.ms,
-        "why": step.why,
+        "why": texts.reason(step),
         "without": step.without,
     }
 

@@ -6,6 +6,7 @@ numbers carry them in `data-value`, by which the script sorts.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from xml.etree.ElementTree import Element
 
@@ -24,6 +25,26 @@ _WIDTH = 1000.0
 """Width of the time line in its own units."""
 _BAR = 120.0
 """Width of the longest bar of a table, in pixels."""
+_MOST_RATIO = 4.0
+"""Ratio to the time of this plan beyond which bars are broken off, so that the others can be compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableCell:
+    """A cell of a table."""
+
+    text: str = ""
+    """Its text."""
+    value: float | None = None
+    """The number by which it is sorted; None for a text."""
+    note: str = ""
+    """A second line."""
+    is_name: bool = False
+    """True for names and sentences, which may be broken anywhere."""
+    amount: float | None = None
+    """Length of its bar, from 0 to 1; more than 1 for a bar that is drawn broken; None without a bar."""
+    is_own: bool = False
+    """True if its bar is that of this plan."""
 
 
 def heading_element(plan: PlannedProgram, record: Record) -> Element:
@@ -78,56 +99,80 @@ def format_legend(flow: Flow, record: Record, colors: Mapping[str, str]) -> Elem
         familiar = ", ".join(sorted(names[name] - {"strided", "array"}))
         text = "row-major" if name == ROW_MAJOR else name
         add(item, "span", f"{familiar or text} \N{MIDDLE DOT} {count_text(count, 'tensor')}")
-    for kind, text in (("diamond", "reorder"), ("line", "no copy")):
+    for path, text in _SIGNS.items():
         item = add(legend, "li")
         swatch = add(item, "svg", class_="swatch", viewBox="0 0 22 10", width=22, height=10, aria_hidden="true")
-        add(swatch, "path", d="M0 5L11 0L22 5L11 10Z" if kind == "diamond" else "M0 3h22v4h-22Z", fill="currentColor")
+        add(swatch, "path", d=path, fill="currentColor")
         add(item, "span", text)
     return legend
 
 
+_SIGNS = {
+    "M0 5L11 0L22 5L11 10Z": "reorder",
+    "M0 3h22v4h-22Z": "no copy",
+    "M0 4h4v2h-4ZM6 4h4v2h-4ZM12 4h4v2h-4ZM18 4h4v2h-4Z": "to the next of a block",
+}
+"""Signs of the graph, as paths, with their meaning."""
+
+
 def steps_table(plan: PlannedProgram, record: Record) -> Element:
     """Return the table of steps, equal ones as one row, the largest share of the time first."""
-    rows = []
-    for steps in find_equal_steps(step_keys(plan.program)):
-        records = [record["steps"][i] for i in steps]
-        cells: list[Any] = []
-        for kind in times_of(record):
-            share = math.fsum(times(one, kind)["share"] for one in records)
-            ms = math.fsum(times(one, kind)["ms"] for one in records)
-            cells += [(share_text(share), share), (f"{ms:.3f}", ms)]
-        first = records[0]
-        label = merge_names([one["label"] for one in records])
-        cells += [(str(len(steps)), len(steps)), label, first["title"], first["formats"], first["impl"] or "-"]
-        rows.append((steps, cells))
-    rows.sort(key=lambda row: -row[1][-7][1])  # the time of the last kind
-    heads = [text for kind in times_of(record) for text in (f"share, {kind}", f"ms, {kind}")]
-    table = _table("Steps", [*heads, "count", "step", "computes", "formats", "kernel"], rows)
-    return table
+    kinds = times_of(record)
+    rows = [(steps, _step_cells(record, steps, kinds)) for steps in find_equal_steps(step_keys(plan.program))]
+    rows.sort(key=lambda row: -row[1][0].value)
+    heads = ["share", *_time_heads(kinds[::-1]), "count", "step", "formats", "kernel"]
+    return _table("Steps", heads, rows)
+
+
+def _time_heads(kinds: Sequence[str]) -> list[str]:
+    """Return the heads of columns of times of these kinds."""
+    return [f"ms, {kind}" for kind in kinds] if len(kinds) > 1 else ["ms"]
+
+
+def _step_cells(record: Record, steps: Sequence[int], kinds: Sequence[str]) -> list[TableCell]:
+    """Return the cells of a row of equal steps; the share is that of the measured time where that is known."""
+    records = [record["steps"][i] for i in steps]
+    share = math.fsum(times(one, kinds[-1])["share"] for one in records)
+    sums = [math.fsum(times(one, kind)["ms"] for one in records) for kind in reversed(kinds)]
+    first, label = records[0], merge_names([one["label"] for one in records])
+    return [
+        TableCell(share_text(share), share),
+        *(TableCell(f"{ms:.3f}", ms) for ms in sums),
+        TableCell(str(len(steps)), len(steps)),
+        TableCell(label, note=first["title"], is_name=True),
+        TableCell(first["formats"]),
+        TableCell(times(first, kinds[-1])["impl"] or "-"),
+    ]
 
 
 def reorders_table(record: Record) -> Element:
     """Return the table of all reorders in the order of the run, each with bytes, time and reason."""
     if not record["reorders"]:
         return _note("The plan has no reorder: every tensor is read in the format in which it is written.")
-    rows = []
-    for reorder in record["reorders"]:
-        step = record["steps"][reorder["step"]]
-        cells: list[Any] = [reorder["tensor"], reorder["from"], reorder["to"]]
-        cells.append((bytes_text(reorder["nbytes"]), reorder["nbytes"]))
-        cells += [(f"{times(step, kind)['ms']:.3f}", times(step, kind)["ms"]) for kind in times_of(record)]
-        cells += [reorder["why"] or "-", _describe_without(step)]
-        rows.append(((reorder["step"],), cells))
-    heads = [f"ms, {kind}" for kind in times_of(record)]
-    return _table("Reorders", ["tensor", "from", "to", "bytes", *heads, "why", "without it"], rows)
+    kinds = times_of(record)[::-1]
+    rows = [((one["step"],), _reorder_cells(record, one, kinds)) for one in record["reorders"]]
+    heads = ["reorder of", "formats", "bytes", *_time_heads(kinds), "without it"]
+    return _table("Reorders", heads, rows)
 
 
-def _describe_without(step: Mapping[str, Any]) -> str | tuple[str, float]:
-    """Return what the best plan without a reorder would add."""
+def _reorder_cells(record: Record, reorder: Mapping[str, Any], kinds: Sequence[str]) -> list[TableCell]:
+    """Return the cells of the row of a reorder."""
+    step = record["steps"][reorder["step"]]
+    return [
+        TableCell(reorder["tensor"], note=reorder["why"], is_name=True),
+        TableCell(step["formats"]),
+        TableCell(bytes_text(reorder["nbytes"]), reorder["nbytes"]),
+        *(TableCell(f"{times(step, kind)['ms']:.3f}", times(step, kind)["ms"]) for kind in kinds),
+        _describe_without(step),
+    ]
+
+
+def _describe_without(step: Mapping[str, Any]) -> TableCell:
+    """Return the cell with the time that the best plan without a reorder would add."""
     if not step["has_alternative"]:
-        return "-"
+        return TableCell("-")
     ms = step["without"]
-    return "no plan" if ms is None else (f"+{ms_text(ms)}", ms)
+    return TableCell("no plan", math.inf) if ms is None else TableCell(f"+{ms_text(ms)}", ms)
 
 
 def plans_table(record: Record) -> Element:
@@ -135,20 +180,14 @@ def plans_table(record: Record) -> Element:
     if len(record["plans"]) < 2:
         return _note("The plan was not compared with others: it has the formats of a plan for other dims.")
     section = Element("div")
-    most = max(one["ms"] for one in record["plans"])
+    most = min(max(one["ms"] for one in record["plans"]), _MOST_RATIO * record["ms"])
     rows = []
     for one in record["plans"]:
         ratio = "-" if one["ratio"] is None else f"{one['ratio']:.2f}"
-        rows.append(((), [one["name"], (f"{one['ms']:.3f}", one["ms"]), (ratio, one["ratio"] or 0.0), ""]))
-    table = _table("Plans", ["plan", "ms, predicted", "ratio", ""], rows)
-    for row, one in zip(table.iter("tr"), ({}, *record["plans"]), strict=True):
-        if one:
-            cell = row[-1]
-            width = max(1.0, _BAR * one["ms"] / most) if most else 0.0
-            svg = add(cell, "svg", class_="amount", width=px(_BAR), height=12, aria_hidden="true")
-            kind = "own" if one["name"] == THIS_PLAN else None
-            add(svg, "rect", class_=kind, width=px(width), height=12, rx=2)
-    section.append(table)
+        amount = one["ms"] / most if most else 0.0  # more than 1 for a plan far slower than this one
+        cells = [TableCell(one["name"]), TableCell(f"{one['ms']:.3f}", one["ms"]), TableCell(ratio, one["ratio"] or 0.0)]
+        rows.append(((), [*cells, TableCell(amount=amount, is_own=one["name"] == THIS_PLAN)]))
+    section.append(_table("Plans", ["plan", "ms", "ratio", ""], rows))
     section.append(_plan_notes(record))
     return section
 
@@ -181,33 +220,43 @@ def _note(text: str) -> Element:
     return note
 
 
-def _table(caption: str, heads: Sequence[str], rows: Iterable[tuple[Sequence[int], Sequence[Any]]]) -> Element:
-    """Return a table whose rows lead to steps; a cell is a text, or a text with the number by which it is sorted."""
+def _table(caption: str, heads: Sequence[str], rows: Iterable[tuple[Sequence[int], Sequence[TableCell]]]) -> Element:
+    """Return a table of rows, each with the steps to which it leads."""
     table = Element("table", {"id": f"{caption.lower()}-table"})
     add(table, "caption", caption)
     head = add(add(table, "thead"), "tr")
-    for text in heads:
-        cell = add(head, "th", scope="col")
+    listed = list(rows)
+    for i, text in enumerate(heads):
+        is_number = any(cells[i].value is not None for _, cells in listed)
+        cell = add(head, "th", scope="col", class_="number" if is_number else None)
         if text:
             add(cell, "button", text, type="button")
         else:
             cell.tag = "td"
     body = add(table, "tbody")
-    for steps, cells in rows:
+    for steps, cells in listed:
         row = add(body, "tr", data_steps=" ".join(map(str, steps)) or None)
         for i, cell in enumerate(cells):
             _add_cell(row, cell, is_link=bool(steps) and i == 0)
     return table
 
 
-def _add_cell(row: Element, cell: str | tuple[str, float], *, is_link: bool) -> None:
+def _add_cell(row: Element, cell: TableCell, *, is_link: bool) -> None:
     """Add a cell; the first one of a row that leads to steps is a button."""
-    text, value = cell if isinstance(cell, tuple) else (cell, None)
-    found = add(row, "td", class_=None if value is None else "number", data_value=None if value is None else f"{value!r}")
+    style = "number" if cell.value is not None else "name" if cell.is_name else None
+    found = add(row, "td", class_=style, data_value=cell.value)
     if is_link:
-        add(found, "button", text, type="button")
+        add(found, "button", cell.text, type="button")
     else:
-        found.text = text
+        found.text = cell.text
+    if cell.note:
+        add(found, "small", cell.note)
+    if cell.amount is not None:
+        svg = add(found, "svg", class_="amount", width=px(_BAR), height=12, aria_hidden="true")
+        width = px(max(1.0, _BAR * min(cell.amount, 1.0)))
+        add(svg, "rect", class_="own" if cell.is_own else None, width=width, height=12, rx=2)
+        if cell.amount > 1.0:
+            add(svg, "path", class_="break", d=f"M{px(_BAR - 14)} 13l6 -14M{px(_BAR - 9)} 13l6 -14")
 
 
 def describe_facts(plan: PlannedProgram) -> Iterator[str]:

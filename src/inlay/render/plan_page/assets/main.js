@@ -184,11 +184,11 @@ function openAddress() {
 
 document.documentElement.classList.add("has-script");
 svg.removeAttribute("viewBox");
-showTab("details");
+showTab("steps");
 if (!graph.blocks.includes(true)) document.querySelector(".group.blocks").hidden = true;
 focused = shownNodes()[0] ?? null;
 focused?.setAttribute("tabindex", "0");
 listen();
-fit(SCALES.readable);
+fit(true);
 openAddress();
 window.addEventListener("hashchange", openAddress);

@@ -42,7 +42,7 @@ function sortTable(head) {
   const isNumeric = rows.some((row) => "value" in row.cells[column].dataset);
   const order = head.getAttribute("aria-sort");
   const isDescending = order ? order === "ascending" : isNumeric;
-  const number = (row) => ("value" in row.cells[column].dataset ? Number(key(row)) : -Infinity);
+  const number = (row) => Number(row.cells[column].dataset.value?.replace("inf", "Infinity") ?? -Infinity);
   rows.sort((a, b) => (isNumeric ? number(a) - number(b) : key(a).localeCompare(key(b), "en", { numeric: true })));
   if (isDescending) rows.reverse();
   for (const other of table.querySelectorAll("th[aria-sort]")) other.removeAttribute("aria-sort");

@@ -57,12 +57,13 @@ function extent() {
 }
 
 /* Show all of the graph, or its beginning in a scale that can be read. */
-function fit(leastScale = SCALES.least) {
+function fit(isReadable = false) {
   const { left, right, height } = extent();
   const room = svg.getBoundingClientRect();
   const across = (room.width - 2 * MARGIN) / (right - left);
   const down = (room.height - 2 * MARGIN) / height;
-  view.scale = Math.min(1.2, Math.max(Math.min(across, down), leastScale, SCALES.least));
+  const readable = Math.min(1, Math.max(across, SCALES.readable));
+  view.scale = Math.min(1.2, Math.max(Math.min(across, down), isReadable ? readable : SCALES.least));
   view.x = room.width / 2 - (view.scale * (left + right)) / 2;
   view.y = Math.max(MARGIN, (room.height - view.scale * height) / 2);
   moveCamera();
