@@ -120,7 +120,7 @@ def steps_table(plan: PlannedProgram, record: Record) -> Element:
     kinds = times_of(record)
     rows = [(steps, _step_cells(record, steps, kinds)) for steps in find_equal_steps(step_keys(plan.program))]
     rows.sort(key=lambda row: -row[1][0].value)
-    heads = ["share", *_time_heads(kinds[::-1]), "count", "step", "formats", "kernel"]
+    heads = ["share", *_time_heads(kinds[::-1]), "count", "step", "formats"]
     return _table("Steps", heads, rows)
 
 
@@ -135,13 +135,13 @@ def _step_cells(record: Record, steps: Sequence[int], kinds: Sequence[str]) -> l
     share = math.fsum(times(one, kinds[-1])["share"] for one in records)
     sums = [math.fsum(times(one, kind)["ms"] for one in records) for kind in reversed(kinds)]
     first, label = records[0], merge_names([one["label"] for one in records])
+    impl = times(first, kinds[-1])["impl"]
     return [
         TableCell(share_text(share), share),
         *(TableCell(f"{ms:.3f}", ms) for ms in sums),
         TableCell(str(len(steps)), len(steps)),
-        TableCell(label, note=first["title"], is_name=True),
+        TableCell(label, note=" \N{MIDDLE DOT} ".join(filter(None, (first["title"], impl))), is_name=True),
         TableCell(first["formats"]),
-        TableCell(times(first, kinds[-1])["impl"] or "-"),
     ]
 
 
