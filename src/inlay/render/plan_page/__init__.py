@@ -14,7 +14,7 @@ The page needs no network: script, style and data are in the file. Modules, in t
 
 Terms:
 
-    segment          steps that follow each other: a repeated block with all its occurrences, or the steps between blocks
+    segment          successive steps: a repeated block with all its occurrences, or the steps between blocks
     folded           drawn as one occurrence, which stands for all; its times are sums
     occurrence       one of the repetitions of a block
     boundary         the line between two segments; the wires that cross it do so at the same places, folded or not

@@ -1,4 +1,4 @@
-"""Repeated blocks of a plan drawn once: segments of the program, and the graph in which one node stands for equal steps.
+"""Repeated blocks of a plan, drawn once: segments of the program, and a graph in which a node stands for equal steps.
 
 Steps are equal here if they differ in nothing but names, numbers of channels, and implementations: layers of DenseNet
 read more channels from one to the next, and are blocks of one kind all the same. `inlay.graph.step_groups` finds the
@@ -130,9 +130,7 @@ def fold_flow(plan: PlannedProgram, flow: Flow) -> FoldedFlow:
     node_of = {mark: node for node, marks in enumerate(order) for mark in marks}
     nodes = tuple(FoldedNode(positions[marks[0]].segment, tuple(marks)) for marks in order)
     wires, loops = _fold_wires(flow, positions, node_of)
-    return FoldedFlow(
-        flow, segments, positions, nodes, tuple(node_of[i] for i in range(len(flow.marks))), wires, loops
-    )
+    return FoldedFlow(flow, segments, positions, nodes, tuple(node_of[i] for i in range(len(flow.marks))), wires, loops)
 
 
 def find_segments(keys: Sequence[Hashable], live: Sequence[int]) -> Iterator[Segment]:
@@ -185,16 +183,14 @@ def fold_keys(plan: PlannedProgram) -> list[Hashable]:
     return [_fold_key(plan, step, roles, kinds) for step in plan.program.steps]
 
 
-def _fold_key(
-    plan: PlannedProgram, step: Step, roles: Mapping[str, str], kinds: Mapping[str, Hashable]
-) -> Hashable:
+def _fold_key(plan: PlannedProgram, step: Step, roles: Mapping[str, str], kinds: Mapping[str, Hashable]) -> Hashable:
     """Return the key of a step."""
     arguments = []
     for argument, name in (*step.reads.items(), *step.writes.items()):
         buffer = plan.program.buffers[name]
         axes = roles.get(buffer.tensor, "")
-        dims = plan.graph.tensors[buffer.tensor].dims
-        arguments.append((argument, format_name(buffer.desc), tuple(n for i, n in enumerate(dims) if axes[i:i+1] != "c")))
+        dims = (n for i, n in enumerate(plan.graph.tensors[buffer.tensor].dims) if axes[i : i + 1] != "c")
+        arguments.append((argument, format_name(buffer.desc), *dims))
     parameters = () if step.operation is None else tuple(sorted(step.operation.parameters.items(), key=lambda p: p[0]))
     nodes = step.node.nodes if isinstance(step.node, Subgraph) else () if step.node is None else (step.node,)
     operators = tuple((node.domain, node.operator) for node in nodes)

@@ -118,9 +118,9 @@ class GraphDrawing:
     def _node(self, parent: Element, marks: Sequence[int], box: ItemBounds, identity: str) -> None:
         """Draw a node, which stands for these marks."""
         mark = self.folded.flow.marks[marks[0]]
-        label = self.label_node(marks)
-        button = {"role": "button", "tabindex": "-1", "aria_label": label}
-        group = add(parent, "g", id=identity, class_=f"node {mark.shape}", data_marks=" ".join(map(str, marks)), **button)
+        button = {"role": "button", "tabindex": "-1", "aria_label": self.label_node(marks)}
+        numbers = " ".join(map(str, marks))
+        group = add(parent, "g", id=identity, class_=f"node {mark.shape}", data_marks=numbers, **button)
         if mark.shape == "view":
             self._view(group, mark, box)
         elif mark.shape == "reorder":

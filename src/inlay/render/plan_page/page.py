@@ -86,7 +86,7 @@ class PlanPage:
             times="measured" if record["measured"] else "predicted",
             choice="" if record["measured"] else "hidden",
             line=markup_of_element(time_line(record)),
-            legend=markup_of_element(format_legend(flow, record, drawing.colors)),
+            legend=markup_of_element(format_legend(folded, record, drawing.colors)),
             graph=markup_of_graph(drawing.draw()),
             steps=markup_of_element(steps_table(self.plan, record)),
             reorders=markup_of_element(reorders_table(record)),
@@ -118,9 +118,7 @@ def require_page_name(target: Path) -> None:
         InvalidArguments: it is not .html.
     """
     if target.suffix.lower() != SUFFIX:
-        raise InvalidArguments(
-            f"the page of a plan is saved as {SUFFIX}, not {target.suffix or 'without an ending'!r}"
-        )
+        raise InvalidArguments(f"the page of a plan is saved as {SUFFIX}, not {target.suffix or 'without an ending'!r}")
 
 
 def _read_asset(name: str) -> str:

@@ -142,8 +142,10 @@ class _Layout:
 
     def middle(self, items: Iterable[int], centers: Mapping[int, float]) -> float | None:
         """Return the middle of the nodes among these items; None if there are none."""
-        edges = [(centers[i] - self.sizes[i][0] / 2, centers[i] + self.sizes[i][0] / 2) for i in items if i in self.nodes]
-        return (min(edge for edge, _ in edges) + max(edge for _, edge in edges)) / 2 if edges else None
+        spans = [(centers[i], self.sizes[i][0] / 2) for i in items if i in self.nodes]
+        if not spans:
+            return None
+        return (min(x - half for x, half in spans) + max(x + half for x, half in spans)) / 2
 
 
 def position_graph(folded: FoldedFlow) -> GraphPositions:
@@ -190,10 +192,16 @@ def _center_rows(rows: Sequence[Sequence[int]], layout: _Layout, centers: dict[i
     left of all others. Within the rows between two narrow ones, nothing moves. Without this, a sequence of hundreds of
     rows would drift to one side.
     """
-    passed = Counter(layout.wire_of[item] for row in rows for item in row if item not in layout.nodes)
-    is_long = {item for row in rows for item in row if item not in layout.nodes and passed[layout.wire_of[item]] > _LONG}
-    for is_narrow, group in groupby(rows, lambda row: len(set(row) - is_long) == 1 and row[0] not in is_long):
-        for part in ([row] for row in group) if is_narrow else (list(group),):
+    passing = [item for row in rows for item in row if item not in layout.nodes]
+    passed = Counter(layout.wire_of[item] for item in passing)
+    is_long = {item for item in passing if passed[layout.wire_of[item]] > _LONG}
+
+    def is_narrow(row: Sequence[int]) -> bool:
+        others = [item for item in row if item not in is_long]
+        return len(others) == 1 and others[0] in layout.nodes
+
+    for has_one, group in groupby(rows, is_narrow):
+        for part in ([row] for row in group) if has_one else (list(group),):
             items = [item for row in part for item in row]
             shift = -(layout.middle(items, centers) or 0.0)
             centers.update({item: centers[item] + shift for item in items})
@@ -225,8 +233,8 @@ def _level_segments(folded: FoldedFlow) -> tuple[list[int], list[int]]:
     levels, ends, first = [0] * len(folded.nodes), [], 0
     for nodes, inner in zip(members, pairs, strict=True):
         found = _assign_levels(nodes, inner, entered)
-        for node, level in found.items():
-            levels[node] = first + level
+        for item, level in found.items():
+            levels[item] = first + level
         first += max(found.values(), default=-1) + 2
         ends.append(first - 1)
     return levels, ends
@@ -282,9 +290,7 @@ def _find_edges(boxes: Iterable[ItemBounds]) -> tuple[float, float]:
     return min((edge for edge, _ in edges), default=0.0), max((edge for _, edge in edges), default=0.0)
 
 
-def _place_rows(
-    rows: Sequence[Sequence[int]], items: _Items, *, is_block: bool
-) -> tuple[dict[int, ItemBounds], float]:
+def _place_rows(rows: Sequence[Sequence[int]], items: _Items, *, is_block: bool) -> tuple[dict[int, ItemBounds], float]:
     """Return the bounds of all items, and the place of the lower boundary; curves keep out of head and foot."""
     head, foot = (_HEAD, _FOOT) if is_block else (GAP, GAP)
     boxes = {item: ItemBounds(items.centers[item], 0.0, *PASSING, 0, (0.0, head - GAP)) for item in rows[0]}
@@ -301,9 +307,7 @@ def _place_rows(
     return boxes, bottom
 
 
-def _draw_loops(
-    loops: Sequence[FoldedLoop], boxes: Mapping[int, ItemBounds], right: float
-) -> Iterator[DrawnWire]:
+def _draw_loops(loops: Sequence[FoldedLoop], boxes: Mapping[int, ItemBounds], right: float) -> Iterator[DrawnWire]:
     """Yield the loops of a folded block, each in a lane of its own to the right of `right`."""
     for lane, loop in enumerate(loops):
         source, x = boxes[loop.source], right + 12 + LANE * lane

@@ -5,17 +5,19 @@ numbers carry them in `data-value`, by which the script sorts.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from xml.etree.ElementTree import Element
 
 from inlay.descriptor.queries import bytes_text
 from inlay.graph.planned_program import PlannedProgram
+from inlay.graph.profiling.table import shorten_impl
 from inlay.graph.report import describe_proof, heading
 from inlay.graph.step_groups import find_equal_steps, step_keys
 from inlay.graph.text_layout import count_text, merge_names, ms_text, share_text
-from inlay.render.network.flow import ROW_MAJOR, Flow
+from inlay.render.network.flow import ROW_MAJOR
+from inlay.render.plan_page.folding import FoldedFlow
 from inlay.render.plan_page.graph import MEASURED, PREDICTED
 from inlay.render.plan_page.markup import add
 from inlay.render.plan_page.records import THIS_PLAN, Record
@@ -57,7 +59,11 @@ def heading_element(plan: PlannedProgram, record: Record) -> Element:
     if measured is not None:
         run = measured["run"]
         spread = f"{ms_text(run['ms'])} ({run['low']:.3f} to {run['high']:.3f})"
-        add(header, "p", f"measured: a run takes {spread}, median and quartiles of {count_text(measured['runs'], 'run')}")
+        add(
+            header,
+            "p",
+            f"measured: a run takes {spread}, median and quartiles of {count_text(measured['runs'], 'run')}",
+        )
     return header
 
 
@@ -86,8 +92,12 @@ def times(step: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return found
 
 
-def format_legend(flow: Flow, record: Record, colors: Mapping[str, str]) -> Element:
-    """Return the list of formats with their colors, the names that they have in roles of axes, and their counts."""
+def format_legend(folded: FoldedFlow, record: Record, colors: Mapping[str, str]) -> Element:
+    """Return the list of formats with their colors, the names that they have in roles of axes, and their counts.
+
+    The signs of the graph that occur in it follow.
+    """
+    flow = folded.flow
     names: dict[str, set[str]] = {}
     for wire in flow.wires:
         names.setdefault(wire.format, set()).add(record["buffers"][wire.buffer]["format"])
@@ -99,7 +109,8 @@ def format_legend(flow: Flow, record: Record, colors: Mapping[str, str]) -> Elem
         familiar = ", ".join(sorted(names[name] - {"strided", "array"}))
         text = "row-major" if name == ROW_MAJOR else name
         add(item, "span", f"{familiar or text} \N{MIDDLE DOT} {count_text(count, 'tensor')}")
-    for path, text in _SIGNS.items():
+    shapes = {mark.shape for mark in flow.marks} | ({"loop"} if folded.loops else set())
+    for path, text in (_SIGNS[shape] for shape in _SIGNS if shape in shapes):
         item = add(legend, "li")
         swatch = add(item, "svg", class_="swatch", viewBox="0 0 22 10", width=22, height=10, aria_hidden="true")
         add(swatch, "path", d=path, fill="currentColor")
@@ -108,18 +119,18 @@ def format_legend(flow: Flow, record: Record, colors: Mapping[str, str]) -> Elem
 
 
 _SIGNS = {
-    "M0 5L11 0L22 5L11 10Z": "reorder",
-    "M0 3h22v4h-22Z": "no copy",
-    "M0 4h4v2h-4ZM6 4h4v2h-4ZM12 4h4v2h-4ZM18 4h4v2h-4Z": "to the next of a block",
+    "reorder": ("M0 5L11 0L22 5L11 10Z", "reorder"),
+    "view": ("M0 3h22v4h-22Z", "no copy"),
+    "loop": ("M0 4h4v2h-4ZM6 4h4v2h-4ZM12 4h4v2h-4ZM18 4h4v2h-4Z", "to the next of a block"),
 }
-"""Signs of the graph, as paths, with their meaning."""
+"""Signs of the graph by the shape of marks, and of loops, as paths with their meaning."""
 
 
 def steps_table(plan: PlannedProgram, record: Record) -> Element:
     """Return the table of steps, equal ones as one row, the largest share of the time first."""
     kinds = times_of(record)
     rows = [(steps, _step_cells(record, steps, kinds)) for steps in find_equal_steps(step_keys(plan.program))]
-    rows.sort(key=lambda row: -row[1][0].value)
+    rows.sort(key=lambda row: -(row[1][0].value or 0.0))
     heads = ["share", *_time_heads(kinds[::-1]), "count", "step", "formats"]
     return _table("Steps", heads, rows)
 
@@ -135,7 +146,7 @@ def _step_cells(record: Record, steps: Sequence[int], kinds: Sequence[str]) -> l
     share = math.fsum(times(one, kinds[-1])["share"] for one in records)
     sums = [math.fsum(times(one, kind)["ms"] for one in records) for kind in reversed(kinds)]
     first, label = records[0], merge_names([one["label"] for one in records])
-    impl = times(first, kinds[-1])["impl"]
+    impl = shorten_impl(times(first, kinds[-1])["impl"])
     return [
         TableCell(share_text(share), share),
         *(TableCell(f"{ms:.3f}", ms) for ms in sums),
@@ -185,7 +196,11 @@ def plans_table(record: Record) -> Element:
     for one in record["plans"]:
         ratio = "-" if one["ratio"] is None else f"{one['ratio']:.2f}"
         amount = one["ms"] / most if most else 0.0  # more than 1 for a plan far slower than this one
-        cells = [TableCell(one["name"]), TableCell(f"{one['ms']:.3f}", one["ms"]), TableCell(ratio, one["ratio"] or 0.0)]
+        cells = [
+            TableCell(one["name"]),
+            TableCell(f"{one['ms']:.3f}", one["ms"]),
+            TableCell(ratio, one["ratio"] or 0.0),
+        ]
         rows.append(((), [*cells, TableCell(amount=amount, is_own=one["name"] == THIS_PLAN)]))
     section.append(_table("Plans", ["plan", "ms", "ratio", ""], rows))
     section.append(_plan_notes(record))
@@ -220,21 +235,20 @@ def _note(text: str) -> Element:
     return note
 
 
-def _table(caption: str, heads: Sequence[str], rows: Iterable[tuple[Sequence[int], Sequence[TableCell]]]) -> Element:
+def _table(caption: str, heads: Sequence[str], rows: Sequence[tuple[Sequence[int], Sequence[TableCell]]]) -> Element:
     """Return a table of rows, each with the steps to which it leads."""
     table = Element("table", {"id": f"{caption.lower()}-table"})
     add(table, "caption", caption)
     head = add(add(table, "thead"), "tr")
-    listed = list(rows)
     for i, text in enumerate(heads):
-        is_number = any(cells[i].value is not None for _, cells in listed)
-        cell = add(head, "th", scope="col", class_="number" if is_number else None)
+        is_number = any(cells[i].value is not None for _, cells in rows)
         if text:
-            add(cell, "button", text, type="button")
+            column = add(head, "th", scope="col", class_="number" if is_number else None)
+            add(column, "button", text, type="button")
         else:
-            cell.tag = "td"
+            add(head, "td")
     body = add(table, "tbody")
-    for steps, cells in listed:
+    for steps, cells in rows:
         row = add(body, "tr", data_steps=" ".join(map(str, steps)) or None)
         for i, cell in enumerate(cells):
             _add_cell(row, cell, is_link=bool(steps) and i == 0)
