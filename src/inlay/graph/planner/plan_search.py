@@ -20,7 +20,6 @@ min-marginals. So all min-marginals take about twice the time of one minimum.
 
     plain            all formats dense and row-major
     greedy           as above
-    direct           the best plan without other algorithms of convolutions, where some may be used
     channels last    this format wherever it is in the domain; inputs may also be read as they are
     blocked by 16    likewise
 
@@ -37,7 +36,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inlay.errors import InvalidArguments, MissingExtra, Unimplemented
-from inlay.graph.algorithms import ALGORITHMS
 from inlay.graph.planner.elimination import (
     MOST_STATES,
     Bucket,
@@ -52,7 +50,7 @@ from inlay.graph.planner.elimination import (
     sum_factors,
 )
 from inlay.graph.planner.formats import Format, blocked, channels_last
-from inlay.graph.planner.groups import Candidate, Group, KernelCall
+from inlay.graph.planner.groups import Candidate, Group
 from inlay.graph.planner.problem import CostTables, Problem
 from inlay.primitives.rules import RECURRENT, WEIGHTED
 
@@ -397,40 +395,17 @@ UNIFORM: Mapping[str, Callable[[int], str | None]] = {
 
 
 def compare_plans(search: PlanSearch) -> dict[str, FormatAssignment]:
-    """Return the compared plans by name.
-
-    There is a uniform one only if some tensor may have its format, and a direct one only if some convolution may use
-    another algorithm.
-    """
+    """Return the compared plans by name; a uniform one only if some tensor may have its format."""
     problem = search.problem
     plain = search.best_among(_matching_candidates(problem, {}))
     found = {} if plain is None else {"plain": plain}
     found["greedy"] = assign_formats(problem, greedy_choices(problem))
-    direct = _find_direct_candidates(problem)
-    if any(len(direct[i]) < len(group.candidates) for i, group in enumerate(problem.groups)):
-        assignment = search.best_among(direct)
-        if assignment is not None:
-            found["direct"] = assignment
     for name, tag in UNIFORM.items():
         wanted = _find_formats_with_tag(problem, tag)
         assignment = search.best_among(_matching_candidates(problem, wanted)) if wanted else None
         if assignment is not None:
             found[name] = assignment
     return found
-
-
-def _find_direct_candidates(problem: Problem) -> dict[int, Sequence[int]]:
-    """Return, for each group, the candidates whose convolutions are direct."""
-    return {
-        i: [c for c, one in enumerate(group.candidates) if not any(map(_uses_algorithm, one.calls))]
-        for i, group in enumerate(problem.groups)
-    }
-
-
-def _uses_algorithm(call: KernelCall) -> bool:
-    """Return whether a call computes a convolution by an algorithm other than the direct one."""
-    operation = call.operation
-    return operation is not None and operation.kind == "convolution" and operation.parameters["algorithm"] in ALGORITHMS
 
 
 def _find_formats_with_tag(problem: Problem, tag: Callable[[int], str | None]) -> dict[str, Format]:

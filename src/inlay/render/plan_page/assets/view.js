@@ -10,6 +10,7 @@ const isFolded = graph.blocks.slice();
 const view = { x: 0, y: 0, scale: 1 };
 const SCALES = { least: 0.05, most: 3, readable: 0.55 };
 const MARGIN = 24;
+const NEAR = [0, 2, 4].flatMap((far) => [[far, 0], [-far, 0], [0, far], [0, -far]]);
 let focused = null;
 let selected = [];
 let matches = null;
@@ -251,7 +252,7 @@ function showCard(content, x, y) {
 
 /* The node or wire at a point; a wire is found from a few pixels beside it. */
 function elementAt(x, y) {
-  for (const [dx, dy] of [[0, 0], [4, 0], [-4, 0], [0, 4], [0, -4]]) {
+  for (const [dx, dy] of NEAR) {
     const element = document.elementFromPoint(x + dx, y + dy)?.closest("#graph .node, #graph .wire, #graph .fold");
     if (element) return element;
   }
