@@ -189,12 +189,12 @@ def _center_rows(rows: Sequence[Sequence[int]], layout: _Layout, centers: dict[i
     """Move rows so that the nodes between two narrow ones, and those of a narrow one, have their middle at 0.
 
     A row is narrow if one node is all that it has, without wires that pass many rows: these get lanes of their own,
-    left of all others. Within the rows between two narrow ones, nothing moves. Without this, a sequence of hundreds of
+    beside all others. Within the rows between two narrow ones, nothing moves. Without this, a sequence of hundreds of
     rows would drift to one side.
     """
     passing = [item for row in rows for item in row if item not in layout.nodes]
     passed = Counter(layout.wire_of[item] for item in passing)
-    is_long = {item for item in passing if passed[layout.wire_of[item]] > _LONG}
+    is_long = frozenset(item for item in passing if passed[layout.wire_of[item]] > _LONG)
 
     def is_narrow(row: Sequence[int]) -> bool:
         others = [item for item in row if item not in is_long]
@@ -205,9 +205,27 @@ def _center_rows(rows: Sequence[Sequence[int]], layout: _Layout, centers: dict[i
             items = [item for row in part for item in row]
             shift = -(layout.middle(items, centers) or 0.0)
             centers.update({item: centers[item] + shift for item in items})
-    others = [centers[item] - layout.sizes[item][0] / 2 for row in rows for item in row if item not in is_long]
-    lanes = {wire: lane for lane, wire in enumerate(sorted({layout.wire_of[item] for item in is_long}), 1)}
-    centers.update({item: min(others) - GAP * lanes[layout.wire_of[item]] for item in is_long})
+    _assign_lanes(rows, is_long, layout, centers)
+
+
+def _assign_lanes(
+    rows: Sequence[Sequence[int]], is_long: frozenset[int], layout: _Layout, centers: dict[int, float]
+) -> None:
+    """Move the wires that pass many rows beside all others, to the side on which they mostly are."""
+    spans = [(centers[i], layout.sizes[i][0] / 2) for row in rows for i in row if i not in is_long]
+    left, right = min((x - half for x, half in spans), default=0.0), max((x + half for x, half in spans), default=0.0)
+    votes: Counter[int] = Counter()
+    for row in rows:
+        middle = layout.middle(row, centers) or 0.0
+        for item in is_long.intersection(row):
+            votes[layout.wire_of[item]] += 1 if centers[item] > middle else -1
+    for wire in sorted(votes):
+        if votes[wire] > 0:
+            right += GAP
+        else:
+            left -= GAP
+        lane = right if votes[wire] > 0 else left
+        centers.update({item: lane for item in is_long if layout.wire_of[item] == wire})
 
 
 def _size_items(folded: FoldedFlow, marks: Sequence[int], count: int) -> tuple[tuple[float, float], ...]:
