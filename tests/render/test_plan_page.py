@@ -23,9 +23,9 @@ from inlay.graph.plan import Plan, plan_graph
 from inlay.graph.report import figures
 from inlay.render.network.flow import flow_of
 from inlay.render.plan_page import PlanPage
-from inlay.render.plan_page.folding import FoldedFlow, Segment, find_segments, fold_flow
+from inlay.render.plan_page.folding import FoldedFlow, FoldedLoop, FoldedWire, Segment, find_segments, fold_flow
 from inlay.render.plan_page.page import SCRIPTS
-from inlay.render.plan_page.positions import GraphPositions, SegmentForm, position_graph
+from inlay.render.plan_page.positions import DrawnWire, GraphPositions, SegmentForm, position_graph
 from tests.support.graph_programs import F32, RELU
 from tests.support.plan_pages import PageParts, graph_of, known_plan, path_ends, plan_with_blocks
 from tests.support.planner_graphs import HashedCosts
@@ -149,7 +149,8 @@ def test_each_mark_has_one_node_and_equal_steps_share_it(plan: Plan, folded: Fol
 
 def test_wires_of_the_folded_graph_lead_to_later_nodes_and_are_those_of_the_flow(folded: FoldedFlow) -> None:
     assert all(wire.source < target for wire in folded.wires for target in wire.targets)
-    ends = {(one, target) for line in (*folded.wires, *folded.loops) for one in line.wires for target in line.targets}
+    lines: list[FoldedWire | FoldedLoop] = [*folded.wires, *folded.loops]
+    ends = {(one, target) for line in lines for one in line.wires for target in line.targets}
     for number, wire in enumerate(folded.flow.wires):
         assert {(number, folded.node_of[target]) for target in wire.targets} <= ends
     for loop in folded.loops:
@@ -214,7 +215,7 @@ def test_wires_cross_a_boundary_at_the_same_places_in_all_forms(positions: Graph
         assert all(places == lower[0] for places in (*lower, *upper))
 
 
-def ends_at(form: SegmentForm, y: float, end: int) -> list[tuple[object, tuple[float, float]]]:
+def ends_at(form: SegmentForm, y: float, end: int) -> list[tuple[DrawnWire, tuple[float, float]]]:
     """The wires with a part that begins (`end` 0) or ends (1) at a height, and this point."""
     return [
         (wire, ends[end])

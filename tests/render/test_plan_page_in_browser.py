@@ -148,7 +148,7 @@ def test_a_reorder_shows_bytes_time_and_reason(browser: Any, urls: dict[str, str
         page.click("#reorders-table tbody button")
         assert in_view(page, ".node.reorder.selected")
         text = page.inner_text("#details")
-        assert "reorder nChw16c -> nhwc" in text
+        assert "reorder nChw16c → nhwc" in text
         assert f"{step.ms:.3f} ms" in text
         assert f"{step.nbytes / 1e3:.1f} kB" in text
         assert "reads nhwc" in text

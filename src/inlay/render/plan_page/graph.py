@@ -1,8 +1,8 @@
 """The graph of a plan as SVG: segments from top to bottom, each block in both of its forms.
 
 A step is a box with its share of the time, also as the length of a bar behind its text. A reorder is a diamond in the
-colors of its formats, with its bytes. A thin line is a view, or a concatenation without a copy. A block has a frame,
-whose heading folds and unfolds it.
+colors of its formats, with its time and bytes. A thin line is a view, or a concatenation without a copy. A block has a
+frame, whose heading folds and unfolds it.
 
 The style shows one form of a block, and predicted or measured times. The script adds no element: it moves segments when
 a block changes its form, and marks what is selected. `data-marks` and `data-wires` are indices of `Flow.marks` and
@@ -15,7 +15,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from inlay.descriptor.queries import bytes_text
-from inlay.graph.text_layout import count_text, merge_names, share_text
+from inlay.graph.text_layout import count_text, merge_names, ms_text, share_text
 from inlay.render.network.drawing import format_colors, shorten_end, shorten_start
 from inlay.render.network.flow import Mark
 from inlay.render.network.placing import EM, ItemBounds
@@ -71,7 +71,8 @@ class GraphDrawing:
         svg = Element("svg", {"id": "graph", "viewBox": box, "role": "group", "aria-label": name})
         camera, y = add(svg, "g", id="camera"), 0.0
         for number, segment in enumerate(self.folded.segments):
-            group = add(camera, "g", class_="segment", transform=f"translate(0 {px(y)})")
+            style = "segment block" if segment.is_block else "segment"
+            group = add(camera, "g", class_=style, transform=f"translate(0 {px(y)})")
             self._form(group, number, segment, self.positions.folded[number], "folded")
             unfolded = self.positions.unfolded[number]
             if unfolded is not None:
@@ -84,21 +85,22 @@ class GraphDrawing:
         extent = {"data_height": px(form.height), "data_left": px(form.left), "data_right": px(form.right)}
         group = add(parent, "g", class_=f"form {kind}", **extent)
         if form.frame is not None:
-            self._frame(group, number, segment, form, is_folded=kind == "folded")
+            size = {"x": px(form.frame[0]), "width": px(form.frame[1] - form.frame[0])}
+            height = form.height - FRAME_TOP - FRAME_BOTTOM
+            add(group, "rect", class_="frame", rx=8, y=px(FRAME_TOP), height=px(height), **size)
         for wire in form.wires:
             style = "wire loop" if wire.is_loop else "wire"
             wires = " ".join(map(str, wire.wires))
             add(group, "path", class_=style, d=wire.path, stroke=self.colors[wire.format], data_wires=wires)
+        if form.frame is not None:
+            self._heading(group, number, segment, form, is_folded=kind == "folded")
         is_node = kind == "folded"
         for item, box in sorted(form.boxes.items()):
             self._node(group, self.folded.nodes[item].marks if is_node else (item,), box, f"{kind[0]}{item}")
 
-    def _frame(self, group: Element, number: int, segment: Segment, form: SegmentForm, *, is_folded: bool) -> None:
-        """Draw the frame of a block, with the button that folds or unfolds it."""
+    def _heading(self, group: Element, number: int, segment: Segment, form: SegmentForm, *, is_folded: bool) -> None:
+        """Draw the heading of a block, a button that folds or unfolds it, and the numbers of its occurrences."""
         left, right = form.frame or (0.0, 0.0)
-        height = form.height - FRAME_TOP - FRAME_BOTTOM
-        size = {"x": px(left), "y": px(FRAME_TOP), "width": px(right - left), "height": px(height)}
-        add(group, "rect", class_="frame", rx=8, **size)
         marks = [mark for node in self.folded.nodes if node.segment == number for mark in node.marks]
         words = f"{segment.count} \N{MULTIPLICATION SIGN} {count_text(segment.length, 'step')}"
         shares = {kind: share_text(self.sum_times(marks, kind).share) for kind in self.kinds}
@@ -134,9 +136,10 @@ class GraphDrawing:
         if marks[0] not in self.step_of:
             return f"{mark.shape} {mark.title}" if mark.shape in ("input", "output") else f"{mark.title}, no copy"
         count = f"{len(marks)} times " if len(marks) > 1 else ""
-        title = mark.note if mark.shape == "reorder" else mark.title
+        formats = self.record["steps"][self.step_of[marks[0]]]["formats"]
+        title = f"reorder {formats.replace('->', 'to')}" if mark.shape == "reorder" else mark.title
         shares = ", ".join(f"{share_text(self.sum_times(marks, kind).share)} {kind}" for kind in self.kinds)
-        return f"{count}{'reorder ' if mark.shape == 'reorder' else ''}{title}, {self._name(marks)}, {shares}"
+        return f"{count}{title}, {self._name(marks)}, {shares}"
 
     def _name(self, marks: Sequence[int]) -> str:
         """Return one name for the steps of a node."""
@@ -149,7 +152,7 @@ class GraphDrawing:
         add(group, "text", mark.title, class_="muted", x=px(box.x + half + 6), y=px(y + 4))
 
     def _reorder(self, group: Element, marks: Sequence[int], box: ItemBounds) -> None:
-        """Draw a reorder: a diamond in the colors of its formats, its share and bytes, and its formats."""
+        """Draw a reorder: a diamond in the colors of its formats, its time and bytes, and its formats."""
         mark, x, y, side = self.folded.flow.marks[marks[0]], box.x, box.y + box.height / 2, box.height / 2
         for height, name in zip((-side, side), mark.formats or (), strict=True):
             path = f"M{px(x - 20)} {px(y)}L{px(x)} {px(y + height)}L{px(x + 20)} {px(y)}Z"
@@ -157,10 +160,9 @@ class GraphDrawing:
         steps = [self.record["steps"][self.step_of[i]] for i in marks]
         size = bytes_text(sum(step["nbytes"] for step in steps))
         for kind in self.kinds:
-            text = f"{share_text(self.sum_times(marks, kind).share)} \N{MIDDLE DOT} {size}"
+            text = f"{ms_text(self.sum_times(marks, kind).ms)} \N{MIDDLE DOT} {size}"
             add(group, "text", text, class_=kind, x=px(x + 26), y=px(y - 3))
-        formats = steps[0]["formats"].replace("->", "\N{RIGHTWARDS ARROW}")
-        add(group, "text", formats, class_="muted", x=px(x + 26), y=px(y + 11))
+        add(group, "text", arrow_text(steps[0]["formats"]), class_="muted", x=px(x + 26), y=px(y + 11))
 
     def _box(self, group: Element, marks: Sequence[int], box: ItemBounds) -> None:
         """Draw a step, an input or an output as a box."""
@@ -190,6 +192,15 @@ class GraphDrawing:
         """Return the format that a step writes first."""
         buffer = next(iter(self.record["steps"][self.step_of[mark]]["writes"].values()), None)
         return "" if buffer is None else shorten_end(str(self.record["buffers"][buffer]["format"]), 14)
+
+
+def arrow_text(formats: str) -> str:
+    """Return formats with an arrow as one character, at which no line is broken.
+
+    >>> arrow_text("nchw -> nhwc")
+    'nchw → nhwc'
+    """
+    return formats.replace("->", "\N{RIGHTWARDS ARROW}")
 
 
 def graph_record(drawing: GraphDrawing) -> Record:

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
 from inlay.render.network.drawing import assign_ports, descend, round_corners
-from inlay.render.network.flow import Shape
+from inlay.render.network.flow import Mark, Shape
 from inlay.render.network.placing import (
+    EM,
     GAP,
     LANE,
     PASSING,
@@ -43,6 +44,8 @@ _TURN = GAP / 2
 """Pixels between a row and the horizontal part of a loop."""
 _PORT = 30.0
 """Pixels between the middle of a step and the end of a loop."""
+_REORDER_TEXT = 26.0 + len("0.010 ms, 692.2 kB.") * EM
+"""Pixels from the middle of a reorder to the end of the text beside it."""
 _LONG = 30
 """Rows that a wire passes at least to get a lane of its own."""
 
@@ -230,8 +233,14 @@ def _assign_lanes(
 
 def _size_items(folded: FoldedFlow, marks: Sequence[int], count: int) -> tuple[tuple[float, float], ...]:
     """Return the sizes of `count` items, of which the first draw these marks, and the others are parts of wires."""
-    sizes = [size_of(folded.flow.marks[mark]) for mark in marks]
+    sizes = [_size_of(folded.flow.marks[mark]) for mark in marks]
     return (*sizes, *[PASSING] * (count - len(sizes)))
+
+
+def _size_of(mark: Mark) -> tuple[float, float]:
+    """Return width and height of a mark; beside a reorder is room for its time and bytes."""
+    width, height = size_of(mark)
+    return (max(width, 2 * _REORDER_TEXT), height) if mark.shape == "reorder" else (width, height)
 
 
 def _level_segments(folded: FoldedFlow) -> tuple[list[int], list[int]]:

@@ -18,7 +18,7 @@ from inlay.graph.step_groups import find_equal_steps, step_keys
 from inlay.graph.text_layout import count_text, merge_names, ms_text, share_text
 from inlay.render.network.flow import ROW_MAJOR
 from inlay.render.plan_page.folding import FoldedFlow
-from inlay.render.plan_page.graph import MEASURED, PREDICTED
+from inlay.render.plan_page.graph import MEASURED, PREDICTED, arrow_text
 from inlay.render.plan_page.markup import add
 from inlay.render.plan_page.records import THIS_PLAN, Record
 from inlay.render.svg import px
@@ -152,7 +152,7 @@ def _step_cells(record: Record, steps: Sequence[int], kinds: Sequence[str]) -> l
         *(TableCell(f"{ms:.3f}", ms) for ms in sums),
         TableCell(str(len(steps)), len(steps)),
         TableCell(label, note=" \N{MIDDLE DOT} ".join(filter(None, (first["title"], impl))), is_name=True),
-        TableCell(first["formats"]),
+        TableCell(arrow_text(first["formats"])),
     ]
 
 
@@ -171,7 +171,7 @@ def _reorder_cells(record: Record, reorder: Mapping[str, Any], kinds: Sequence[s
     step = record["steps"][reorder["step"]]
     return [
         TableCell(reorder["tensor"], note=reorder["why"], is_name=True),
-        TableCell(step["formats"]),
+        TableCell(arrow_text(step["formats"])),
         TableCell(bytes_text(reorder["nbytes"]), reorder["nbytes"]),
         *(TableCell(f"{times(step, kind)['ms']:.3f}", times(step, kind)["ms"]) for kind in kinds),
         _describe_without(step),

@@ -57,7 +57,8 @@ function timeEntries(steps) {
   const describe = (values) => {
     const total = sum(values.map((one) => one.ms));
     const each = values.map((one) => one.ms);
-    const range = steps.length > 1 ? `, each ${Math.min(...each).toFixed(3)} to ${Math.max(...each).toFixed(3)}` : "";
+    const [least, most] = [Math.min(...each).toFixed(3), Math.max(...each).toFixed(3)];
+    const range = steps.length > 1 ? `, each ${least === most ? least : `${least} to ${most}`}` : "";
     return `${msText(total)}, ${shareText(sum(values.map((one) => one.share)))}${range}`;
   };
   const measured = records.map((one) => one.measured).filter((one) => one !== null);
@@ -104,7 +105,8 @@ function argumentTable(step) {
 /* The table of the steps that a folded node stands for. */
 function occurrenceTable(steps) {
   const isMeasured = plan.measured !== null;
-  const heads = ["", "step", "ms, predicted", ...(isMeasured ? ["ms, measured"] : []), "result", "kernel"];
+  const times = isMeasured ? ["ms, predicted", "ms, measured"] : ["ms"];
+  const heads = ["", "step", ...times, "result", "kernel"];
   const rows = steps.map((number, i) => {
     const step = plan.steps[number];
     const result = plan.buffers[Object.values(step.writes)[0]];
@@ -119,7 +121,8 @@ function occurrenceTable(steps) {
       make("td", {}, (step.measured ?? step).impl),
     );
   });
-  const head = make("tr", {}, ...heads.map((text) => (text ? make("th", { scope: "col" }, text) : make("td"))));
+  const column = (text) => make("th", { scope: "col", class: times.includes(text) ? "number" : "" }, text);
+  const head = make("tr", {}, ...heads.map((text) => (text ? column(text) : make("td"))));
   return make("table", { class: "occurrences" }, make("thead", {}, head), make("tbody", {}, ...rows));
 }
 
@@ -134,7 +137,7 @@ function describeMarks(marks, short = false) {
   }
   const step = plan.steps[steps[0]];
   const count = steps.length > 1 ? `${steps.length} × ` : "";
-  const title = step.kind === "reorder" ? `reorder ${step.formats}` : step.title;
+  const title = step.kind === "reorder" ? `reorder ${step.formats.replace("->", "→")}` : step.title;
   content.append(make("h2", {}, count + title));
   const impls = [...new Set(steps.map((one) => (plan.steps[one].measured ?? plan.steps[one]).impl))];
   const bytes = sum(steps.map((one) => plan.steps[one].nbytes));
