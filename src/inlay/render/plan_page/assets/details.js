@@ -78,7 +78,9 @@ function rateText(step) {
 
 function withoutText(step) {
   if (!step.has_alternative) return "";
-  return step.without === null ? "every plan has this reorder" : `the best plan without it takes ${msText(step.without)} more`;
+  if (step.without === null) return "every plan has this reorder";
+  if (step.without < 0.0005) return "the best plan without it takes no longer, but has other reorders";
+  return `the best plan without it takes ${msText(step.without)} more`;
 }
 
 /* The table of the tensors that a step reads and writes. */
