@@ -203,7 +203,7 @@ def arrow_text(formats: str) -> str:
     return formats.replace("->", "\N{RIGHTWARDS ARROW}")
 
 
-def graph_record(drawing: GraphDrawing) -> Record:
+def record_graph(drawing: GraphDrawing) -> Record:
     """Return what the script needs of the graph: marks, wires, and the node that stands for each mark.
 
     `marks` has for each mark its segment, its title, its step or None, and its details if it is no step.

@@ -23,18 +23,18 @@ from inlay.graph.planned_program import PlannedProgram
 from inlay.graph.profiling import Profile
 from inlay.render.network.flow import flow_of
 from inlay.render.plan_page.folding import fold_flow
-from inlay.render.plan_page.graph import GraphDrawing, graph_record
+from inlay.render.plan_page.graph import GraphDrawing, record_graph
 from inlay.render.plan_page.markup import add, markup_of_element, markup_of_graph
 from inlay.render.plan_page.positions import position_graph
-from inlay.render.plan_page.records import Record, plan_record
+from inlay.render.plan_page.records import Record, record_plan
 from inlay.render.plan_page.tables import (
+    build_heading,
+    build_legend,
     describe_facts,
-    format_legend,
-    heading_element,
-    plans_table,
-    reorders_table,
-    steps_table,
-    time_line,
+    draw_time_line,
+    tabulate_plans,
+    tabulate_reorders,
+    tabulate_steps,
 )
 
 SUFFIX = ".html"
@@ -60,7 +60,7 @@ class PlanPage:
         Raises:
             InvalidArguments: the profile is of other steps than the plan has.
         """
-        return plan_record(self.plan, self.profile)
+        return record_plan(self.plan, self.profile)
 
     def html(self) -> str:
         """Return the whole page, which needs no other file and no network.
@@ -73,7 +73,7 @@ class PlanPage:
         drawing = GraphDrawing(folded, position_graph(folded), record)
         scripts = [_read_asset(name) for name in SCRIPTS]
         style = _read_asset("page.css")
-        data = json.dumps({"plan": record, "graph": graph_record(drawing)}, allow_nan=False, separators=(",", ":"))
+        data = json.dumps({"plan": record, "graph": record_graph(drawing)}, allow_nan=False, separators=(",", ":"))
         facts = Element("div", {"class": "facts"})
         for fact in describe_facts(self.plan):
             add(facts, "p", fact)
@@ -81,16 +81,16 @@ class PlanPage:
             policy=_content_policy(style, scripts),
             title=escape(printable(f"{self.plan.graph.name}: plan of Inlay")),
             style=style,
-            heading=markup_of_element(heading_element(self.plan, record)),
+            heading=markup_of_element(build_heading(self.plan, record)),
             facts=markup_of_element(facts),
             times="measured" if record["measured"] else "predicted",
             choice="" if record["measured"] else "hidden",
-            line=markup_of_element(time_line(record)),
-            legend=markup_of_element(format_legend(folded, record, drawing.colors)),
+            line=markup_of_element(draw_time_line(record)),
+            legend=markup_of_element(build_legend(folded, record, drawing.colors)),
             graph=markup_of_graph(drawing.draw()),
-            steps=markup_of_element(steps_table(self.plan, record)),
-            reorders=markup_of_element(reorders_table(record)),
-            plans=markup_of_element(plans_table(record)),
+            steps=markup_of_element(tabulate_steps(self.plan, record)),
+            reorders=markup_of_element(tabulate_reorders(record)),
+            plans=markup_of_element(tabulate_plans(record)),
             data=data.replace("<", "\\u003c"),
             scripts="\n".join(f"<script>{script}</script>" for script in scripts),
         )

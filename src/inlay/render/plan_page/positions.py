@@ -364,10 +364,9 @@ def _unfold(folded: FoldedFlow, number: int, top: _Boundary, bottom: _Boundary) 
     last = max(levels.values()) + 2
     rows = [*[0] * head, *(level + 1 for level in levels.values()), *[last] * len(bottom.wires)]
     layering = layer_items(rows, lines, (0, last))
-    ends = [None] * head, [None] * len(bottom.wires)
-    shapes = (*ends[0], *(folded.flow.marks[mark].shape for mark in marks), *ends[1])
-    inner_sizes = _size_items(folded, marks, sum(map(len, layering.rows)) - head)
-    sizes = (*[PASSING] * head, *inner_sizes)
+    drawn = [folded.flow.marks[mark].shape for mark in marks]
+    shapes = (*[None] * head, *drawn, *[None] * len(bottom.wires))
+    sizes = (*[PASSING] * head, *_size_items(folded, marks, sum(map(len, layering.rows)) - head))
     fixed = dict(enumerate(top.centers)) | {stop + i: x for i, x in enumerate(bottom.centers)}
     centers = assign_centers(layering.rows, layering.links, sizes, fixed)
     wire_of = {link.lower: link.wire for link in layering.links}

@@ -25,7 +25,7 @@ THIS_PLAN = "this plan"
 Record: TypeAlias = dict[str, Any]
 
 
-def plan_record(plan: PlannedProgram, profile: Profile | None = None) -> Record:
+def record_plan(plan: PlannedProgram, profile: Profile | None = None) -> Record:
     """Return the record of a plan; `measured` is None without a profile.
 
     Post-condition: the shares of all steps sum to 1, measured ones too, unless no time is known.
@@ -37,7 +37,7 @@ def plan_record(plan: PlannedProgram, profile: Profile | None = None) -> Record:
         require_same_steps(plan, profile)
     texts = StepTexts(plan.program, plan.graph)
     total = math.fsum(step.ms for step in plan.program.steps)
-    steps = [_step_record(plan, texts, step, total) for step in plan.program.steps]
+    steps = [_record_step(plan, texts, step, total) for step in plan.program.steps]
     if profile is not None:
         for record, timing in zip(steps, profile, strict=True):
             spread = {"ms": timing.ms, "low": timing.time.low, "high": timing.time.high}
@@ -52,11 +52,11 @@ def plan_record(plan: PlannedProgram, profile: Profile | None = None) -> Record:
         "isa": plan.isa,
         "threads": plan.threads,
         "engine": plan.engine,
-        "plans": _plan_records(plan),
+        "plans": _record_plans(plan),
         "steps": steps,
-        "reorders": [_reorder_record(texts, i, step) for i, step in enumerate(plan.program.steps) if _is_reorder(step)],
-        "buffers": {name: _buffer_record(plan, texts, buffer) for name, buffer in plan.program.buffers.items()},
-        "measured": None if profile is None else _profile_record(profile),
+        "reorders": [_record_reorder(texts, i, step) for i, step in enumerate(plan.program.steps) if _is_reorder(step)],
+        "buffers": {name: _record_buffer(plan, texts, buffer) for name, buffer in plan.program.buffers.items()},
+        "measured": None if profile is None else _record_profile(profile),
     }
 
 
@@ -85,13 +85,13 @@ def _is_reorder(step: Step) -> bool:
     return step.kind == "reorder"
 
 
-def _plan_records(plan: PlannedProgram) -> list[Record]:
+def _record_plans(plan: PlannedProgram) -> list[Record]:
     """Return name, time and ratio of this plan and of the compared ones."""
     totals = {THIS_PLAN: plan.ms, **plan.totals}
     return [{"name": name, "ms": ms, "ratio": ms / plan.ms if plan.ms else None} for name, ms in totals.items()]
 
 
-def _step_record(plan: PlannedProgram, texts: StepTexts, step: Step, total: float) -> Record:
+def _record_step(plan: PlannedProgram, texts: StepTexts, step: Step, total: float) -> Record:
     """Return the record of a step, without measured times; `total` is the sum of all predicted ones."""
     return {
         "name": step.name,
@@ -114,7 +114,7 @@ def _step_record(plan: PlannedProgram, texts: StepTexts, step: Step, total: floa
     }
 
 
-def _reorder_record(texts: StepTexts, index: int, step: Step) -> Record:
+def _record_reorder(texts: StepTexts, index: int, step: Step) -> Record:
     """Return the record of a reorder; `step` is the index of its step."""
     return {
         "step": index,
@@ -128,7 +128,7 @@ def _reorder_record(texts: StepTexts, index: int, step: Step) -> Record:
     }
 
 
-def _buffer_record(plan: PlannedProgram, texts: StepTexts, buffer: Buffer) -> Record:
+def _record_buffer(plan: PlannedProgram, texts: StepTexts, buffer: Buffer) -> Record:
     """Return the record of a buffer: its tensor, and its descriptor as text."""
     tensor, desc = plan.graph.tensors[buffer.tensor], buffer.desc
     return {
@@ -143,7 +143,7 @@ def _buffer_record(plan: PlannedProgram, texts: StepTexts, buffer: Buffer) -> Re
     }
 
 
-def _profile_record(profile: Profile) -> Record:
+def _record_profile(profile: Profile) -> Record:
     """Return the record of a whole profile, without its steps."""
     return {
         "run": {"ms": profile.run.median, "low": profile.run.low, "high": profile.run.high},

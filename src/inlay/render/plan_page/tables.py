@@ -49,7 +49,7 @@ class TableCell:
     """True if its bar is that of this plan."""
 
 
-def heading_element(plan: PlannedProgram, record: Record) -> Element:
+def build_heading(plan: PlannedProgram, record: Record) -> Element:
     """Return the heading: the network and its time, the origin of the costs, the proof, and the measured time."""
     first, second = heading(plan)
     header = Element("div", {"class": "heading"})
@@ -67,32 +67,32 @@ def heading_element(plan: PlannedProgram, record: Record) -> Element:
     return header
 
 
-def time_line(record: Record) -> Element:
+def draw_time_line(record: Record) -> Element:
     """Return a bar in which each step has a part as long as its share of the time, in the order of the run."""
     svg = Element("svg", {"id": "time-line", "viewBox": f"0 0 {px(_WIDTH)} 20", "preserveAspectRatio": "none"})
     svg.set("aria-hidden", "true")
-    for kind in times_of(record):
+    for kind in list_time_kinds(record):
         group, x = add(svg, "g", class_=kind), 0.0
         for i, step in enumerate(record["steps"]):
-            width = _WIDTH * times(step, kind)["share"]
+            width = _WIDTH * select_times(step, kind)["share"]
             shape = {"reorder": "reorder", "reference": "reference"}.get(step["kind"], "odd" if i % 2 else "even")
             add(group, "rect", class_=shape, x=px(x), y="0", width=f"{width:.3f}", height="20", data_step=i)
             x += width
     return svg
 
 
-def times_of(record: Record) -> tuple[str, ...]:
+def list_time_kinds(record: Record) -> tuple[str, ...]:
     """Return the kinds of times that a record has."""
     return (PREDICTED, MEASURED) if record["measured"] else (PREDICTED,)
 
 
-def times(step: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+def select_times(step: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     """Return time and share of a step's record, of one kind."""
     found: Mapping[str, Any] = step["measured"] if kind == MEASURED else step
     return found
 
 
-def format_legend(folded: FoldedFlow, record: Record, colors: Mapping[str, str]) -> Element:
+def build_legend(folded: FoldedFlow, record: Record, colors: Mapping[str, str]) -> Element:
     """Return the list of formats with their colors, the names that they have in roles of axes, and their counts.
 
     The signs of the graph that occur in it follow.
@@ -126,13 +126,13 @@ _SIGNS = {
 """Signs of the graph by the shape of marks, and of loops, as paths with their meaning."""
 
 
-def steps_table(plan: PlannedProgram, record: Record) -> Element:
+def tabulate_steps(plan: PlannedProgram, record: Record) -> Element:
     """Return the table of steps, equal ones as one row, the largest share of the time first."""
-    kinds = times_of(record)
-    rows = [(steps, _step_cells(record, steps, kinds)) for steps in find_equal_steps(step_keys(plan.program))]
+    kinds = list_time_kinds(record)
+    rows = [(steps, _make_step_cells(record, steps, kinds)) for steps in find_equal_steps(step_keys(plan.program))]
     rows.sort(key=lambda row: -(row[1][0].value or 0.0))
     heads = ["share", *_time_heads(kinds[::-1]), "count", "step", "formats"]
-    return _table("Steps", heads, rows)
+    return _make_table("Steps", heads, rows)
 
 
 def _time_heads(kinds: Sequence[str]) -> list[str]:
@@ -140,13 +140,13 @@ def _time_heads(kinds: Sequence[str]) -> list[str]:
     return [f"ms, {kind}" for kind in kinds] if len(kinds) > 1 else ["ms"]
 
 
-def _step_cells(record: Record, steps: Sequence[int], kinds: Sequence[str]) -> list[TableCell]:
+def _make_step_cells(record: Record, steps: Sequence[int], kinds: Sequence[str]) -> list[TableCell]:
     """Return the cells of a row of equal steps; the share is that of the measured time where that is known."""
     records = [record["steps"][i] for i in steps]
-    share = math.fsum(times(one, kinds[-1])["share"] for one in records)
-    sums = [math.fsum(times(one, kind)["ms"] for one in records) for kind in reversed(kinds)]
+    share = math.fsum(select_times(one, kinds[-1])["share"] for one in records)
+    sums = [math.fsum(select_times(one, kind)["ms"] for one in records) for kind in reversed(kinds)]
     first, label = records[0], merge_names([one["label"] for one in records])
-    impl = shorten_impl(times(first, kinds[-1])["impl"])
+    impl = shorten_impl(select_times(first, kinds[-1])["impl"])
     return [
         TableCell(share_text(share), share),
         *(TableCell(f"{ms:.3f}", ms) for ms in sums),
@@ -156,24 +156,24 @@ def _step_cells(record: Record, steps: Sequence[int], kinds: Sequence[str]) -> l
     ]
 
 
-def reorders_table(record: Record) -> Element:
+def tabulate_reorders(record: Record) -> Element:
     """Return the table of all reorders in the order of the run, each with bytes, time and reason."""
     if not record["reorders"]:
-        return _note("The plan has no reorder: every tensor is read in the format in which it is written.")
-    kinds = times_of(record)[::-1]
-    rows = [((one["step"],), _reorder_cells(record, one, kinds)) for one in record["reorders"]]
+        return _make_note("The plan has no reorder: every tensor is read in the format in which it is written.")
+    kinds = list_time_kinds(record)[::-1]
+    rows = [((one["step"],), _make_reorder_cells(record, one, kinds)) for one in record["reorders"]]
     heads = ["reorder of", "formats", "bytes", *_time_heads(kinds), "without it"]
-    return _table("Reorders", heads, rows)
+    return _make_table("Reorders", heads, rows)
 
 
-def _reorder_cells(record: Record, reorder: Mapping[str, Any], kinds: Sequence[str]) -> list[TableCell]:
+def _make_reorder_cells(record: Record, reorder: Mapping[str, Any], kinds: Sequence[str]) -> list[TableCell]:
     """Return the cells of the row of a reorder."""
     step = record["steps"][reorder["step"]]
     return [
         TableCell(reorder["tensor"], note=reorder["why"], is_name=True),
         TableCell(arrow_text(step["formats"])),
         TableCell(bytes_text(reorder["nbytes"]), reorder["nbytes"]),
-        *(TableCell(f"{times(step, kind)['ms']:.3f}", times(step, kind)["ms"]) for kind in kinds),
+        *(TableCell(f"{select_times(step, kind)['ms']:.3f}", select_times(step, kind)["ms"]) for kind in kinds),
         _describe_without(step),
     ]
 
@@ -186,10 +186,10 @@ def _describe_without(step: Mapping[str, Any]) -> TableCell:
     return TableCell("no plan", math.inf) if ms is None else TableCell(f"+{ms_text(ms)}", ms)
 
 
-def plans_table(record: Record) -> Element:
+def tabulate_plans(record: Record) -> Element:
     """Return the table of this plan and those that it is compared with, by their predicted times."""
     if len(record["plans"]) < 2:
-        return _note("The plan was not compared with others: it has the formats of a plan for other dims.")
+        return _make_note("The plan was not compared with others: it has the formats of a plan for other dims.")
     section = Element("div")
     most = min(max(one["ms"] for one in record["plans"]), _MOST_RATIO * record["ms"])
     rows = []
@@ -202,7 +202,7 @@ def plans_table(record: Record) -> Element:
             TableCell(ratio, one["ratio"] or 0.0),
         ]
         rows.append(((), [*cells, TableCell(amount=amount, is_own=one["name"] == THIS_PLAN)]))
-    section.append(_table("Plans", ["plan", "ms", "ratio", ""], rows))
+    section.append(_make_table("Plans", ["plan", "ms", "ratio", ""], rows))
     section.append(_plan_notes(record))
     return section
 
@@ -228,14 +228,16 @@ def _plan_notes(record: Record) -> Element:
     return notes
 
 
-def _note(text: str) -> Element:
+def _make_note(text: str) -> Element:
     """Return a paragraph in place of a table."""
     note = Element("p")
     note.text = text
     return note
 
 
-def _table(caption: str, heads: Sequence[str], rows: Sequence[tuple[Sequence[int], Sequence[TableCell]]]) -> Element:
+def _make_table(
+    caption: str, heads: Sequence[str], rows: Sequence[tuple[Sequence[int], Sequence[TableCell]]]
+) -> Element:
     """Return a table of rows, each with the steps to which it leads."""
     table = Element("table", {"id": f"{caption.lower()}-table"})
     add(table, "caption", caption)
