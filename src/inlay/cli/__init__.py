@@ -13,7 +13,7 @@
     inlay diff weights.safetensors packed.safetensors
     inlay emit nChw8c 2x17x5x4 --name act -o act.c
     inlay bench nchw nChw16c 8x64x56x56
-    inlay plan resnet50.onnx --picture resnet50.html
+    inlay plan resnet50.onnx --html resnet50.html
     inlay run resnet50.onnx --input photo.npy
     inlay plan resnet50.onnx -o resnet50.inlay
     inlay run resnet50.inlay --input photo.npy
@@ -39,7 +39,8 @@ Each module uses those before it:
     convert_command     `inlay convert`
     emit_command        `inlay emit`
     network_options     options of the commands on networks, checked and parsed
-    profile_options     the options of `inlay run` for a table of steps and a trace
+    plan_page_options   the option --html of `inlay plan` and `inlay run`: the page of a plan
+    profile_options     the options of `inlay run` for a table of steps, a trace and a page
     saved_plan_options  saved plans of `inlay plan -o` and `inlay run`
     network_commands    `inlay plan`, `inlay run`
     bench_command       `inlay bench`

@@ -37,6 +37,7 @@ from inlay.cli.network_options import (
     require_engine_here,
 )
 from inlay.cli.output import echo
+from inlay.cli.plan_page_options import PlanPageOption, RunPageOption, require_page_target, save_page
 from inlay.cli.profile_options import AllRowsOption, ProfileOption, ProfileRequest, TraceOption, request_profile
 from inlay.cli.saved_plan_options import (
     PlanOutputOption,
@@ -77,6 +78,7 @@ def plan(
     picture: Annotated[
         Path | None, typer.Option("--picture", metavar="FILE", help="Draw the plan too, as .svg, .png or .html.")
     ] = None,
+    page: PlanPageOption = None,
     output: PlanOutputOption = None,
 ) -> None:
     """Choose a format for each tensor and a kernel for each operation of a network; print reasons and predicted times.
@@ -89,7 +91,7 @@ def plan(
 
       inlay plan resnet50.onnx --batch 8 --threads 4
 
-      inlay plan unet.onnx --dim height=256 --picture unet.html
+      inlay plan unet.onnx --dim height=256 --html unet.html
 
       inlay plan resnet50.onnx --isa avx2 --threads 8 --all
 
@@ -99,6 +101,7 @@ def plan(
 
     _require_plan_files(model, picture)
     require_plan_target(output, isa, model, *([] if picture is None else [picture]))
+    require_page_target(page, [model], [("--picture", picture), ("--output", output)])
     require_engine_here(engine, isa)
     tier, mode = choose_tier(costs, isa, seconds, engine), parse_convolutions(convolutions)
     network = _load_network(model, parse_dim_options(dims or ()), batch)
@@ -109,6 +112,8 @@ def plan(
     echo(json.dumps(figures(network_plan), indent=2) if as_json else network_plan.explain(every_step=every_step))
     if picture is not None:
         _draw_plan(network_plan, picture, as_json=as_json)
+    if page is not None:
+        save_page(network_plan, page, as_json=as_json)
     if output is not None:
         save_plan(network_plan, output, as_json=as_json)
 
@@ -154,12 +159,13 @@ def run(
     profile: ProfileOption = False,
     all_rows: AllRowsOption = False,
     trace: TraceOption = None,
+    page: RunPageOption = None,
     clean: CleanOption = False,
 ) -> None:
     """Plan a network for the dims of the input arrays, run it, and print a summary of its outputs, or write them.
 
     The summary has dims, range and mean of each output, and the five greatest entries of each row of scores. With
-    --profile, a table of the steps with measured and predicted times follows.
+    --profile, a table of the steps with measured and predicted times follows; --html writes a page with both.
 
     Open dims of the model get the dims of the arrays; with --batch, the batch of the arrays must equal it.
 
@@ -169,7 +175,7 @@ def run(
 
       inlay run bert.onnx -i ids=ids.npy -i mask=mask.npy -o states.npz
 
-      inlay run resnet50.onnx --input photo.npy --profile --trace steps.json
+      inlay run resnet50.onnx --input photo.npy --profile --trace steps.json --html resnet50.html
 
       inlay run resnet50.inlay --input photo.npy
     """
@@ -177,7 +183,7 @@ def run(
     if not named:
         raise InvalidArguments("no input is given: give the arrays of the network, as --input [NAME=]FILE.npy")
     require_target(output, [model, *named.values()])
-    request = request_profile(profile, all_rows, trace, [model, *named.values()], output, clean)
+    request = request_profile(profile, all_rows, trace, [model, *named.values()], output, clean, page)
     require_engine_here(engine)
     if is_plan_file(model):
         planning = {"--batch": batch, "--costs": costs, "--seconds": seconds, "--convolutions": convolutions}
@@ -238,7 +244,7 @@ def _run_and_report(
     _report(results, output)
     echo(f"{took}; predicted {network_plan.ms:.3f} ms by {network_plan.costs} costs")
     _print_notes(network_plan, notes)
-    request.report(profile)
+    request.report(profile, network_plan)
 
 
 def _print_notes(network_plan: "PlannedProgram", notes: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""The options `--profile`, `--all` and `--trace` of `inlay run`: a table of the steps, and a Chrome trace."""
+"""The options `--profile`, `--all`, `--trace` and `--html` of `inlay run`: a table of steps, a Chrome trace, a page."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,11 +9,13 @@ import typer
 
 from inlay.cli.application import clear_abandoned
 from inlay.cli.output import echo
+from inlay.cli.plan_page_options import require_page_target, save_page
 from inlay.errors import InvalidArguments, printable
 from inlay.files import require_unused
 from inlay.measure.interleaved import time_call
 
 if TYPE_CHECKING:
+    from inlay.graph.planned_program import PlannedProgram
     from inlay.graph.profiling import Profile
     from inlay.graph.runtime.program_session import ProgramSession
 
@@ -40,6 +42,8 @@ class ProfileRequest:
     """True if the table has all rows."""
     trace: Path | None
     """File of the Chrome trace; None without one."""
+    page: Path | None
+    """File of the page of the plan; None without one."""
 
     def require_valid(self, sources: Iterable[Path], output: Path | None) -> None:
         """Check the choices.
@@ -49,8 +53,10 @@ class ProfileRequest:
         """
         if self.has_all_rows and not self.is_printed:
             raise InvalidArguments("--all is for the table of --profile: give both, or leave it out")
+        files = list(sources)
+        require_page_target(self.page, files, [("--trace", self.trace), ("--output", output)])
         if self.trace is not None:
-            require_unused(self.trace, *sources)
+            require_unused(self.trace, *files)
             if output is not None and self.trace.resolve() == output.resolve():
                 raise InvalidArguments(
                     f"--trace and --output are both {self.trace}: choose another name for one of them"
@@ -58,17 +64,17 @@ class ProfileRequest:
 
     def measure(self, session: "ProgramSession", inputs: Mapping[str, Any]) -> "Profile | None":
         """Return the profile of a session on these inputs; None if nothing is requested."""
-        if not self.is_printed and self.trace is None:
+        if not self.is_printed and self.trace is None and self.page is None:
             return None
         seconds, _ = time_call(lambda: session.run(inputs))
         runs = int(_SECONDS / max(2 * seconds, _SECONDS / _MOST_RUNS))  # each is a whole run, and one step by step
         return session.profile(inputs, runs=max(1, runs))
 
-    def report(self, profile: "Profile | None") -> None:
-        """Print the table and write the trace, as requested.
+    def report(self, profile: "Profile | None", plan: "PlannedProgram") -> None:
+        """Print the table, and write the trace and the page of the plan, as requested.
 
         Raises:
-            FileError: the trace cannot be written.
+            FileError: a file cannot be written.
         """
         if profile is None:
             return
@@ -77,6 +83,8 @@ class ProfileRequest:
         if self.trace is not None:
             profile.save_trace(self.trace)
             echo(f"wrote {printable(str(self.trace))}: a trace of {len(profile)} steps")
+        if self.page is not None:
+            save_page(plan, self.page, profile)
 
 
 def request_profile(
@@ -86,23 +94,26 @@ def request_profile(
     sources: Iterable[Path],
     output: Path | None,
     remove_abandoned: bool,
+    page: Path | None = None,
 ) -> ProfileRequest:
     """Return the choices of the command line, checked before work begins.
 
-    Temporary files that killed processes left beside the trace are reported, or removed.
+    Temporary files that killed processes left beside the trace or the page are reported, or removed.
 
     Args:
         is_printed, has_all_rows, trace: the options `--profile`, `--all` and `--trace`.
         sources: the files that the command reads.
         output: the file of its outputs, or None.
         remove_abandoned: whether to remove temporary files of killed processes.
+        page: the file of the option `--html`, or None.
 
     Raises:
-        InvalidArguments: all rows are requested of no table, or the trace has the name of `output`.
-        FileError: the trace would replace one of `sources`, or a temporary file cannot be removed.
+        InvalidArguments: all rows are requested of no table, two of the files have the same name, or the page does not
+            end in .html.
+        FileError: a file would replace one of `sources`, or a temporary file cannot be removed.
     """
-    request = ProfileRequest(is_printed, has_all_rows, trace)
+    request = ProfileRequest(is_printed, has_all_rows, trace, page)
     request.require_valid(sources, output)
-    if trace is not None:
-        clear_abandoned(trace, remove_abandoned)
+    for target in filter(None, (trace, page)):
+        clear_abandoned(target, remove_abandoned)
     return request

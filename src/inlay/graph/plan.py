@@ -5,6 +5,7 @@
     plan.bound                            lower bound of the time of any choice among the same candidates
     plan.totals["greedy"]                 time of the plan that oneDNN's propagation of formats finds
     print(plan)                           the report
+    plan.save_page("network.html")        the page of the plan
     plan.compile().run({"data": x})
     plan.refine({"data": x})              measure again what takes another time in the network than predicted
 
@@ -140,6 +141,24 @@ class Plan(PlannedProgram):
             InvalidArguments, Unimplemented, MissingExtra, OutOfMemory: as `compile`.
         """
         write_plan(self, Path(path), self.computed_by)
+
+    def save_page(self, path: str | PathLike[str], profile: Profile | None = None) -> None:
+        """Write a page of the plan as one HTML file, which needs no network: graph, times, reorders, compared plans.
+
+        Repeated blocks are drawn once, and unfolded by a click. docs/plan-page.md describes the page and its JSON. The
+        file is written completely or not at all.
+
+        Args:
+            path: the file, which ends in .html.
+            profile: measured times of the steps, of the session that `compile` returns; None for predicted ones alone.
+
+        Raises:
+            InvalidArguments: `path` ends otherwise, or the profile is of other steps than the plan has.
+            FileError: the file cannot be written.
+        """
+        from inlay.render.plan_page import PlanPage
+
+        PlanPage(self, profile).save(Path(path))
 
     def _repr_html_(self) -> str:
         """Return the picture that a notebook shows, in an element in which it scrolls."""

@@ -75,7 +75,10 @@ class PlannedProgram:
     engine: str
     """Name and version of the engine that the costs are of; empty without an engine."""
     totals: Mapping[str, float]
-    """Milliseconds of compared plans, by name: plain, greedy, channels last, blocked by 16 ..."""
+    """Milliseconds of compared plans, by name: plain, greedy, channels last, blocked by 16 ...
+
+    `direct` is the best plan without Winograd's algorithm, if this plan uses it.
+    """
     cliffs: tuple[Cliff, ...]
     """Kernels of this plan and of the compared plans that take over ten times their roofline."""
     sources: CostSources | None = field(default=None, compare=False)

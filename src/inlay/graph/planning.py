@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 from inlay.arguments import integer_or_none
 from inlay.errors import InvalidArguments
 from inlay.forks import ForkResetLock
-from inlay.graph.algorithms import CONVOLUTIONS, Convolutions
+from inlay.graph.algorithms import ALGORITHMS, CONVOLUTIONS, Convolutions
 from inlay.graph.costs import CostSources, MeasuredCosts, analytic, measured, probed
 from inlay.graph.costs.estimates import Costs, Progress
 from inlay.graph.fallback.assignment import Fallback, assign_fallback, require_fallback
@@ -29,6 +29,7 @@ from inlay.graph.planned_program import ADAPTED, Cliff, PlannedProgram
 from inlay.graph.planner.adaptation import collect_choices, has_same_operations, lacks_kernels, share_constants
 from inlay.graph.planner.emission import emit_program
 from inlay.graph.planner.formats import Format
+from inlay.graph.planner.groups import Candidate
 from inlay.graph.planner.plan_search import ELIMINATION, FormatAssignment, PlanSearch, compare_plans
 from inlay.graph.planner.problem import Problem, make_problem
 from inlay.graph.program import Program
@@ -248,6 +249,8 @@ def _select_costs(options: PlanOptions, graph: OpGraph) -> Costs:
 def plan_program(graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto") -> PlannedProgram:
     """Plan a graph with these costs and the algorithms that `convolutions` allows.
 
+    A plan that uses another algorithm than the direct one is also compared with the best plan without.
+
     Raises:
         Unimplemented: no engine supports an operation, and no reference can be made of it.
         InvalidArguments: the cost of an operation is infinite in every format.
@@ -262,6 +265,8 @@ def plan_program(graph: OpGraph, costs: Costs, convolutions: Convolutions = "aut
         return None if other is None else max(other - assignment.ms, 0.0)
 
     others = compare_plans(search)
+    if convolutions == "auto" and any(map(_uses_algorithm, assignment.candidates)):
+        others["direct"] = PlanSearch(make_problem(graph, costs, "direct")).best().assignment
     program = emit_program(problem, assignment, without if chosen.method == ELIMINATION else None)
     sources = _save_sources(costs)
     return PlannedProgram(
@@ -279,6 +284,12 @@ def plan_program(graph: OpGraph, costs: Costs, convolutions: Convolutions = "aut
         _find_cliffs(problem, {"plan": assignment, **others}),
         sources,
     )
+
+
+def _uses_algorithm(candidate: Candidate) -> bool:
+    """Return whether a candidate computes a convolution by an algorithm other than the direct one."""
+    operations = (call.operation for call in candidate.calls if call.operation is not None)
+    return any(one.kind == "convolution" and one.parameters["algorithm"] in ALGORITHMS for one in operations)
 
 
 def adapt_program(

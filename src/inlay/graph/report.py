@@ -190,14 +190,14 @@ def _summary(report: _Report) -> str:
     shares = (str(share) for share in (plan.fallback, plan.numpy) if share.count)
     lines = (
         *_describe_sources(plan),
-        f"{_describe_proof(plan)} ({plan.method}, width {plan.width})",
+        f"{describe_proof(plan)} ({plan.method}, width {plan.width})",
         *shares,
         *([plan.load] if plan.load else []),
     )
     return "\n".join((*heading(plan), *_wrap_all(lines)))
 
 
-def _describe_proof(plan: PlannedProgram) -> str:
+def describe_proof(plan: PlannedProgram) -> str:
     """Return a clause on the lower bound of any plan."""
     if plan.method == ADAPTED:
         return "the formats of a plan for other dims"
@@ -305,7 +305,7 @@ def _reorders(report: _Report) -> str:
         ms, nbytes = sum(step.ms for step in steps), sum(step.nbytes for step in steps)
         tensor = merge_names([report.texts.tensor(step) for step in steps])
         rows.append((f"{ms:.3f}", bytes_text(nbytes), count, tensor, src, dst, _describe_without(steps)))
-        reasons.append(merge_names([_reason(report, step) for step in steps]))
+        reasons.append(merge_names([report.texts.reason(step) for step in steps]))
     head, *lines = format_table(rows, right=(0, 1, 2), shrink={3: 24, 4: 8, 5: 8, 6: 14}).split("\n")
     for line, reason in zip(lines, reasons, strict=True):
         head = "\n".join((head, line, *(wrap_text(reason, first=" " * 4, rest=" " * 4) if reason else ())))
@@ -336,16 +336,6 @@ def _describe_without(steps: Sequence[Step]) -> str:
         return "no plan"
     least = "+<0.001 ms" if 0 < known[0] < 0.001 else f"+{ms_text(known[0])}"
     return least if known[-1] - known[0] < 0.001 else f"{least} or more"
-
-
-def _reason(report: _Report, step: Step) -> str:
-    """Return the reason for a reorder, with the familiar tag of the destination."""
-    buffer = step.writes["dst"]
-    tag = format_of_buffer(report.plan.program, report.plan.graph, buffer)
-    words = step.why
-    for verb in ("reads", "is returned in", "stores it as"):
-        words = words.replace(f" {verb} {tag}", f" {verb} {report.texts.tag(buffer)}")
-    return words
 
 
 def _totals(report: _Report) -> str:

@@ -61,6 +61,14 @@ class StepTexts:
         roles = self.roles.get(found.tensor) if has_tag else None
         return familiar_tag(format_of_buffer(self._program, self._graph, buffer), roles)
 
+    def reason(self, step: Step) -> str:
+        """Return the reason for a reorder, with the format of its destination in the letters of its axes' roles."""
+        buffer = step.writes["dst"]
+        tag, words = format_of_buffer(self._program, self._graph, buffer), step.why
+        for verb in ("reads", "is returned in", "stores it as"):
+            words = words.replace(f" {verb} {tag}", f" {verb} {self.tag(buffer)}")
+        return words
+
     def formats(self, step: Step) -> str:
         """Return the formats that are read and written, without those of constants; one if all are the same."""
         reads, writes = (tuple(dict.fromkeys(map(self.tag, names.values()))) for names in (step.reads, step.writes))

@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from typing import TypeAlias
@@ -12,7 +13,9 @@ import pytest
 
 import inlay
 from inlay.descriptor import MemoryDesc
+from inlay.graph.algorithms import CONVOLUTIONS
 from inlay.graph.costs import AnalyticCosts, Costs, Machine
+from inlay.graph.costs.estimates import KernelEstimate
 from inlay.graph.onnx.reading import load_bound
 from inlay.graph.op_graph import OpGraph
 from inlay.graph.passes.concatenations import nest_concatenations
@@ -21,6 +24,7 @@ from inlay.graph.planner.groups import Candidate
 from inlay.graph.planner.plan_search import assign_formats
 from inlay.graph.planner.problem import Problem, make_problem
 from inlay.graph.program import Program
+from inlay.primitives.engine import Operation
 from tests.support.graph_programs import NUMPY
 from tests.support.networks import LIGHT, light
 from tests.support.planner_graphs import HashedCosts, drawn_graph, random_plan, recost, require_useful_reorders
@@ -113,6 +117,30 @@ def test_a_plan_costs_what_its_steps_cost_and_no_other_way_is_cheaper(seed: int)
             if step.without is not None:
                 assert step.without >= 0
                 assert costs is analytic or "reads" in step.why or "returned" in step.why
+
+
+class FastWinograd(HashedCosts):
+    """Costs by which Winograd's algorithm takes a tenth of the time."""
+
+    def kernel(self, operation: Operation) -> KernelEstimate | None:
+        found = super().kernel(operation)
+        is_fast = operation.parameters.get("algorithm") == "winograd"
+        return replace(found, ms=found.ms / 10) if found is not None and is_fast else found
+
+
+def test_the_direct_plan_is_the_best_one_without_other_algorithms() -> None:
+    compared = 0
+    for seed in range(20):
+        graph = drawn_graph(seed, 8)
+        plan, direct = (plan_graph(graph, FastWinograd(seed), mode) for mode in CONVOLUTIONS)
+        steps = [step.operation for step in plan.program.steps if step.kind == "convolution"]
+        is_used = any(one is not None and one.parameters["algorithm"] == "winograd" for one in steps)
+        assert is_used == ("direct" in plan.totals)
+        assert "direct" not in direct.totals
+        if is_used:
+            compared += 1
+            assert plan.ms * (1 - 0.02) <= plan.totals["direct"] == direct.ms
+    assert 3 < compared < 20
 
 
 def test_a_plan_without_one_of_its_reorders_is_as_much_slower_as_it_says() -> None:

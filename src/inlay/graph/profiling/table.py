@@ -44,7 +44,7 @@ class ProfileRow:
         predicted = f"{math.fsum(predictions):.3f}" if predictions else "-"
         numbers = share_text(self.share), f"{self.ms:.3f}", predicted, str(len(self.timings))
         first, labels = self.timings[0], [one.label for one in self.timings]
-        return *numbers, merge_names(labels), first.formats, _short_impl(first.impl)
+        return *numbers, merge_names(labels), first.formats, shorten_impl(first.impl)
 
 
 def make_rows(timings: Sequence[StepTiming], keys: Sequence[Hashable]) -> tuple[ProfileRow, ...]:
@@ -82,10 +82,10 @@ def describe_blocks(timings: Sequence[StepTiming], keys: Sequence[Hashable]) -> 
         yield f"{figures}{shorten_middle(first, columns)} to {shorten_middle(last, columns)}"
 
 
-def _short_impl(impl: str) -> str:
+def shorten_impl(impl: str) -> str:
     """Return the name of an implementation without its instruction set.
 
-    >>> _short_impl("brgconv:avx512_core"), _short_impl("winograd:4x4_3x3"), _short_impl("numpy")
+    >>> shorten_impl("brgconv:avx512_core"), shorten_impl("winograd:4x4_3x3"), shorten_impl("numpy")
     ('brgconv', 'winograd:4x4_3x3', 'numpy')
     """
     name, _, isa = impl.rpartition(":")

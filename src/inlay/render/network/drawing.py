@@ -22,7 +22,7 @@ from xml.etree import ElementTree
 from inlay.graph.plan import Plan
 from inlay.graph.report import heading
 from inlay.render.colors import CHALK, INK
-from inlay.render.network.flow import ROW_MAJOR, Flow, Mark, flow_of
+from inlay.render.network.flow import ROW_MAJOR, Flow, Mark, Shape, flow_of
 from inlay.render.network.placing import EM, FOOT, LANE, ItemBounds, Layering, Link, Placing, layered, placed
 from inlay.render.svg import document, identity_of, px
 
@@ -51,14 +51,14 @@ _PORT = 22.0
 def routes_of(flow: Flow, layering: Layering, placing: Placing) -> list[str]:
     """The path of each wire, by its index."""
     lanes = _lanes(layering, placing)
-    ports = _ports(flow, layering, placing)
+    ports = assign_ports([mark.shape for mark in flow.marks], layering.links, dict(enumerate(placing.boxes)))
     paths = ["" for _ in flow.wires]
     for link in layering.links:
         end = placing.boxes[link.lower].x + ports.get(link, 0.0)
         if placing.boxes[link.upper].column != placing.boxes[link.lower].column:
             paths[link.wire] += "".join(_over(link, end, *lanes[link.upper], placing))
         else:
-            paths[link.wire] += "".join(_down(link, end, placing))
+            paths[link.wire] += "".join(descend(placing.boxes[link.upper], placing.boxes[link.lower], end))
     return paths
 
 
@@ -82,24 +82,28 @@ def _lanes(layering: Layering, placing: Placing) -> dict[int, tuple[int, int]]:
     }
 
 
-def _ports(flow: Flow, layering: Layering, placing: Placing) -> dict[Link, float]:
-    """Return the distance from the center of a mark at which each link ends, where several do."""
+def assign_ports(
+    shapes: Sequence[Shape | None], links: Iterable[Link], boxes: Mapping[int, ItemBounds]
+) -> dict[Link, float]:
+    """Return the distance from the center of a mark at which each link ends, where several do.
+
+    `shapes` has the shape of each mark; None for an item that is a part of a wire.
+    """
     ending: dict[int, list[Link]] = {}
-    for link in layering.links:
-        if link.lower < layering.marks:
+    for link in links:
+        if link.lower < len(shapes):
             ending.setdefault(link.lower, []).append(link)
     ports = {}
-    for mark, links in ending.items():
-        links.sort(key=lambda link: placing.boxes[link.upper].x)
-        room = 0.7 * placing.boxes[mark].width
-        step = min(_PORT, room / len(links)) if flow.marks[mark].shape != "reorder" else 0.0
-        ports.update({link: (i - (len(links) - 1) / 2) * step for i, link in enumerate(links)})
+    for mark, those in ending.items():
+        those.sort(key=lambda link: boxes[link.upper].x)
+        room = 0.7 * boxes[mark].width
+        step = min(_PORT, room / len(those)) if shapes[mark] not in (None, "reorder") else 0.0
+        ports.update({link: (i - (len(those) - 1) / 2) * step for i, link in enumerate(those)})
     return ports
 
 
-def _down(link: Link, end: float, placing: Placing) -> Iterator[str]:
-    """From a row to the next of the same column."""
-    upper, lower = placing.boxes[link.upper], placing.boxes[link.lower]
+def descend(upper: ItemBounds, lower: ItemBounds, end: float) -> Iterator[str]:
+    """Yield the parts of the path from an item to the place `end` of an item in the next row of the same column."""
     yield f"M{px(upper.x)} {px(upper.y + upper.height)}V{px(upper.row[1])}"
     if abs(upper.x - end) < 0.5:
         yield f"V{px(lower.y)}"
@@ -117,11 +121,11 @@ def _over(link: Link, end: float, lane: int, lanes: int, placing: Placing) -> It
     head = placing.top - FOOT - LANE * (lanes - 1 - lane)
     corners = [(upper.x, foot), (between, foot), (between, head), (end, head)]
     yield f"M{px(upper.x)} {px(upper.y + upper.height)}"
-    yield from _rounded([*corners, (end, lower.y)], (upper.x, upper.y + upper.height))
+    yield from round_corners([*corners, (end, lower.y)], (upper.x, upper.y + upper.height))
 
 
-def _rounded(points: Sequence[tuple[float, float]], start: tuple[float, float]) -> Iterator[str]:
-    """Straight lines through these points, rounded at all but the last."""
+def round_corners(points: Sequence[tuple[float, float]], start: tuple[float, float]) -> Iterator[str]:
+    """Yield the parts of a path of straight lines through these points, rounded at all but the last."""
     before = start
     for (x, y), (after_x, after_y) in pairwise(points):
         first = _toward((x, y), before)
@@ -227,12 +231,12 @@ class _Drawing:
         is_end = mark.shape in ("input", "output")
         ElementTree.SubElement(group, "rect", {"class": "box", "rx": px(box.height / 2 if is_end else 5), **shape})
         if is_end or mark.ms is None:
-            _text(group, box.x, box.y + box.height / 2 + 4, _fitted(mark.title, room), "middle")
+            _text(group, box.x, box.y + box.height / 2 + 4, shorten_end(mark.title, room), "middle")
             return
         time = f"{mark.ms:.3f} ms"
-        _text(group, left + 9, box.y + 17, _fitted(mark.title, room - len(time) - 1), "strong")
+        _text(group, left + 9, box.y + 17, shorten_end(mark.title, room - len(time) - 1), "strong")
         _text(group, left + box.width - 9, box.y + 17, time, "right")
-        _text(group, left + 9, box.y + 32, _ending(mark.note, room), "muted")
+        _text(group, left + 9, box.y + 32, shorten_start(mark.note, room), "muted")
         if self.longest and mark.ms > 0:
             length = max(1.0, (box.width - 10) * mark.ms / self.longest)
             bar = f"M{px(left + 5)} {px(box.y + box.height - 2)}h{px(length)}"
@@ -259,13 +263,13 @@ def _text(parent: ElementTree.Element, x: float, y: float, words: str, kind: str
     ElementTree.SubElement(parent, "text", {"class": kind, "x": px(x), "y": px(y)}).text = words
 
 
-def _fitted(words: str, room: int) -> str:
-    """The beginning of words that are too long."""
+def shorten_end(words: str, room: int) -> str:
+    """Return words, or the beginning of those that are longer than `room` characters."""
     return words if len(words) <= room else words[: room - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
-def _ending(words: str, room: int) -> str:
-    """The end of words that are too long: names of nodes begin alike."""
+def shorten_start(words: str, room: int) -> str:
+    """Return words, or the end of those that are longer than `room`, since names of nodes begin alike."""
     return words if len(words) <= room else "\N{HORIZONTAL ELLIPSIS}" + words[len(words) - room + 1 :]
 
 

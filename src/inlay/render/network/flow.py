@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 from inlay.descriptor import MemoryDesc
 from inlay.graph.network import Subgraph, Tensor
 from inlay.graph.op_graph import BroadcastView, Op, PermuteView, SubmemoryView
-from inlay.graph.plan import Plan
+from inlay.graph.planned_program import PlannedProgram
 from inlay.graph.program import Buffer, Step
 from inlay.layout import Dims
 from inlay.layout.axis import LETTERS
@@ -55,7 +55,7 @@ def _tag_of_part(desc: MemoryDesc) -> str:
     return outer + "".join(f"{block}{LETTERS[axis]}" for axis, block in desc.inner_blocks)
 
 
-def step_title(plan: Plan, step: Step) -> str:
+def step_title(plan: PlannedProgram, step: Step) -> str:
     """Return the title of a step: `convolution 3x3 + sum + relu`."""
     if isinstance(step.node, Subgraph):
         return _subgraph_title(step.node)
@@ -105,12 +105,12 @@ def _follower(op: Op) -> str:
     return str(name).replace("_", " ")
 
 
-def about_step(plan: Plan, step: Step) -> str:
+def about_step(plan: PlannedProgram, step: Step) -> str:
     """Return the details of a step, a line for each."""
     return "\n".join(_about_step(plan, step))
 
 
-def _about_step(plan: Plan, step: Step) -> Iterator[str]:
+def _about_step(plan: PlannedProgram, step: Step) -> Iterator[str]:
     """Yield the lines of the tooltip of a step."""
     yield step_title(plan, step) if step.kind != "reorder" else step.name
     if step.ops:
@@ -124,7 +124,7 @@ def _about_step(plan: Plan, step: Step) -> Iterator[str]:
         yield f"without it the best plan takes {step.without:.3f} ms more"
 
 
-def about_buffer(plan: Plan, name: str) -> str:
+def about_buffer(plan: PlannedProgram, name: str) -> str:
     """A tensor, its dims and its format."""
     buffer = plan.program.buffers[name]
     tensor = plan.graph.tensors[buffer.tensor]
@@ -165,6 +165,8 @@ class Wire:
     """Its format, as the legend calls it."""
     about: str
     """All there is to say."""
+    buffer: str
+    """Name of the buffer that flows there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,7 @@ class Flow:
     """Each format, and how many wires have it, the most frequent first."""
 
 
-def flow_of(plan: Plan) -> Flow:
+def flow_of(plan: PlannedProgram) -> Flow:
     """Return the data flow of `plan`.
 
     Post-condition: every step is one mark, and each buffer that it reads is a wire to it.
@@ -206,7 +208,7 @@ def _input_title(tensor: Tensor) -> str:
     return f"{tensor.name} {_extents_text(tensor)}"
 
 
-def _step_mark(plan: Plan, step: Step) -> Mark:
+def _step_mark(plan: PlannedProgram, step: Step) -> Mark:
     """Return the mark that draws a step."""
     about = about_step(plan, step)
     if step.kind == "reorder":
@@ -222,7 +224,7 @@ def _step_mark(plan: Plan, step: Step) -> Mark:
 class _Tracing:
     """Marks so far, which mark made each buffer, and which read it."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: PlannedProgram) -> None:
         self.plan = plan
         self.marks: list[Mark] = []
         self.made: dict[str, int] = {}
@@ -246,7 +248,7 @@ class _Tracing:
         """Links between marks."""
         for (source, name), targets in self._read.items():
             form = format_name(self.plan.program.buffers[name].desc)
-            yield Wire(source, tuple(targets), form, about_buffer(self.plan, name))
+            yield Wire(source, tuple(targets), form, about_buffer(self.plan, name), name)
 
     def _origin(self, name: str) -> int:
         """Return the mark that makes a buffer; a new one if the buffer is a view of bytes that are written already."""

@@ -20,7 +20,8 @@ from bisect import bisect_right, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
+from types import MappingProxyType
+from typing import Protocol, TypeAlias
 
 from inlay.render.network.flow import Flow, Mark, Shape
 
@@ -59,13 +60,35 @@ def layered(flow: Flow) -> Layering:
 
     Post-condition: each link leads from one row to the next, and the links of a wire from its source to its targets.
     """
-    levels = _levels(flow)
+    return layer_items(_levels(flow), flow.wires)
+
+
+class Connection(Protocol):
+    """A wire, by the items that it connects."""
+
+    @property
+    def source(self) -> int:
+        """Index of the item at which it begins."""
+
+    @property
+    def targets(self) -> Sequence[int]:
+        """Indices of the items at which it ends."""
+
+
+def layer_items(levels: Sequence[int], wires: Sequence[Connection], fixed: Sequence[int] = ()) -> Layering:
+    """The items in rows, with further items where wires pass a row, in the order with the fewest crossings found.
+
+    Args:
+        levels: the row of each item that wires connect, by its index; items of `fixed` rows keep their order.
+        wires: wires between these items, each from a row to rows below it.
+        fixed: rows whose order stays that of the items' indices.
+    """
     rows: Rows = [[] for _ in range(max(levels, default=-1) + 1)]
-    for mark, level in enumerate(levels):
-        rows[level].append(mark)
+    for item, level in enumerate(levels):
+        rows[level].append(item)
     links: list[Link] = []
-    items = len(flow.marks)
-    for number, wire in enumerate(flow.wires):
+    items = len(levels)
+    for number, wire in enumerate(wires):
         upper = wire.source
         last = max(levels[target] for target in wire.targets)
         for level in range(levels[wire.source] + 1, last + 1):
@@ -74,7 +97,7 @@ def layered(flow: Flow) -> Layering:
                 rows[level].append(items)
                 links.append(Link(upper, items, number))
                 upper, items = items, items + 1
-    return Layering(tuple(map(tuple, _ordered(rows, links))), tuple(links), len(flow.marks))
+    return Layering(tuple(map(tuple, _ordered(rows, links, frozenset(fixed)))), tuple(links), len(levels))
 
 
 def _levels(flow: Flow) -> list[int]:
@@ -90,8 +113,8 @@ def _levels(flow: Flow) -> list[int]:
     return [level if mark in fed else first.get(mark, 1) - 1 for mark, level in enumerate(levels)]
 
 
-def _ordered(rows: Rows, links: Sequence[Link]) -> Rows:
-    """The rows in the order with the fewest crossings that sweeps find."""
+def _ordered(rows: Rows, links: Sequence[Link], fixed: frozenset[int]) -> Rows:
+    """The rows in the order with the fewest crossings that sweeps find; `fixed` rows keep theirs."""
     above: dict[int, list[int]] = {}
     below: dict[int, list[int]] = {}
     for link in links:
@@ -101,17 +124,23 @@ def _ordered(rows: Rows, links: Sequence[Link]) -> Rows:
     for sweep in range(_SWEEPS):
         if not fewest:
             break
-        rows = _swept(rows, above) if sweep % 2 == 0 else _swept(rows[::-1], below)[::-1]
+        if sweep % 2 == 0:
+            rows = _swept(rows, above, fixed)
+        else:
+            rows = _swept(rows[::-1], below, frozenset(len(rows) - 1 - row for row in fixed))[::-1]
         count = crossings(rows, below)
         if count < fewest:
             best, fewest = rows, count
     return best
 
 
-def _swept(rows: Rows, neighbors: dict[int, list[int]]) -> Rows:
-    """Each row after the first ordered by the mean place of its neighbors in the row before."""
+def _swept(rows: Rows, neighbors: dict[int, list[int]], fixed: frozenset[int]) -> Rows:
+    """Each row after the first, but those of `fixed`, ordered by the mean place of its neighbors in the row before."""
     swept = [rows[0]] if rows else []
-    for row in rows[1:]:
+    for number, row in enumerate(rows[1:], 1):
+        if number in fixed:
+            swept.append(row)
+            continue
         place = {item: x for x, item in enumerate(swept[-1])}
         means = {}
         for x, item in enumerate(row):
@@ -148,7 +177,8 @@ SIZES: Mapping[Shape, tuple[float, float]] = {
 EM = 6.63
 """Pixels of one character."""
 
-_PASSING = (12.0, 0.0)
+PASSING = (12.0, 0.0)
+"""Width and height, in pixels, of the item of a wire that passes a row."""
 GAP = 20.0
 """Between two rows, and between two items of a row."""
 LANE = 9.0
@@ -208,7 +238,7 @@ def placed(flow: Flow, layering: Layering) -> Placing:
     Post-condition: no two items of a row are nearer than `GAP`, and their order is that of the row.
     """
     items = sum(map(len, layering.rows))
-    sizes = [_size(flow.marks[i]) if i < layering.marks else _PASSING for i in range(items)]
+    sizes = [size_of(flow.marks[i]) if i < layering.marks else PASSING for i in range(items)]
     heights = [max(sizes[item][1] for item in row) for row in layering.rows]
     cuts = _cuts(layering, heights, sizes)
     passing = [_passing(layering, cut) for cut in cuts[1:-1]]
@@ -218,7 +248,7 @@ def placed(flow: Flow, layering: Layering) -> Placing:
     left = 0.0
     for number, (first, last) in enumerate(pairwise(cuts)):
         rows = layering.rows[first:last]
-        xs = _across(rows, layering.links, sizes)
+        xs = assign_centers(rows, layering.links, sizes)
         shift = left - min(xs[i] - sizes[i][0] / 2 for i in xs)
         y = top
         for row, height in zip(rows, heights[first:last], strict=True):
@@ -232,8 +262,8 @@ def placed(flow: Flow, layering: Layering) -> Placing:
     return Placing(tuple(boxes[i] for i in range(items)), tuple(columns), top)
 
 
-def _size(mark: Mark) -> tuple[float, float]:
-    """A shape and the words beside it, with as much room on the other side."""
+def size_of(mark: Mark) -> tuple[float, float]:
+    """Return width and height of a mark: a shape and the words beside it, with as much room on the other side."""
     width, height = SIZES[mark.shape]
     beside = {"view": (32.0, mark.title), "reorder": (26.0, mark.note)}.get(mark.shape)
     return (width if beside is None else max(width, 2 * (beside[0] + len(beside[1]) * EM))), height
@@ -264,41 +294,48 @@ def _cuts(layering: Layering, heights: Sequence[float], sizes: Sequence[tuple[fl
     return [*cuts, count]
 
 
-def _across(
-    rows: Sequence[Sequence[int]], links: Sequence[Link], sizes: Sequence[tuple[float, float]]
+def assign_centers(
+    rows: Sequence[Sequence[int]],
+    links: Sequence[Link],
+    sizes: Sequence[tuple[float, float]],
+    fixed: Mapping[int, float] = MappingProxyType({}),
 ) -> dict[int, float]:
-    """The middle of each item of some rows, from left to right."""
+    """Return the middle of each item of some rows, from left to right; rows of `fixed` items have these middles."""
     neighbors: dict[int, list[tuple[int, float]]] = {i: [] for row in rows for i in row}
     for link in links:
         if link.upper not in neighbors or link.lower not in neighbors:
             continue
-        passing = (sizes[link.upper] == _PASSING) + (sizes[link.lower] == _PASSING)
+        passing = (sizes[link.upper] == PASSING) + (sizes[link.lower] == PASSING)
         weight = 8.0 if passing == 2 else 1.0
         neighbors[link.upper].append((link.lower, weight))
         neighbors[link.lower].append((link.upper, weight))
     xs: dict[int, float] = {}
     for row in rows:
-        xs.update(_apart(row, dict.fromkeys(row, 0.0), dict.fromkeys(row, 1.0), sizes))
+        xs.update(keep_apart(row, dict.fromkeys(row, 0.0), dict.fromkeys(row, 1.0), sizes))
+    xs.update(fixed)
     for turn in range(_ROUNDS):
         settled: set[int] = set()
         for row in rows if turn % 2 == 0 else rows[::-1]:
+            if row and row[0] in fixed:
+                settled.update(row)
+                continue
             # The first rounds look back only, which carries places through the whole column at once.
             heard = {i: [(n, w) for n, w in neighbors[i] if turn > 2 or n in settled] for i in row}
             weights = {i: sum(weight for _, weight in heard[i]) for i in row}
             wishes = {i: sum(xs[n] * w for n, w in heard[i]) / weights[i] if weights[i] else xs[i] for i in row}
-            xs.update(_apart(row, wishes, weights, sizes))
+            xs.update(keep_apart(row, wishes, weights, sizes))
             settled.update(row)
     return xs
 
 
-def _apart(
+def keep_apart(
     row: Sequence[int],
     wishes: Mapping[int, float],
     weights: Mapping[int, float],
     sizes: Sequence[tuple[float, float]],
 ) -> dict[int, float]:
-    """The places nearest to all wishes at which nothing overlaps, in the order of the row."""
-    starts = [0.0]
+    """Return the places nearest to all wishes at which nothing overlaps, in the order of the row."""
+    starts = [0.0] * bool(row)
     for one, other in pairwise(row):
         starts.append(starts[-1] + (sizes[one][0] + sizes[other][0]) / 2 + GAP)
     pools: list[tuple[float, float, int]] = []  # mean wish, weight, how many
