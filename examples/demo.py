@@ -32,13 +32,10 @@ BLOCKS = "(k k16 k2) (n n16) -> n k k16 n16 k2"
 """Weights as the AMX instructions for bf16 read them: 16 columns of 16 pairs of rows in 1 KiB."""
 NEXT = (
     ("show nChw8c 2x17x5x4", "17 channels in blocks of 8: where each element is stored"),
+    ("emit nChw8c 2x17x5x4", "C functions that pack and unpack it"),
     (
         "plan {folder}/efficientnet-lite0.onnx --picture {folder}/plan.html",
-        "the formats of the network, each with its reason",
-    ),
-    (
-        "convert {folder}/efficientnet-lite0.onnx -o {folder}/packed.safetensors --to '*_conv.weight=OIhw16i16o'",
-        "its weights, packed",
+        "each format of the network, with its reason",
     ),
 )
 """Commands to go on with, and what they show."""
@@ -102,20 +99,20 @@ def show_speeds(jobs: Jobs, nbytes: int) -> None:
 def infer() -> None:
     """Part 3: the layout of a packer, from its outputs alone."""
     show_title(3, "Recover the layout of a packer", " that is known only as a function")
-    show_call('inlay.infer(pack_scales, (300, 20), "u8", length=7680)')
+    show_call('inlay.infer(pack_scales, (300, 20), "u8")')
     with progress("calling the packer"):
-        inferred = inlay.infer(pack_scales, (300, 20), "u8", length=7680)
+        inferred = inlay.infer(pack_scales, (300, 20), "u8")
         if not isinstance(inferred, inlay.InferredLayout):
             sys.exit(f"demo: no layout is found: {inferred}")
-        require(bool(inlay.verify(inferred.desc, pack_scales, length=7680)), "the packer writes this layout")
+        require(bool(inlay.verify(inferred.desc, pack_scales)), "the packer writes this layout")
     show(f"{str(inferred).splitlines()[0]}\n")
 
 
-def pack_scales(scales: npt.NDArray[np.uint8], buffer: npt.NDArray[np.uint8]) -> None:
-    """Write scales of NVFP4 in the tiles of 128 x 4 that NVIDIA's tensor cores read."""
+def pack_scales(scales: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Return scales of NVFP4 in the tiles of 128 x 4 that NVIDIA's tensor cores read."""
     padded = np.pad(scales, [(0, -n % tile) for n, tile in zip(scales.shape, (128, 4), strict=True)])
     rows, columns = padded.shape
-    buffer[:] = padded.reshape(rows // 128, 4, 32, columns // 4, 4).transpose(0, 3, 2, 1, 4).ravel()
+    return padded.reshape(rows // 128, 4, 32, columns // 4, 4).transpose(0, 3, 2, 1, 4).ravel()
 
 
 def draw() -> None:
@@ -148,7 +145,9 @@ def main() -> None:
     """Run all parts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0, help="how long kernels may be measured, 10 by default")
-    seconds = parser.parse_args().seconds
+    parser.add_argument("--without", action="append", default=[], metavar="PACKAGE", help="as if it were not installed")
+    options = parser.parse_args()
+    sys.modules.update(dict.fromkeys(options.without))  # Python imports no module whose entry is None
     started = time.perf_counter()
     torch = import_torch()
     matrix = np.random.default_rng(0).standard_normal((SIDE, SIDE), np.float32)
@@ -156,7 +155,7 @@ def main() -> None:
     pack(matrix, torch)
     infer()
     draw()
-    run_network(OUTPUT / "efficientnet-lite0.onnx", seconds)
+    run_network(OUTPUT / "efficientnet-lite0.onnx", options.seconds)
     threads, duration = inlay.get_num_threads(), time.perf_counter() - started
     words = f"{threads} thread{'s' * (threads != 1)} each, NumPy has one"
     console.print(f"Every result was checked. {words}. {duration:.0f} s.\n")

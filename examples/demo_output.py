@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.text import Text
 
 from inlay.bench.measurement import INLAY, Measurement
 from inlay.measure.interleaved import Turn, measure_interleaved
@@ -29,9 +30,9 @@ def show_call(code: str) -> None:
 
 
 def show(text: str = "") -> None:
-    """Print lines, indented."""
+    """Print lines, indented; those of a picture may contain color codes."""
     for line in text.split("\n"):
-        console.print(f"   {line}".rstrip(), markup=False)
+        console.print(Text.from_ansi(f"   {line}".rstrip()))
 
 
 @contextmanager
