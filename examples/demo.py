@@ -24,10 +24,12 @@ from demo_output import comparison_text, console, progress, require, show, show_
 import inlay
 from inlay.bench.measurement import INLAY, time_text
 from inlay.bench.reorders import copies_of
+from inlay.reordering.target import host_target
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / "build" / "demo"
-SIDE = 4096
+MATRIX, WEIGHTS = (4096, 4096), (4096, 11008)
+"""Dims of the arrays; weights are as in a layer of Llama 2 7B."""
 BLOCKS = "(k k16 k2) (n n16) -> n k k16 n16 k2"
 """Weights as the AMX instructions for bf16 read them: 16 columns of 16 pairs of rows in 1 KiB."""
 NEXT = (
@@ -56,7 +58,7 @@ def import_torch() -> Any:
 
 def transpose(matrix: Floats, torch: Any) -> None:
     """Part 1: a transpose in the notation of einops."""
-    show_title(1, "Transpose a matrix", f" of {SIDE} x {SIDE}, f32")
+    show_title(1, "Transpose a matrix", f" of {' x '.join(map(str, matrix.shape))}, f32")
     show_call('inlay.rearrange(matrix, "i j -> j i", out=out)')
     out = np.zeros_like(matrix)
     jobs: Jobs = {
@@ -72,18 +74,22 @@ def transpose(matrix: Floats, torch: Any) -> None:
     require(np.array_equal(out, matrix.T), "the transposed matrix equals NumPy's")
 
 
-def pack(matrix: Floats, torch: Any) -> None:
+def pack(weights: npt.NDArray[ml_dtypes.bfloat16], torch: Any) -> None:
     """Part 2: weights in the layout of a matrix unit, by a pattern."""
-    show_title(2, "Pack weights for AMX", f": {SIDE} x {SIDE}, bf16, by a pattern")
-    show_call(f'inlay.pack(weights, "{BLOCKS}")')
-    weights = matrix.astype(ml_dtypes.bfloat16)
-    parts, order = (SIDE // 32, 16, 2, SIDE // 16, 16), (3, 0, 1, 4, 2)
-    view = weights.view(np.int16).reshape(parts).transpose(order)
-    jobs: Jobs = {INLAY: lambda: inlay.pack(weights, BLOCKS), "NumPy": view.copy}
+    rows, columns = weights.shape
+    show_title(2, "Pack weights for AMX", f": {rows} x {columns}, bf16, by a pattern")
+    show_call(f'inlay.reorder(weights, "{BLOCKS}", out=packed)')
+    view = weights.view(np.int16).reshape(rows // 32, 16, 2, columns // 16, 16).transpose(3, 0, 1, 4, 2)
+    out = np.zeros(view.shape, np.int16)
+    packed = inlay.Memory(inlay.MemoryDesc(weights.shape, "bf16", BLOCKS))
+    jobs: Jobs = {
+        INLAY: lambda: inlay.reorder(weights, BLOCKS, out=packed),
+        "NumPy": lambda: np.copyto(out, view),
+    }
     if torch:
-        jobs["torch"] = torch.from_numpy(weights.view(np.int16)).reshape(parts).permute(order).contiguous
+        src, dst = torch.from_numpy(view), torch.from_numpy(out)
+        jobs["torch"] = lambda: dst.copy_(src)
     show_speeds(jobs, 2 * weights.nbytes)
-    packed = inlay.pack(weights, BLOCKS)
     require(packed.buffer.tobytes() == view.tobytes(), "the packed weights equal NumPy's")
     require(packed.unpack().tobytes() == weights.tobytes(), "the unpacked weights equal the weights")
 
@@ -119,7 +125,7 @@ def draw() -> None:
     """Part 4: the picture of a layout."""
     show_title(4, "Draw a layout", ": tiles of 2 x 2, the last row padded")
     show_call('tiles = inlay.MemoryDesc((3, 6), "f32", "(r r2) (c c2) -> r c r2 c2")')
-    show_call("inlay.show(tiles, offsets=True)")
+    show_call("inlay.show(tiles, offsets=True)\n")
     tiles = inlay.MemoryDesc((3, 6), "f32", "(r r2) (c c2) -> r c r2 c2")
     show(f"{inlay.show(tiles, offsets=True)}\n")
 
@@ -150,14 +156,17 @@ def main() -> None:
     sys.modules.update(dict.fromkeys(options.without))  # Python imports no module whose entry is None
     started = time.perf_counter()
     torch = import_torch()
-    matrix = np.random.default_rng(0).standard_normal((SIDE, SIDE), np.float32)
+    rng = np.random.default_rng(0)
+    with progress("drawing random numbers"):
+        matrix = rng.standard_normal(MATRIX, np.float32)
+        weights = rng.standard_normal(WEIGHTS, np.float32).astype(ml_dtypes.bfloat16)
     transpose(matrix, torch)
-    pack(matrix, torch)
+    pack(weights, torch)
     infer()
     draw()
     run_network(OUTPUT / "efficientnet-lite0.onnx", options.seconds)
     threads, duration = inlay.get_num_threads(), time.perf_counter() - started
-    words = f"{threads} thread{'s' * (threads != 1)} each, NumPy has one"
+    words = f"{threads} thread{'s' * (threads != 1)} of {host_target().cpu}; NumPy uses one"
     console.print(f"Every result was checked. {words}. {duration:.0f} s.\n")
     show_next()
 
