@@ -18,7 +18,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
-from demo_network import run_network
 from demo_output import comparison_text, console, progress, require, show, show_call, show_title, time_jobs
 
 import inlay
@@ -44,6 +43,13 @@ NEXT = (
 
 Floats = npt.NDArray[np.float32]
 Jobs = dict[str, Callable[[], object]]
+
+
+def require_packages() -> None:
+    """End the demo where a package is not installed that it cannot do without."""
+    absent = [name for name, module in (("onnx", "onnx"), ("Pillow", "PIL")) if find_spec(module) is None]
+    if absent:
+        sys.exit(f"the demo needs {' and '.join(absent)}: pip install 'inlay[demo]', or enter make demo")
 
 
 def import_torch() -> Any:
@@ -154,6 +160,9 @@ def main() -> None:
     parser.add_argument("--without", action="append", default=[], metavar="PACKAGE", help="as if it were not installed")
     options = parser.parse_args()
     sys.modules.update(dict.fromkeys(options.without))  # Python imports no module whose entry is None
+    require_packages()
+    from demo_network import run_network
+
     started = time.perf_counter()
     torch = import_torch()
     rng = np.random.default_rng(0)

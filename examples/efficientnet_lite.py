@@ -71,7 +71,7 @@ def read_tensors(file: BinaryIO) -> Tensors:
     """Read the tensors of a file that PyTorch wrote before release 1.6.
 
     Raises:
-        UnpicklingError: the file holds something other than tensors of f32 and s64.
+        UnpicklingError: the file holds something other than tensors of f32 and s64, or it is truncated.
     """
     for _ in ("number of the format", "version", "properties of the machine"):
         _Unpickler(file).load()
@@ -79,7 +79,9 @@ def read_tensors(file: BinaryIO) -> Tensors:
     tensors: Tensors = unpickler.load()
     for key in _Unpickler(file).load():
         file.seek(8, 1)  # the number of elements, which the pickle has stated
-        file.readinto(unpickler.storages[key].data)  # type: ignore[attr-defined]
+        storage = unpickler.storages[key]
+        if file.readinto(storage.data) != storage.nbytes:  # type: ignore[attr-defined]
+            raise pickle.UnpicklingError(f"the file of weights is truncated in storage {key}: install {PACKAGE} again")
     return tensors
 
 

