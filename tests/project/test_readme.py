@@ -1,9 +1,7 @@
-"""The commands in README.md and docs/cli.md print the text on the pages, and all results of the demo are equal."""
+"""The commands in README.md and docs/cli.md print the text on the pages; links lead somewhere; examples are named."""
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +10,6 @@ import pytest
 from safetensors.numpy import save_file
 
 from inlay.cli import main
-from inlay.primitives import get_engine
 from tests.support.drawing_scripts import PLAN, drawing_script
 from tests.support.paths import ROOT
 
@@ -85,22 +82,7 @@ def test_links_to_files_lead_somewhere(page: str) -> None:
 
 
 def test_the_readme_names_every_example() -> None:
-    parts_of_the_demo = {"demo_network.py", "random_networks.py"}
+    parts_of_the_demo = {"demo_network.py", "demo_output.py", "efficientnet_lite.py", "random_networks.py"}
     scripts = {path.name for path in (ROOT / "examples").glob("*.py")} - parts_of_the_demo
     named = set(re.findall(r"`(\w+\.py)`", (ROOT / "README.md").read_text()))
     assert named == scripts
-
-
-def test_the_demo_runs_and_all_its_results_are_equal() -> None:
-    call = [sys.executable, str(ROOT / "examples" / "demo.py"), "--seconds", "0.5"]
-    done = subprocess.run(call, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("\n  equal  ") == 4
-    has_engine = get_engine().name != "reference"
-    compared = "\n  close  scores of this plan and of inlay, all nchw, nothing fused: within "
-    assert (compared in done.stdout) == has_engine
-    assert ("It is not run, since NumPy alone\n  would take minutes." in done.stdout) != has_engine
-    assert "\n  weights are random, since the onnx wheel has none: the scores name no object\n" in done.stdout
-    assert re.findall(r"\n  part ([0-9]) took [0-9.]+ s\n", done.stdout) == ["1", "2", "3", "4"]
-    last = r"All results are equal\. [0-9]+ s; the files are in build/demo\."
-    assert re.fullmatch(last, done.stdout.splitlines()[-1])

@@ -8,6 +8,7 @@ from tests.support.paths import ROOT
 
 PICTURES = ROOT / "docs" / "pictures"
 FORMATS, PLAN = PICTURES / "draw.py", PICTURES / "networks" / "draw_plan.py"
+FRONT_PAGE = PICTURES / "make_front_page.py"
 
 
 def drawing_script(path: Path) -> ModuleType:
