@@ -138,6 +138,7 @@ $(VENV)/.peers: pyproject.toml | $(VENV)/.created
 	@$(PIP) 'onnxscript>=0.5' || echo "onnxscript cannot be installed here: torch's newer exporter is not tested"
 	@$(PIP) 'onnxruntime>=1.23' || echo "ONNX Runtime cannot be installed here: its comparisons are skipped"
 	@$(PIP) 'openvino>=2025' || echo "OpenVINO cannot be installed here: its comparisons are skipped"
+	@$(PIP) --editable '.[docs]' 'playwright>=1.49' 'axe-playwright-python>=0.1.4' || echo "Sphinx or Playwright cannot be installed here: the documentation site is not tested"
 	@$(PIP) --ignore-installed --prefix $(VENV)/onednn-3.13 'onednn==2026.1.*' || echo "oneDNN 3.13 cannot be installed here: its comparisons are skipped"
 	@touch $@
 

@@ -23,6 +23,8 @@ myst_enable_extensions = ["colon_fence"]
 python_maximum_signature_line_length = 88
 toc_object_entries_show_parents = "hide"
 nitpicky = True
+# Quotation marks stay as they are, so that the search finds texts of errors.
+smartquotes = False
 
 html_theme = "furo"
 html_title = f"Inlay {release}"

@@ -11,7 +11,7 @@ START = "<!-- new releases go below this line -->\n"
 
 
 def unreleased_changes(root: Path = ROOT) -> str:
-    """Return the sections of the next release in Markdown; a sentence if no change waits.
+    """Return the sections of the next release in Markdown.
 
     Raises:
         RuntimeError: towncrier refuses a file; the error has its text.
@@ -21,7 +21,7 @@ def unreleased_changes(root: Path = ROOT) -> str:
     if done.returncode:
         raise RuntimeError(f"towncrier cannot write the changes of {root}: {done.stderr.strip()}")
     text = done.stdout.partition("## unreleased (today)")[2].strip()
-    return f"## Not yet released\n\n{text or 'No change waits for a release.'}"
+    return f"## Not yet released\n\n{text}"
 
 
 def released_changes(root: Path = ROOT) -> str:

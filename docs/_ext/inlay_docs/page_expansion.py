@@ -22,6 +22,9 @@ DOCS = Path(__file__).resolve().parents[2]
 """The folder of the pages."""
 _BLOCK = re.compile(r"^```\{(?P<name>[a-z-]+)\}[ \t]*(?P<argument>.*)\n(?P<content>(?:(?!```).*\n)*?)```$", re.MULTILINE)
 
+_LAST_LINE = re.compile(r"\n\n```$", re.MULTILINE)
+"""The empty line by which a doctest tells a result from the end of its block."""
+
 
 def read_catalog(docs: Path = DOCS) -> Catalog:
     """Return the names that the pages of the reference list, by module."""
@@ -63,4 +66,5 @@ def expand_page(name: str, text: str, catalog: Catalog) -> str:
         expansion = EXPANSIONS.get(block["name"])
         return expansion(catalog, block["argument"].strip(), block["content"]) if expansion else block[0]
 
-    return f"{_BLOCK.sub(expand, text)}\n{APPENDED.get(name, '')}\n"
+    whole = _LAST_LINE.sub("\n```", text)
+    return f"{_BLOCK.sub(expand, whole)}\n{APPENDED.get(name, '')}\n"

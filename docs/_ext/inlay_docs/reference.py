@@ -70,11 +70,14 @@ class Callee:
 
     def meaning(self, parameter: Parameter) -> str:
         """Return the description of a parameter; empty if there is none."""
+        return self.own_meaning(parameter) or self.shared_entry(parameter.name)[1]
+
+    def own_meaning(self, parameter: Parameter) -> str:
+        """Return the description of a parameter in the docstrings; empty if there is none."""
         if parameter.docstring:
             return first_text(parameter.docstring)
-        name = parameter.name
-        found = next(filter(None, (describe_parameter(text, name) for text in self.texts)), "")
-        return found or first_text(self.fields.get(name, "")) or self.shared_entry(name)[1]
+        found = next(filter(None, (describe_parameter(text, parameter.name) for text in self.texts)), "")
+        return found or first_text(self.fields.get(parameter.name, ""))
 
     def shared_entry(self, name: str) -> tuple[str, str]:
         """Return section and text of the shared description of a parameter; empty texts if there is none."""
