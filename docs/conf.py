@@ -29,6 +29,7 @@ smartquotes = False
 html_theme = "furo"
 html_title = f"Inlay {release}"
 html_static_path = ["_static"]
+html_favicon = "_static/favicon.svg"
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False

@@ -13,8 +13,10 @@ The modules in the order in which data flows:
     changes         Markdown of the changes that wait for a release
     charts          SVG of a table of measured ratios
     page_expansion  directives of text in a page
+    pictures        pictures of layouts, with colors that follow the theme
     external_links  the list of links to other hosts
-    directives      pictures, charts, and the explorer
+    accessible_markup   corrections of the markup of Sphinx
+    directives      pictures, charts and the explorer; registration of all this
 
 Only `directives` and `external_links` need Sphinx, so that tests of the others run without it.
 """

@@ -31,6 +31,7 @@ from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
 
+from inlay_docs.accessible_markup import make_accessible
 from inlay_docs.charts import draw_chart, read_table
 from inlay_docs.external_links import list_external_links
 from inlay_docs.page_expansion import expand_page, read_catalog
@@ -133,10 +134,16 @@ def register(app: Sphinx) -> dict[str, Any]:
     def expand(app: Sphinx, page: str, source: list[str]) -> None:
         source[0] = expand_page(page, source[0], catalog)
 
+    def correct(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
+        for part in ("body", "furo_navigation_tree"):
+            if part in context:
+                context[part] = make_accessible(context[part])
+
     app.add_directive("inlay-picture", PictureDirective)
     app.add_directive("inlay-chart", ChartDirective)
     app.add_directive("inlay-explorer", ExplorerDirective)
     app.add_post_transform(InlinePictures)
     app.connect("source-read", expand)
+    app.connect("html-page-context", correct, priority=900)
     list_external_links(app)
     return {"parallel_read_safe": True, "parallel_write_safe": False}
