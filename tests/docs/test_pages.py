@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from inlay_docs.accessible_markup import make_accessible
 from inlay_docs.changes import START, released_changes, unreleased_changes
 from inlay_docs.charts import draw_chart, parse_ratio, read_table
 from inlay_docs.pictures import draw, follow_theme
@@ -24,7 +25,9 @@ def prose(text: str) -> str:
 
 def anchors(text: str) -> set[str]:
     """The anchors of the headings of a page, as code hosts make them."""
-    headings = re.findall(r"^#{1,6} (.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    headings = re.findall(
+        r"^#{1,6} (.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE
+    )
     slugs = [re.sub(r"[^\w\- ]", "", re.sub(r"[`*]", "", title).lower()).replace(" ", "-") for title in headings]
     seen: Counter[str] = Counter()
     found = set()
@@ -66,9 +69,11 @@ def test_every_page_is_in_the_table_of_contents() -> None:
 
 
 def test_every_page_has_one_title() -> None:
-    pages = [page for page in (ROOT / "docs").rglob("*.md")]
     outside = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-    titles = {page.name: len(re.findall(r"^# ", outside.sub("", page.read_text()), re.MULTILINE)) for page in pages}
+    titles = {
+        page.name: len(re.findall(r"^# ", outside.sub("", page.read_text()), re.MULTILINE))
+        for page in (ROOT / "docs").rglob("*.md")
+    }
     assert {name for name, count in titles.items() if count != 1} == set()
 
 
@@ -93,6 +98,13 @@ def test_dark_colors_follow_the_theme_of_the_page() -> None:
     assert dark
     assert all('body[data-theme="dark"]' in line or 'body[data-theme="auto"]' in line for line in dark)
     assert style.count("{") == style.count("}")
+
+
+def test_parameters_on_lines_of_their_own_are_no_list_of_definitions() -> None:
+    paren = '<span class="sig-paren">(</span>'
+    markup = make_accessible(f"{paren}\n\n<dl>\n<dd>src,</dd>\n<dd>dst,</dd>\n</dl>\n\n<dl><dt>a</dt><dd>b</dd></dl>")
+    assert '<span class="sig-line">src,</span>\n<span class="sig-line">dst,</span>' in markup
+    assert "<dl><dt>a</dt><dd>b</dd></dl>" in markup
 
 
 TABLE = """# Page
@@ -145,7 +157,7 @@ def test_changes_are_those_of_towncrier(project: Path) -> None:
     assert waiting == "## Not yet released\n\n### New\n\n- Layouts can be drawn. (issue 2)"
     assert released_changes(project) == "## 0.9.0 (2026-01-01)\n\nFirst release."
     (project / "changes" / "2.feature.md").unlink()
-    assert unreleased_changes(project)== "## Not yet released\n\nNo significant changes."
+    assert unreleased_changes(project) == "## Not yet released\n\nNo significant changes."
 
 
 def test_a_change_with_a_wrong_name_is_refused(project: Path) -> None:

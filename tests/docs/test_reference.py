@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 import pytest
+from inlay_docs.definitions import import_name
 from inlay_docs.docstrings import describe_parameter, parse_docstring
 from inlay_docs.markdown_text import to_inline
 from inlay_docs.page_expansion import EXPANSIONS, expand_page, read_catalog
@@ -12,7 +13,6 @@ from inlay_docs.reference import (
     Catalog,
     callees,
     describe_name,
-    import_name,
     missing_descriptions,
     read_shared_parameters,
     type_aliases,
@@ -23,7 +23,14 @@ from tests.support.paths import ROOT
 
 CATALOG = read_catalog()
 NAMES = [(module, name) for module, names in CATALOG.modules.items() for name in names]
-PUBLIC_MODULES = {"inlay", "inlay.primitives", "inlay.storage", "inlay.testing", "inlay.memory.frameworks", "inlay.render"}
+PUBLIC_MODULES = {
+    "inlay",
+    "inlay.primitives",
+    "inlay.storage",
+    "inlay.testing",
+    "inlay.memory.frameworks",
+    "inlay.render",
+}
 """Modules that users import; the reference has all names of these, and of others that it mentions."""
 ELSEWHERE = {"Network", "Progress", "Tier"}
 """Names that `inlay.graph.plan` has for annotations alone."""
@@ -71,7 +78,9 @@ def test_pages_for_users_import_only_names_of_the_reference() -> None:
 
 @pytest.mark.parametrize("module", CATALOG.modules)
 def test_every_parameter_and_member_is_described(module: str) -> None:
-    assert [missing for name in CATALOG.modules[module] for missing in missing_descriptions(CATALOG, module, name)] == []
+    assert [
+        missing for name in CATALOG.modules[module] for missing in missing_descriptions(CATALOG, module, name)
+    ] == []
 
 
 @pytest.mark.parametrize(("module", "name"), NAMES)
@@ -150,9 +159,7 @@ def test_a_docstring_is_split_into_its_parts() -> None:
 
 def test_text_of_docstrings_is_no_markup() -> None:
     resolve = CATALOG.resolver("inlay")
-    assert to_inline("480*n + 160*(c//8) <b> [x](y) `a*b`", resolve) == (
-        r"480\*n + 160\*(c//8) \<b\> \[x\](y) `a*b`"
-    )
+    assert to_inline("480*n + 160*(c//8) <b> [x](y) `a*b`", resolve) == (r"480\*n + 160\*(c//8) \<b\> \[x\](y) `a*b`")
     assert to_inline("see `pack` and `Memory.unpack()`", resolve) == (
         "see {py:obj}`pack <inlay.pack>` and {py:obj}`Memory.unpack() <inlay.Memory.unpack>`"
     )

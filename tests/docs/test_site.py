@@ -35,6 +35,47 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "html"
 
 
+def build_page(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """Build a site of one page."""
+    (folder / "source").mkdir()
+    (folder / "source" / "index.md").write_text(f"# Page\n\n{text}\n")
+    settings = (
+        f'import sys\nsys.path.insert(0, "{ROOT / "docs" / "_ext"}")\nextensions = ["myst_parser", "inlay_docs"]\n'
+    )
+    (folder / "source" / "conf.py").write_text(settings)
+    command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", str(folder / "source"), str(folder / "html")]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+@pytest.mark.parametrize(
+    ("directive", "text"),
+    [
+        ("{inlay-picture} nchx 1x2x3x4", "inlay-picture nchx 1x2x3x4: unknown alias 'nchx': did you mean nchw?"),
+        ("{inlay-picture} inlay.nothing", "inlay-picture inlay.nothing: module 'inlay' has no attribute 'nothing'"),
+        (
+            '{inlay-chart} index.md\n:heading: "## None"\n:columns: 2\n:names: a\n:title: Chart',
+            "inlay-chart index.md: the page has no heading '## None'",
+        ),
+    ],
+)
+def test_a_mistake_in_a_drawing_stops_the_build(tmp_path: Path, directive: str, text: str) -> None:
+    done = build_page(tmp_path, f"```{directive}\n```")
+    assert done.returncode != 0
+    assert text in done.stderr
+
+
+def test_the_explorer_is_embedded(tmp_path: Path) -> None:
+    if subprocess.run(
+        [sys.executable, "-m", "inlay", "explore", "--help"], capture_output=True, check=False
+    ).returncode:
+        pytest.skip("this Inlay has no explorer")
+    done = build_page(tmp_path, "```{inlay-explorer} nChw8c 2x17x5x4\n:height: 500\n```")
+    assert (done.returncode, done.stderr) == (0, "")
+    (explorer,) = (tmp_path / "html" / "explorers").glob("*.html")
+    frame = f'<iframe class="inlay-explorer" src="explorers/{explorer.name}" title="Explorer of nChw8c 2x17x5x4"'
+    assert frame in (tmp_path / "html" / "index.html").read_text()
+
+
 def test_every_public_name_can_be_linked_to(site: Path) -> None:
     from sphinx.util.inventory import InventoryFile
 
@@ -101,9 +142,14 @@ def open_page(browser: Any, address: str) -> Iterator[Any]:
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
         contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None)
+        page.on(
+            "console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None
+        )
         page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("request", lambda request: None if request.url.startswith((address, "data:")) else faults.append(request.url))
+        page.on(
+            "request",
+            lambda request: None if request.url.startswith((address, "data:")) else faults.append(request.url),
+        )
         page.on("requestfailed", lambda request: faults.append(f"failed: {request.url}"))
         page.goto(address + path)
         return page

@@ -6,7 +6,7 @@
 
 import re
 
-_PARAMETERS = re.compile(r'(<span class="sig-paren">\(</span>)<dl>(.*?)</dl>', re.DOTALL)
+_PARAMETERS = re.compile(r'(<span class="sig-paren">\(</span>)\s*<dl>(.*?)</dl>', re.DOTALL)
 _SCROLLED_TABLE = re.compile(r'<div class="table-wrapper([^"]*)">')
 
 

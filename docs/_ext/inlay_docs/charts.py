@@ -1,4 +1,4 @@
-"""Charts of measured ratios, drawn from a table of a page: the table is the record, and the chart shows the same figures.
+"""Charts of measured ratios, drawn from a table of a page: the table is the record, the chart shows the same figures.
 
 A row of the chart is a row of the table, and each column of ratios has a mark on a logarithmic scale. Cells are numbers
 with or without an interval, `1.05 [1.04-1.09]`; others have no mark.
@@ -64,7 +64,9 @@ def read_table(text: str, heading: str, columns: Sequence[int], names: Sequence[
         raise ValueError(f"the page has no heading {heading!r}")
     for lines in re.findall(r"(?:^\|.*\n?)+", rest, re.MULTILINE):
         rows = [[cell.strip() for cell in _CELL.split(line.strip()[1:-1])] for line in lines.strip().split("\n")]
-        parsed = [(row[0], tuple(parse_ratio(row[i - 1]) for i in columns)) for row in rows[2:] if len(row) >= max(columns)]
+        parsed = [
+            (row[0], tuple(parse_ratio(row[i - 1]) for i in columns)) for row in rows[2:] if len(row) >= max(columns)
+        ]
         measured = [(label, ratios) for label, ratios in parsed if any(ratios)]
         if measured:
             return MeasuredTable(tuple(names), tuple(measured))
@@ -79,7 +81,9 @@ def draw_chart(table: MeasuredTable, title: str) -> str:
     for i, (label, ratios) in enumerate(table.rows):
         body += _row(label, ratios, table.series, scale, _TOP + _ROW * i + _ROW // 2)
     size = f'viewBox="0 0 {_LEFT + _WIDTH + 20} {height}"'
-    start = f'<svg xmlns="http://www.w3.org/2000/svg" class="inlay-chart" role="img" aria-label="{escape(title)}" {size}>'
+    start = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="inlay-chart" role="img" aria-label="{escape(title)}" {size}>'
+    )
     return "\n".join([start, f"<title>{escape(title)}</title>", *body, "</svg>"])
 
 
@@ -130,7 +134,8 @@ def _row(label: str, ratios: Sequence[Ratio | None], series: Sequence[str], scal
     for i, (name, ratio) in enumerate(zip(series, ratios, strict=True)):
         if ratio:
             figures = f"{ratio.median:g}" + (f" [{ratio.low:g}-{ratio.high:g}]" if ratio.low < ratio.high else "")
-            yield f'<g><title>{escape(plain)}, {escape(name)}: {figures}</title>'
+            yield f"<g><title>{escape(plain)}, {escape(name)}: {figures}</title>"
             if ratio.low < ratio.high:
                 yield f'<path class="interval" d="M{scale.x(ratio.low):.1f} {y}H{scale.x(ratio.high):.1f}"/>'
-            yield f'<path class="mark s{i}" d="{_MARKS[i]}" transform="translate({scale.x(ratio.median):.1f},{y})"/></g>'
+            place = f"translate({scale.x(ratio.median):.1f},{y})"
+            yield f'<path class="mark s{i}" d="{_MARKS[i]}" transform="{place}"/></g>'

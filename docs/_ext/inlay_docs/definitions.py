@@ -58,7 +58,7 @@ def import_name(module: str, name: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def module_tree(module: str) -> ast.Module:
     """Return the syntax tree of an imported module."""
     loaded: ModuleType = importlib.import_module(module)
@@ -85,11 +85,11 @@ def find_assignment(module: str, name: str) -> Assignment | None:
             annotation = ast.unparse(node.annotation) if isinstance(node, ast.AnnAssign) else ""
             value = "" if node.value is None else ast.unparse(node.value)
             return Assignment(annotation, value, _string_of(following))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE:
-            for alias in node.names:
+    for imported in ast.walk(tree):
+        if isinstance(imported, ast.ImportFrom) and (imported.module or "").split(".")[0] == PACKAGE:
+            for alias in imported.names:
                 if name == (alias.asname or alias.name):
-                    return find_assignment(node.module or "", alias.name)
+                    return find_assignment(imported.module or "", alias.name)
     return None
 
 

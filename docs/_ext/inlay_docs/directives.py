@@ -1,20 +1,20 @@
 """Directives that draw: pictures of layouts, charts of measured ratios, and the explorer.
 
-    ```{inlay-picture} nChw8c 2x17x5x4      a tag or another notation, dims, and a type; or an expression of Python
-    :names: n,c,h,w                         names of the axes
-    :offsets:                               offsets instead of indices
-    ```
+```{inlay-picture} nChw8c 2x17x5x4      a tag or another notation, dims, and a type; or an expression of Python
+:names: n,c,h,w                         names of the axes
+:offsets:                               offsets instead of indices
+```
 
-    ```{inlay-chart} networks.md            a page with a table of ratios
-    :heading: ## Beside other runtimes      the heading above the table
-    :columns: 3, 4                          numbers of the columns
-    :names: ONNX Runtime, OpenVINO          their names in the chart
-    :title: Times as fast                   what a reader of the screen hears
-    ```
+```{inlay-chart} networks.md            a page with a table of ratios
+:heading: ## Beside other runtimes      the heading above the table
+:columns: 3, 4                          numbers of the columns
+:names: ONNX Runtime, OpenVINO          their names in the chart
+:title: Times as fast                   what a reader of the screen hears
+```
 
-    ```{inlay-explorer} nChw8c 2x17x5x4     arguments of `inlay explore`
-    :height: 640
-    ```
+```{inlay-explorer} nChw8c 2x17x5x4     arguments of `inlay explore`
+:height: 640
+```
 """
 
 import hashlib
@@ -61,7 +61,7 @@ class PictureDirective(SphinxDirective):
             options["names"] = [name.strip() for name in self.options["names"].split(",")]
         try:
             markup = draw(self.arguments[0], **options)
-        except Exception as error:  # noqa: BLE001  whatever an expression of a page raises
+        except Exception as error:
             raise self.error(f"inlay-picture {self.arguments[0]}: {error}") from error
         return [figure(markup, f"Picture of {self.arguments[0]}")]
 

@@ -177,10 +177,14 @@ def _find_row(block: Block, name: str) -> str:
     if block.kind == "table":
         rows = [[cell.strip() for cell in _CELL.split(line.strip("|"))] for line in block.lines]
         head, found = rows[0], [row for row in rows[2:] if name in _split_names(row[0])]
-        return "; ".join(f"{what}: {cell}" for row in found for what, cell in zip(head[1:], row[1:], strict=False) if cell)
+        return "; ".join(
+            f"{what}: {cell}" for row in found for what, cell in zip(head[1:], row[1:], strict=False) if cell
+        )
     texts: list[str] = []
     for line in block.lines:
-        match = _ROW.match("    " + line) if block.kind == "code" else re.match(r"- (?P<names>`\w+`): (?P<text>.*)", line)
+        match = (
+            _ROW.match("    " + line) if block.kind == "code" else re.match(r"- (?P<names>`\w+`): (?P<text>.*)", line)
+        )
         if match:
             if texts:
                 break

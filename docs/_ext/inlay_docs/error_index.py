@@ -1,7 +1,7 @@
 """Markdown of the golden tables of errors: text, remedy, and the call that raises it.
 
-The tables are those that the tests compare with: `tests/golden/mistakes/*.txt` for Python, `tests/data/mistakes.txt` for
-the command line. Errors that differ in numbers and names alone are one row, with the first of them as the example.
+The tables are those that the tests compare with: `tests/golden/mistakes/*.txt` for Python, `tests/data/mistakes.txt`
+for the command line. Errors that differ in numbers and names alone are one row, with the first of them as the example.
 """
 
 import functools

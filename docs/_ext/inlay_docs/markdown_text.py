@@ -1,7 +1,7 @@
-"""Text of docstrings as Markdown: escaped characters, links to documented names, fenced blocks.
+r"""Text of docstrings as Markdown: escaped characters, links to documented names, fenced blocks.
 
 >>> to_inline("16*(n//8) of `desc`", lambda name: None)
-'16\\\\*(n//8) of `desc`'
+'16\\*(n//8) of `desc`'
 """
 
 import re

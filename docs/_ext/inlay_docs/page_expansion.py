@@ -20,7 +20,9 @@ from inlay_docs.reference import Catalog, describe_aliases, describe_name
 
 DOCS = Path(__file__).resolve().parents[2]
 """The folder of the pages."""
-_BLOCK = re.compile(r"^```\{(?P<name>[a-z-]+)\}[ \t]*(?P<argument>.*)\n(?P<content>(?:(?!```).*\n)*?)```$", re.MULTILINE)
+_BLOCK = re.compile(
+    r"^```\{(?P<name>[a-z-]+)\}[ \t]*(?P<argument>.*)\n(?P<content>(?:(?!```).*\n)*?)```$", re.MULTILINE
+)
 
 _LAST_LINE = re.compile(r"\n\n```$", re.MULTILINE)
 """The empty line by which a doctest tells a result from the end of its block."""

@@ -206,8 +206,12 @@ def missing_descriptions(catalog: Catalog, module: str, name: str) -> list[str]:
         text = value.__doc__ if is_function(value) else constant_docstring(module, name)
         return found if text else [*found, f"{module}.{name}"]
     members = catalog.members(value)
-    undescribed = [one.name for one in members if not (one.value.docstring if one.kind == "attribute" else one.value.__doc__)]
-    parameters = {parameter.name for callee in callees(catalog, module, name) for parameter in callee.signature.parameters}
+    undescribed = [
+        one.name for one in members if not (one.value.docstring if one.kind == "attribute" else one.value.__doc__)
+    ]
+    parameters = {
+        parameter.name for callee in callees(catalog, module, name) for parameter in callee.signature.parameters
+    }
     return found + [f"{module}.{name}.{one}" for one in undescribed if one not in parameters]
 
 
