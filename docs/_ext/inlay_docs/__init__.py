@@ -15,6 +15,7 @@ The modules in the order in which data flows:
     page_expansion  directives of text in a page
     pictures        pictures of layouts, with colors that follow the theme
     external_links  the list of links to other hosts
+    notebook_links  guides as notebooks
     accessible_markup   corrections of the markup of Sphinx
     directives      pictures, charts and the explorer; registration of all this
 

@@ -34,7 +34,8 @@ from sphinx.util.docutils import SphinxDirective
 from inlay_docs.accessible_markup import make_accessible
 from inlay_docs.charts import draw_chart, read_table
 from inlay_docs.external_links import list_external_links
-from inlay_docs.page_expansion import expand_page, read_catalog
+from inlay_docs.notebook_links import add_notebooks
+from inlay_docs.page_expansion import DOCS, expand_page, read_catalog
 from inlay_docs.pictures import draw, inline_picture
 
 EXPLORERS = "explorers"
@@ -146,4 +147,6 @@ def register(app: Sphinx) -> dict[str, Any]:
     app.connect("source-read", expand)
     app.connect("html-page-context", correct, priority=900)
     list_external_links(app)
+    if Path(app.srcdir) == DOCS:
+        add_notebooks(app)
     return {"parallel_read_safe": True, "parallel_write_safe": False}

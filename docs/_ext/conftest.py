@@ -2,4 +2,4 @@
 
 from importlib.util import find_spec
 
-collect_ignore = [] if find_spec("sphinx") else ["_ext/inlay_docs/directives.py", "_ext/inlay_docs/external_links.py"]
+collect_ignore = [] if find_spec("sphinx") else ["inlay_docs/directives.py", "inlay_docs/external_links.py"]
