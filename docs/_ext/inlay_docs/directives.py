@@ -36,7 +36,7 @@ from inlay_docs.charts import draw_chart, read_table
 from inlay_docs.external_links import list_external_links
 from inlay_docs.notebook_links import add_notebooks
 from inlay_docs.page_expansion import DOCS, expand_page, read_catalog
-from inlay_docs.pictures import draw, inline_picture
+from inlay_docs.pictures import draw, inline_picture, with_suffix
 
 EXPLORERS = "explorers"
 """Folder of the site with the pages of the explorer that other pages embed."""
@@ -64,6 +64,7 @@ class PictureDirective(SphinxDirective):
             markup = draw(self.arguments[0], **options)
         except Exception as error:
             raise self.error(f"inlay-picture {self.arguments[0]}: {error}") from error
+        markup = with_suffix(markup, f"-{self.env.new_serialno('inlay-picture')}")
         return [figure(markup, f"Picture of {self.arguments[0]}")]
 
 
@@ -122,10 +123,11 @@ class InlinePictures(SphinxPostTransform):
 
     def run(self, **_: Any) -> None:
         """Replace the images of the page."""
-        for image in list(self.document.findall(nodes.image)):
+        for i, image in enumerate(list(self.document.findall(nodes.image))):
             path = Path(self.env.srcdir) / image["uri"]
             if path.suffix == ".svg" and path.is_file():
-                image.replace_self(figure(inline_picture(path), image.get("alt", path.stem)))
+                markup = with_suffix(inline_picture(path), f"-image-{i}")
+                image.replace_self(figure(markup, image.get("alt", path.stem)))
 
 
 def register(app: Sphinx) -> dict[str, Any]:

@@ -39,6 +39,20 @@ def inline_picture(path: Path) -> str:
     return follow_theme(path.read_text())
 
 
+def with_suffix(svg: str, suffix: str) -> str:
+    """Return a picture whose identifiers end in a suffix, so that a page can show it twice.
+
+    >>> with_suffix('<svg aria-labelledby="a b"><title id="a"/><desc id="b"/><use href="#a"/></svg>', "-1")
+    '<svg aria-labelledby="a-1 b-1"><title id="a-1"/><desc id="b-1"/><use href="#a-1"/></svg>'
+    """
+    names = set(re.findall(r'\bid="([^"]+)"', svg))
+
+    def renamed(match: re.Match[str]) -> str:
+        return re.sub(r"[^\s\"'#()=]+", lambda word: word[0] + suffix * (word[0] in names), match[0])
+
+    return re.sub(r'\b(?:id|aria-labelledby|aria-describedby)="[^"]+"|href="#[^"]+"|url\(#[^)]+\)', renamed, svg)
+
+
 def follow_theme(svg: str) -> str:
     """Return a picture whose dark colors follow the theme of the page, and not that of the system alone.
 
