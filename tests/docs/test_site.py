@@ -137,6 +137,10 @@ def open_page(browser: Any, address: str) -> Iterator[Any]:
     faults: list[str] = []
     contexts = []
 
+    def note_failure(request: Any) -> None:
+        if request.failure != "net::ERR_ABORTED":  # the next page was opened
+            faults.append(f"failed: {request.url}: {request.failure}")
+
     def open_at(path: str, size: str = "desktop", theme: str = "light") -> Any:
         width, height = SIZES[size]
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
@@ -150,7 +154,7 @@ def open_page(browser: Any, address: str) -> Iterator[Any]:
             "request",
             lambda request: None if request.url.startswith((address, "data:")) else faults.append(request.url),
         )
-        page.on("requestfailed", lambda request: faults.append(f"failed: {request.url}"))
+        page.on("requestfailed", note_failure)
         page.goto(address + path)
         return page
 
