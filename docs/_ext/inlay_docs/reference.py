@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FunctionType, MemberDescriptorType
+from types import FunctionType
 from typing import Any
 
 from inlay_docs.definitions import (
@@ -153,8 +153,6 @@ def own_members(owner: type) -> Iterator[Member]:
             methods.append(Member(name, kinds[type(value)], value.__func__))
         elif isinstance(value, FunctionType):
             methods.append(Member(name, "method", value))
-        elif not isinstance(value, (MemberDescriptorType, type)) and callable(getattr(value, "__func__", None)):
-            methods.append(Member(name, "method", value.__func__))
     yield from methods
 
 
