@@ -28,7 +28,7 @@ smartquotes = False
 
 html_theme = "furo"
 html_title = f"Inlay {release}"
-html_search_scorer = "_ext/search_scorer.js"
+html_search_scorer = str(Path(__file__).parent / "_ext" / "search_scorer.js")
 html_static_path = ["_static"]
 html_favicon = "_static/favicon.svg"
 html_css_files = ["site.css"]
