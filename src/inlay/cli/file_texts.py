@@ -11,16 +11,6 @@ if TYPE_CHECKING:
     from inlay.storage import StoreContents
 
 
-def require_file_for_json(as_json: bool) -> None:
-    """Check that JSON is not requested of a layout.
-
-    Raises:
-        InvalidArguments: it is.
-    """
-    if as_json:
-        raise InvalidArguments("--json is for files: leave it out, or leave out DIMS and name files")
-
-
 def describe_file(location: str, as_json: bool) -> str:
     """Return a table of the tensors of a file, or JSON.
 

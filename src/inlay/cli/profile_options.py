@@ -75,8 +75,17 @@ class ProfileRequest:
         if self.is_printed:
             echo(f"\n{profile.table(top=None) if self.has_all_rows else profile}")
         if self.trace is not None:
-            profile.save_trace(self.trace)
+            self.write_trace(profile)
             echo(f"wrote {printable(str(self.trace))}: a trace of {len(profile)} steps")
+
+    def write_trace(self, profile: "Profile | None") -> None:
+        """Write the trace, if requested.
+
+        Raises:
+            FileError: it cannot be written.
+        """
+        if profile is not None and self.trace is not None:
+            profile.save_trace(self.trace)
 
 
 def request_profile(
