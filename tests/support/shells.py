@@ -9,12 +9,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 SECONDS = 20.0
 """Longest wait for an answer of a shell."""
 _END = "<end>"
+_PRINTING = """inlay() { printf '<arg:%s>' "$@"; printf '<e''nd>'; }"""  # the echo of this line has no mark
 
 
 class InteractiveShell:
@@ -67,20 +68,15 @@ def interactive_shell(call: list[str], set_up: list[str], folder: Path) -> Itera
         os.close(terminal)
 
 
-def bash(script: Path, folder: Path) -> "contextmanager[InteractiveShell]":  # type: ignore[valid-type]
+def bash(script: Path, folder: Path) -> AbstractContextManager[InteractiveShell]:
     """Bash that has read a completion script."""
-    printing = f"""inlay() {{ printf '<arg:%s>' "$@"; printf '{_END[:2]}''{_END[2:]}'; }}"""
-    return interactive_shell(["bash", "--norc", "--noprofile", "-i"], [f". {shlex.quote(str(script))}", printing], folder)
+    call = ["bash", "--norc", "--noprofile", "-i"]
+    return interactive_shell(call, [f". {shlex.quote(str(script))}", _PRINTING], folder)
 
 
-def zsh(script: Path, folder: Path) -> "contextmanager[InteractiveShell]":  # type: ignore[valid-type]
-    """Zsh that has read a completion script from a folder of functions."""
-    set_up = [
-        f"fpath+=({shlex.quote(str(script.parent))})",
-        "autoload -Uz compinit && compinit -u",
-        "unsetopt prompt_sp",
-        f"""inlay() {{ printf '<arg:%s>' "$@"; printf '{_END[:2]}''{_END[2:]}'; }}""",
-    ]
+def zsh(script: Path, folder: Path) -> AbstractContextManager[InteractiveShell]:
+    """Zsh that has read a completion script, `_inlay`, from a folder of functions."""
+    set_up = [f"fpath+=({shlex.quote(str(script.parent))})", "autoload -Uz compinit && compinit -u", _PRINTING]
     return interactive_shell(["zsh", "-f", "-i"], set_up, folder)
 
 
@@ -89,6 +85,8 @@ def complete_in_fish(script: Path, line: str, folder: Path) -> list[str]:
     command = f"source {shlex.quote(str(script))}; complete -C {shlex.quote(line)}"
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8"}
     call = ["fish", "--no-config", "-c", command]
-    done = subprocess.run(call, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS, check=True)
+    done = subprocess.run(
+        call, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS, check=True
+    )
     assert done.stderr == ""
     return [line.partition("\t")[0] for line in done.stdout.splitlines()]

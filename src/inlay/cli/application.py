@@ -103,9 +103,7 @@ def parse_coordinate(text: str | Sequence[str]) -> Dims:
     (1, 16, 4, 3)
     """
     text = _unbracket(text if isinstance(text, str) else " ".join(text))
-    return _whole_numbers(
-        text, r"\s*,\s*|\s+", "a coordinate is whole numbers joined by commas, such as 1,16,4,3"
-    )
+    return _whole_numbers(text, r"\s*,\s*|\s+", "a coordinate is whole numbers joined by commas, such as 1,16,4,3")
 
 
 def _unbracket(text: str) -> str:

@@ -17,7 +17,7 @@ from inlay.cli.network_options import (
     parse_fallback,
     require_engine_here,
 )
-from inlay.cli.output import echo, print_json
+from inlay.cli.output import echo, json_text
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 
@@ -100,10 +100,7 @@ def bench(
         _refuse_options(network_options, "a reorder", "a network")
         report = _bench_reorder(what, data_type, to_type, rounds, seconds, tune)
         head = f"{what[0]} -> {what[1]}, "
-    if as_json:
-        print_json(report.as_json())
-    else:
-        echo(f"{head}{report}")
+    echo(json_text(report.as_json()) if as_json else f"{head}{report}")
 
 
 def _require_reorder(what: list[str]) -> None:

@@ -56,7 +56,10 @@ _KINDS: Mapping[str, str] = {
 _VALUES: Mapping[str, Sequence[str]] = {
     "engine": ("onednn", "reference"),
     "tier": ("measured", "probed", "analytic"),
-    "isa": ("sse41", "avx2", "avx512_core"),
+    "isa": (
+        *("sse41", "avx", "avx2", "avx2_vnni", "avx2_vnni_2", "avx512_core", "avx512_core_vnni", "avx512_core_bf16"),
+        *("avx512_core_fp16", "avx512_core_amx", "avx512_core_amx_fp16"),
+    ),
     "form": ("c", "object", "numpy", "onednn", "words"),
     "target": ("x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64", "aarch64-sve256", "aarch64-sve512"),
     "table": ("physical", "logical"),

@@ -19,7 +19,9 @@ from inlay.files import atomic_write, file_error
 def completion(
     shell: Annotated[
         str | None,
-        typer.Argument(metavar="SHELL", help=f"{', '.join(SHELLS)}; the shell of $SHELL by default.", show_default=False),
+        typer.Argument(
+            metavar="SHELL", help=f"{', '.join(SHELLS)}; the shell of $SHELL by default.", show_default=False
+        ),
     ] = None,
     install: Annotated[
         bool, typer.Option("--install", help="Write the script where the shell looks for it, for this user.")
@@ -43,7 +45,9 @@ def completion(
     if path is not None:
         _install(script, path)
     if as_json:
-        print_json({"shell": chosen, "script": None if install else script, "file": None if path is None else str(path)})
+        print_json(
+            {"shell": chosen, "script": None if install else script, "file": None if path is None else str(path)}
+        )
     elif path is None:
         write(script.removesuffix("\n"))
     else:
@@ -79,12 +83,14 @@ def _script_path(shell: str) -> Path:
 
 _PATHS: Mapping[str, Callable[[], Path]] = {
     "bash": lambda: (
-        Path(os.environ["BASH_COMPLETION_USER_DIR"])
-        if os.environ.get("BASH_COMPLETION_USER_DIR")
-        else _folder("XDG_DATA_HOME", ".local/share") / "bash-completion"
-    )
-    / "completions"
-    / "inlay",
+        (
+            Path(os.environ["BASH_COMPLETION_USER_DIR"])
+            if os.environ.get("BASH_COMPLETION_USER_DIR")
+            else _folder("XDG_DATA_HOME", ".local/share") / "bash-completion"
+        )
+        / "completions"
+        / "inlay"
+    ),
     "zsh": lambda: _folder("XDG_DATA_HOME", ".local/share") / "zsh" / "site-functions" / "_inlay",
     "fish": lambda: _folder("XDG_CONFIG_HOME", ".config") / "fish" / "completions" / "inlay.fish",
 }

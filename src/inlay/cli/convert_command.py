@@ -122,12 +122,8 @@ def convert(
       inlay convert q.gguf -o w.safetensors --dequantize --dtype bf16
     """
     stores = StoreChoices(source, target, dims, source_type, offset, shard_size, staging, chunks or ())
-    formats = FormatChoices(
-        to or [], from_ or [], data_type, quantize, scales, scales_to, scales_type, dequantize=dequantize
-    )
-    execution = ExecutionChoices(
-        allow_loss=allow_loss, overwrite=overwrite, workers=workers, dask=dask, restart=restart, clean=clean
-    )
+    formats = FormatChoices(to or [], from_ or [], data_type, quantize, scales, scales_to, scales_type, dequantize)
+    execution = ExecutionChoices(allow_loss, overwrite, workers, dask, restart, clean)
     plan = make_plan(stores, formats, memory)
     if dry_run:
         _print_plan(plan, as_json=as_json)

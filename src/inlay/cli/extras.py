@@ -21,7 +21,9 @@ PURPOSES: Mapping[str, str] = {
 }
 """What each extra for users is for; other extras are for tests and benchmarks."""
 
-_REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?:\[(?P<extras>[^]]*)\])?\s*\(?(?P<bounds>[^;)]*)\)?;?(?P<marker>.*)")
+_REQUIREMENT = re.compile(
+    r"(?P<name>[A-Za-z0-9._-]+)(?:\[(?P<extras>[^]]*)\])?\s*\(?(?P<bounds>[^;)]*)\)?;?(?P<marker>.*)"
+)
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
 _LEAST = re.compile(r">=\s*([0-9][0-9.]*)")
 

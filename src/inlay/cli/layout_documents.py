@@ -83,8 +83,7 @@ def compound_document(desc: CompoundDesc) -> Document:
         "dims": list(desc.dims),
         "nbytes": desc.size,
         "streams": [
-            {"name": stream.name, "data_type": stream.data_type, "bits": stream.bits}
-            for stream in desc.format.streams
+            {"name": stream.name, "data_type": stream.data_type, "bits": stream.bits} for stream in desc.format.streams
         ],
     }
 

@@ -35,7 +35,7 @@ from inlay.cli.network_options import (
     parse_fallback,
     require_engine_here,
 )
-from inlay.cli.output import echo, print_json
+from inlay.cli.output import echo, json_text, print_json
 from inlay.cli.profile_options import AllRowsOption, ProfileOption, ProfileRequest, TraceOption, request_profile
 from inlay.cli.run_results import RunTimes, run_document, summarize_output
 from inlay.cli.saved_plan_options import (
@@ -106,10 +106,7 @@ def plan(
         note_reference_engine(engine, f"costs are {'analytic' if costs is None else 'those of NumPy'}")
     options: dict[str, Any] = {"convolutions": mode, "engine": engine, "fallback": parse_fallback(fallback)}
     network_plan = _plan_network(network, tier, isa, threads, seconds, options)
-    if as_json:
-        print_json(figures(network_plan))
-    else:
-        echo(network_plan.explain(every_step=every_step))
+    echo(json_text(figures(network_plan)) if as_json else network_plan.explain(every_step=every_step))
     if picture is not None:
         _draw_plan(network_plan, picture, as_json=as_json)
     if output is not None:

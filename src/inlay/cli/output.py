@@ -41,12 +41,21 @@ def write(text: str, *, err: bool = False) -> None:
 
 
 def print_json(document: Any) -> None:
-    """Print a JSON document on the output; numbers that JSON cannot express, NaN and infinities, are null.
+    """Print a JSON document on the output, see `json_text`.
 
     Raises:
         FileError: the output cannot be written, as on a full disk.
     """
-    echo(json.dumps(_without_nonfinite(document), indent=2))
+    echo(json_text(document))
+
+
+def json_text(document: Any) -> str:
+    r"""Return a JSON document as text; numbers that JSON cannot express, NaN and infinities, are null.
+
+    >>> json_text({"ms": float("nan")})
+    '{\n  "ms": null\n}'
+    """
+    return json.dumps(_without_nonfinite(document), indent=2)
 
 
 def _without_nonfinite(value: Any) -> Any:

@@ -9,7 +9,7 @@ spelled similarly.
 ['--dtype']
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -90,7 +90,9 @@ def _unknown_command_text(name: str, commands: Sequence[str]) -> str:
     """Return the error text for a word that is no command."""
     suggestions = suggest_command(name, commands)
     if suggestions:
-        return f"there is no command {shown(name)}: did you mean {' or '.join(f'`inlay {each}`' for each in suggestions)}?"
+        return (
+            f"there is no command {shown(name)}: did you mean {' or '.join(f'`inlay {each}`' for each in suggestions)}?"
+        )
     return f"there is no command {shown(name)}: `inlay` lists the commands by what they do"
 
 
@@ -153,10 +155,3 @@ def _decapitalize(text: str) -> str:
 
 _TEXTS: Mapping[str, Callable[[Any], str]] = {"NoSuchOption": _unknown_option_text, "MissingParameter": _missing_text}
 """Texts of errors that typer raises, by the name of the class, which typer does not export."""
-
-
-def synonyms() -> Iterable[tuple[str, str]]:
-    """Yield each word that is no command with the command that is suggested for it."""
-    for command, words in _COMMAND_SYNONYMS.items():
-        for word in words.split():
-            yield word, command

@@ -37,7 +37,7 @@ end
 
 function __inlay_complete
     set -l tokens (commandline -opc)
-    set -l current (string replace -r '^["\\']' '' -- (commandline -ct))
+    set -l current (string replace -r '^["\']' '' -- (commandline -ct))
     if test (count $tokens) -eq 1
         __inlay_command_items
         return
