@@ -26,8 +26,7 @@ Document = dict[str, Any]
 
 def layout_document(desc: MemoryDesc) -> Document:
     """Return what is known of a layout: its texts, digits, formula and sizes; null where it has none."""
-    names = names_of(desc)
-    layout = desc.layout if isinstance(desc.layout, Layout) else None
+    names, layout = names_of(desc), _layout_of(desc)
     bits = None if desc.data_type is None else desc.data_type.bits
     notations = dict(list_notations(desc, names))
     document: Document = {
@@ -51,6 +50,13 @@ def layout_document(desc: MemoryDesc) -> Document:
     if layout is not None and desc.swizzle is None and not desc.has_runtime:
         document["formula"] = offset_formula(desc, names)
     return document
+
+
+def _layout_of(desc: MemoryDesc) -> Layout | None:
+    """Return the digits of a descriptor, before its swizzle; None if it has no layout."""
+    with suppress(InvalidArguments):
+        return addressed_layout(desc, "the digits")[0]
+    return None
 
 
 def _digit_document(digit: Digit) -> Document:
