@@ -63,7 +63,7 @@ def parse_dims(dims: str | Sequence[str]) -> Dims:
     """
     text = _unbracket(dims if isinstance(dims, str) else " ".join(dims))
     rule = "dims are whole numbers joined by x, such as 2x17x5x4"
-    if not re.search(r"\b[0-9]+\b", text):  # the text may be a format
+    if text[:1].isalpha() and "," not in text:  # it may be a format
         rule = f"{rule}, and they follow the format"
     return _whole_numbers(text, r"\s*[xX]\s*" if re.search("[xX]", text) else r"\s*,\s*|\s+", rule)
 

@@ -144,7 +144,7 @@ def _missing_text(error: Any) -> str:
     """Return the text for an argument or option that was left out, with its meaning."""
     param = error.param
     name = " / ".join(param.opts) if param.param_type_name == "option" else param.metavar or param.name.upper()
-    meaning = f" ({_decapitalize(param.help.rstrip('.'))})" if param.help else ""
+    meaning = f": {_decapitalize(param.help.rstrip('.'))}" if param.help else ""
     return f"`{error.ctx.command_path}` needs {name}{meaning}"
 
 
