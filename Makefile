@@ -16,6 +16,8 @@
 #   make bench-zoo           networks of the zoo and those seven in turns with other processes: two hours, to build/zoo
 #   make mutation  whether the tests notice each of 7,000 changes to layouts and descriptors: about two hours
 #   make soak      random reorders against the reference for half an hour; SOAK="--minutes 5 --seed 7" for other
+#   make release   sdist and wheel in dist, installed and checked in a clean environment of every Python at hand: minutes
+#   make changelog move the fragments of changes/ into CHANGES.md, for a release
 #   make lint      ruff: rules and format
 #   make types     mypy --strict
 #   make clean     remove .venv and the caches
@@ -44,7 +46,7 @@ ENGINE_TESTS = tests/engines/onednn tests/engines/inlay tests/primitives \
 	--ignore=tests/engines/onednn/test_leaks.py --ignore=tests/engines/onednn/test_library.py \
 	--ignore=tests/primitives/test_isa.py --ignore=tests/primitives/test_mistakes.py
 
-.PHONY: demo check test test-all test-heavy test-isa test-long parity bench bench-costs bench-descriptors bench-networks bench-zoo mutation soak lint types clean
+.PHONY: demo check test test-all test-heavy test-isa test-long parity bench bench-costs bench-descriptors bench-networks bench-zoo mutation soak release changelog lint types clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
@@ -98,6 +100,12 @@ mutation: $(VENV)/.mutation
 soak: $(VENV)/.test
 	$(BIN)/python -m tests.support.soak $(SOAK)
 
+release: $(VENV)/.release
+	$(BIN)/python -m tests.support.release $(RELEASE)
+
+changelog: $(VENV)/.release
+	$(BIN)/towncrier build --yes
+
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -106,7 +114,7 @@ types: $(VENV)/.test
 	$(BIN)/mypy
 
 # A stamp per set of packages: a second run installs nothing until pyproject.toml changes.
-$(VENV)/.demo $(VENV)/.test $(VENV)/.bench $(VENV)/.mutation: $(VENV)/.%: pyproject.toml | $(VENV)/.created
+$(VENV)/.demo $(VENV)/.test $(VENV)/.bench $(VENV)/.mutation $(VENV)/.release: $(VENV)/.%: pyproject.toml | $(VENV)/.created
 	@echo "installing inlay[$*] into $(VENV)"
 	@$(PIP) --editable '.[$*]'
 	@touch $@
