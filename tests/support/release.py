@@ -9,7 +9,7 @@ The steps:
 1. sdist from the working tree, wheel from the sdist, by `python -m build`; their version is `inlay.__version__`.
 2. Contents: every tracked file of the package is in the wheel, and nothing else; the metadata is valid.
 3. For each Python: a new environment with the wheel alone, in which `release_checks` runs and `pip check` finds no
-   fault; then with `inlay[all]`, in which the examples of the README run; for every other extra, pip finds all packages.
+   fault; then with `inlay[all]`, in which the examples of the README run. pip finds the packages of all other extras.
 4. Notes of the release, from the fragments in `changes`.
 
 Nothing is uploaded. The exit code is 1 if a check fails; `dist` then keeps its earlier files.
