@@ -1,7 +1,7 @@
 """The text that `inlay` without a command prints: what one can do, by job, with a command for each."""
 
 OVERVIEW = """\
-inlay - memory layouts of tensors: see them, convert between them, run networks in them
+inlay: see memory layouts of tensors, convert between them, run networks in them
 
 look at a layout
   inlay show nChw8c 2x17x5x4                      draw it: logical grid and memory
