@@ -22,7 +22,7 @@ COMMANDS = list(GROUP.commands)  # type: ignore[attr-defined]
 def test_inlay_alone_says_what_one_can_do(capsys: Capture) -> None:
     assert succeed(capsys) == f"{OVERVIEW}\n"
     lines = OVERVIEW.splitlines()
-    assert (len(lines) <= 30, max(map(len, lines)) <= 84) == (True, True)
+    assert (len(lines) <= 30, max(map(len, lines)) <= 80) == (True, True)
     shown = {line.split()[1] for line in lines if line.startswith("  inlay ")}
     assert shown | {"doctor", "completion", "explore"} >= {*COMMANDS}
     assert shown <= {*COMMANDS}

@@ -4,27 +4,27 @@ OVERVIEW = """\
 inlay: see memory layouts of tensors, convert between them, run networks in them
 
 look at a layout
-  inlay show nChw8c 2x17x5x4                      draw it: logical grid and memory
-  inlay offset nChw8c 2x17x5x4 1,16,4,3           explain the offset of one element
-  inlay info nChw8c 2x17x5x4                      print its texts, formula, size and padding
-  inlay diff nChw8c aBcd8b 2x17x5x4               compare two layouts
-  inlay names tensorrt:CHW32                      name it in every notation; list names
+  inlay show nChw8c 2x17x5x4              draw it: grid and memory
+  inlay offset nChw8c 2x17x5x4 1,16,4,3   explain the offset of one element
+  inlay info nChw8c 2x17x5x4              print texts, formula, size and padding
+  inlay diff nChw8c aBcd8b 2x17x5x4       compare two layouts
+  inlay names tensorrt:CHW32              name it in every notation; list names
 
 convert data
   inlay convert w.safetensors -o p.safetensors --to OIhw16i16o
-  inlay info w.safetensors                        list the tensors of a file
-  inlay diff w.safetensors p.safetensors          compare the tensors of two files
+  inlay info w.safetensors                list the tensors of a file
+  inlay diff w.safetensors p.safetensors  compare the tensors of two files
 
 work with the layouts of others
   inlay infer packed.npy 2x17x5x4 --logical image.npy
   inlay verify nChw8c 2x17x5x4 packed.npy --logical image.npy
-  inlay emit nChw8c 2x17x5x4 -o pack.c            write C code that packs and unpacks
+  inlay emit nChw8c 2x17x5x4 -o pack.c    write C code that packs and unpacks
 
 plan and run networks
-  inlay plan model.onnx --batch 1                 choose formats and kernels
-  inlay run model.onnx --input photo.npy          compute
-  inlay bench model.onnx                          time it beside other runtimes
-  inlay bench nchw nChw16c 8x64x56x56             time a reorder beside a copy
+  inlay plan model.onnx --batch 1         choose formats and kernels
+  inlay run model.onnx --input photo.npy  compute
+  inlay bench model.onnx                  time it beside other runtimes
+  inlay bench nchw nChw16c 8x64x56x56     time a reorder beside a copy
 
 inlay COMMAND --help explains a command, inlay doctor checks this installation,
 inlay completion --install makes the shell complete commands, options and tags."""
