@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from inlay.notation.format_tag import ALIASES, ENUMERATED
 from tests.support.command_line import Capture, complaint, succeed, write_classifier
 from tests.support.shells import InteractiveShell, bash, complete_in_fish, zsh
 
-GROUP = typer.main.get_command(app)
+GROUP: Any = typer.main.get_command(app)
 NAMES = {"bash": "inlay.bash", "zsh": "_inlay", "fish": "inlay.fish"}
 
 LINES = {

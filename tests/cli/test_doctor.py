@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from inlay import __version__
@@ -71,7 +72,7 @@ def test_a_cache_directory_that_cannot_be_used_is_a_fault(
 
 
 def test_a_reorder_with_wrong_values_is_a_fault(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installation.np, "array_equal", lambda *_: False)
+    monkeypatch.setattr(np, "array_equal", lambda *_: False)
     assert run_doctor(capsys, 1).splitlines()[-1] == (
         "fault: machine code: a reorder to nChw8c and back gives other values: report this as a defect of Inlay"
     )

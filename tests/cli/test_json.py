@@ -9,6 +9,7 @@ from typing import Any
 
 import jsonschema
 import numpy as np
+import numpy.typing as npt
 import pytest
 import typer
 from safetensors.numpy import save_file
@@ -116,7 +117,10 @@ def write_files() -> None:
     np.save("table.npy", np.arange(12).reshape(3, 4).T)
     np.save("image.npy", IMAGE)
     np.save("packed.npy", pack(IMAGE, "nChw8c").buffer.view(np.float32))
-    weights = {"w": np.arange(-6, 6, dtype=np.float32).reshape(3, 4), "b": np.ones(2, np.float16)}
+    weights: dict[str, npt.NDArray[Any]] = {
+        "w": np.arange(-6, 6, dtype=np.float32).reshape(3, 4),
+        "b": np.ones(2, np.float16),
+    }
     save_file(weights, "w.safetensors")
     write_classifier()
 

@@ -16,7 +16,7 @@ import typer
 
 from inlay import __version__
 from inlay.cli.output import echo
-from inlay.cli.overview import OVERVIEW
+from inlay.cli.overview import overview
 from inlay.cli.suggestions import CommandGroup
 from inlay.errors import InvalidArguments, printable
 from inlay.files import find_abandoned, remove_abandoned
@@ -157,7 +157,7 @@ def common(
 ) -> None:
     """Accept the options before a command; without a command, print what the commands do."""
     if context.invoked_subcommand is None:
-        echo(OVERVIEW)
+        echo(overview(getattr(context.command, "commands", ())))
 
 
 class MeasurementProgress:

@@ -62,12 +62,13 @@ def infer(
     Examples: inlay infer table.csv 2x17x5x4    inlay infer packed.bin 2x17x5x4 --logical image.npy
     """
     # Imported here because it loads LLVM, which doubles the start-up time of other commands.
+    from inlay.inference import Diagnosis
     from inlay.inference import infer as infer_layout
 
     sizes = parse_dims(dims)
     packed, array, element = _read_source(source, logical, data_type, index_type, sizes)
     found = infer_layout(packed, sizes, element, table=cast("TableKind | None", table), marker=marker, logical=array)
-    if not found:
+    if isinstance(found, Diagnosis):
         raise InvalidArguments(str(found))
     if as_json:
         print_json(_inferred_document(found))

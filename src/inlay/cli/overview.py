@@ -1,10 +1,13 @@
 """The text that `inlay` without a command prints: what one can do, by job, with a command for each."""
 
-OVERVIEW = """\
+from collections.abc import Collection
+
+_TEXT = """\
 inlay: see memory layouts of tensors, convert between them, run networks in them
 
 look at a layout
   inlay show nChw8c 2x17x5x4              draw it: grid and memory
+  inlay explore nChw8c 2x17x5x4           play with it in a browser
   inlay offset nChw8c 2x17x5x4 1,16,4,3   explain the offset of one element
   inlay info nChw8c 2x17x5x4              print texts, formula, size and padding
   inlay diff nChw8c aBcd8b 2x17x5x4       compare two layouts
@@ -28,3 +31,13 @@ plan and run networks
 
 inlay COMMAND --help explains a command, inlay doctor checks this installation,
 inlay completion --install makes the shell complete commands, options and tags."""
+
+
+def overview(commands: Collection[str]) -> str:
+    """Return the text; lines on commands that are not among `commands` are left out.
+
+    >>> print(overview(["offset"]).splitlines()[3])
+      inlay offset nChw8c 2x17x5x4 1,16,4,3   explain the offset of one element
+    """
+    lines = _TEXT.splitlines()
+    return "\n".join(line for line in lines if not line.startswith("  inlay ") or line.split()[1] in commands)
