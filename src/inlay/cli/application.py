@@ -65,7 +65,7 @@ def parse_dims(dims: str | Sequence[str]) -> Dims:
     rule = "dims are whole numbers joined by x, such as 2x17x5x4"
     if text[:1].isalpha() and "," not in text:  # it may be a format
         rule = f"{rule}, and they follow the format"
-    return _whole_numbers(text, r"\s*[xX]\s*" if re.search("[xX]", text) else r"\s*,\s*|\s+", rule)
+    return _whole_numbers(text, r"\s*[xX*×]\s*" if re.search("[xX*×]", text) else r"\s*,\s*|\s+", rule)
 
 
 def parse_dims_and_coordinate(words: Sequence[str]) -> tuple[Dims, Dims]:

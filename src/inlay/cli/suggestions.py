@@ -9,6 +9,7 @@ spelled similarly.
 ['--dtype']
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -64,6 +65,7 @@ _OPTION_SYNONYMS: Mapping[str, str] = {
     "--verify": "--check",
     "--rounds": "--repeat --iterations --runs --repeats",
     "--offsets": "--numbers --indices --addresses --offset",
+    "--version": "-v -V --ver",
     "--isa": "--arch --cpu --target --march",
     "--types": "--dtypes --data-types",
     "--profile": "--time --timings --verbose",
@@ -82,6 +84,8 @@ class CommandGroup(TyperGroup):
         """
         name = args[0]
         if name not in self.commands and not name.startswith("-"):
+            if name == "help" and args[1:2] and args[1] in self.commands:
+                raise InvalidArguments(f"there is no command 'help': did you mean `inlay {args[1]} --help`?")
             raise InvalidArguments(_unknown_command_text(name, list(self.commands)))
         return super().resolve_command(ctx, args)
 
@@ -148,10 +152,29 @@ def _missing_text(error: Any) -> str:
     return f"`{error.ctx.command_path}` needs {name}{meaning}"
 
 
+def _wrong_value_text(error: Any) -> str:
+    """Return the text for a value that is no number, where one is needed."""
+    for word, needed in (("integer", "a whole number"), ("number", "a number")):
+        if f"a valid {word}" in error.message and error.param is not None:
+            return f"`{error.ctx.command_path}` needs {needed} as {' / '.join(error.param.opts)}"
+    return str(error.format_message())
+
+
+def _usage_error_text(error: Any) -> str:
+    """Return the text for an argument that the command does not take."""
+    extra = re.fullmatch(r"Got unexpected extra argument\(?s?\)? \((.*)\)", error.format_message(), re.DOTALL)
+    return f"`{error.ctx.command_path}` does not take {extra[1]!r}" if extra else str(error.format_message())
+
+
 def _decapitalize(text: str) -> str:
     """Return a text whose first word begins with a small letter, unless the word is written in capitals."""
     return text[:1].lower() + text[1:] if not text[1:2].isupper() else text
 
 
-_TEXTS: Mapping[str, Callable[[Any], str]] = {"NoSuchOption": _unknown_option_text, "MissingParameter": _missing_text}
+_TEXTS: Mapping[str, Callable[[Any], str]] = {
+    "NoSuchOption": _unknown_option_text,
+    "MissingParameter": _missing_text,
+    "BadParameter": _wrong_value_text,
+    "UsageError": _usage_error_text,
+}
 """Texts of errors that typer raises, by the name of the class, which typer does not export."""
