@@ -11,7 +11,10 @@ from inlay.cli.extras import ExtraState, extra_states
 from inlay.cli.installation import InstallationFact, list_facts
 from inlay.cli.output import echo, print_json
 
-_WIDTH = 100
+_WIDTH = 80
+"""Longest line, in columns, unless a word is longer."""
+_NO_BREAK = "\xa0"
+"""A space at which no line ends."""
 
 
 @app.command(short_help="Check this installation: processor, caches, engine, packages, cache directory.")
@@ -45,20 +48,23 @@ def doctor_document(facts: Sequence[InstallationFact], extras: Sequence[ExtraSta
 
 
 def _fact_lines(facts: Sequence[InstallationFact]) -> list[str]:
-    """Return a line for each fact, or several of at most 100 columns."""
+    """Return lines on each fact."""
     width = max(len(fact.name) for fact in facts) + 2
-    lines = []
-    for fact in facts:
-        text = fact.text or "does not work, see below"
-        lines += textwrap.wrap(
-            text,
-            _WIDTH,
-            initial_indent=f"{fact.name:<{width}}",
-            subsequent_indent=" " * width,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    return lines
+    texts = (fact.text or "does not work, see below" for fact in facts)
+    return [line for fact, text in zip(facts, texts, strict=True) for line in _wrap(f"{fact.name:<{width}}", text)]
+
+
+def _wrap(heading: str, text: str) -> list[str]:
+    """Return a text behind a heading; further lines begin below the text."""
+    lines = textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=heading,
+        subsequent_indent=" " * len(heading),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace(_NO_BREAK, " ") for line in lines]
 
 
 def _extra_lines(extras: Sequence[ExtraState]) -> list[str]:
@@ -68,15 +74,17 @@ def _extra_lines(extras: Sequence[ExtraState]) -> list[str]:
     names, purposes = (
         max(len(text) for text in column) for column in zip(*((e.name, e.purpose) for e in extras), strict=True)
     )
-    return [f"{extra.name:<{names}}  {extra.purpose:<{purposes}}  {_state_text(extra)}" for extra in extras]
+    headings = [f"{extra.name:<{names}}  {extra.purpose:<{purposes}}  " for extra in extras]
+    return [
+        line for extra, heading in zip(extras, headings, strict=True) for line in _wrap(heading, _state_text(extra))
+    ]
 
 
 def _state_text(extra: ExtraState) -> str:
     """Return the packages of an extra that is usable, or what is missing and the command that installs it."""
-    if extra.is_usable:
-        return ", ".join(map(str, extra.packages))
-    wrong = ", ".join(str(package) for package in extra.packages if not package.is_usable)
-    return f"{wrong}: {extra.command}"
+    packages = [package for package in extra.packages if extra.is_usable or not package.is_usable]
+    states = ", ".join(str(package).replace(" ", _NO_BREAK) for package in packages)
+    return states if extra.is_usable else f"{states}: {extra.command.replace(' ', _NO_BREAK)}"
 
 
 def _fault_lines(facts: Sequence[InstallationFact]) -> list[str]:

@@ -13,7 +13,7 @@ PURPOSES: Mapping[str, str] = {
     "onnx": "networks in ONNX files",
     "engine": "oneDNN's kernels",
     "torch": "modules of PyTorch",
-    "fallback": "ONNX Runtime, for operators without a kernel",
+    "fallback": "other operators, by ONNX Runtime",
     "storage": "Zarr, Dask, URLs",
     "sparse": "sparse matrices of SciPy",
     "explore": "the explorer in a browser",

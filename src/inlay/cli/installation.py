@@ -155,9 +155,10 @@ def _caches_fact() -> InstallationFact:
     report = measure_machine() if model.source == "assumed" else MachineReport(model, reported_caches())
     model = report.model
     text = (
-        f"L2 {model.l2 / _MEBIBYTE:g} MB a thread, last level {model.last_level / _MEBIBYTE:g} MB "
-        f"({'measured' if model.source == 'measured' else f'from {model.source}'}); copies of "
-        f"{model.l2_bandwidth:.0f}, {model.l3_bandwidth:.0f} and from memory {model.memory_bandwidth:.0f} GB/s a thread"
+        f"L2 {model.l2 / _MEBIBYTE:g} MB a thread, last level {model.last_level / _MEBIBYTE:g} MB, "
+        f"{'measured' if model.source == 'measured' else f'from {model.source}'}; a thread copies "
+        f"{model.l2_bandwidth:.0f} GB/s in L2, {model.l3_bandwidth:.0f} in the last level, "
+        f"{model.memory_bandwidth:.0f} in memory"
     )
     return InstallationFact("caches", text, {"model": asdict(model), "reported": [asdict(c) for c in report.reported]})
 

@@ -73,8 +73,19 @@ _OPTION_SYNONYMS: Mapping[str, str] = {
 """Options that users may type for each option, by the commands of other tools."""
 
 
+_ORDER = (
+    *("show", "explore", "offset", "info", "diff", "names"),
+    *("convert", "infer", "verify", "emit", "plan", "run", "bench", "doctor", "completion"),
+)
+"""The commands in the order of the help: by job."""
+
+
 class CommandGroup(TyperGroup):
     """The group of all commands, which suggests a command for a word that is none."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of the commands in the order of the help; others are the last."""
+        return sorted(self.commands, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the name, the command and the other arguments.
