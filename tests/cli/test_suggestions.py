@@ -112,7 +112,7 @@ def test_options_are_suggested_only_if_the_command_has_them() -> None:
 
 
 def _options(command: typer.core.TyperCommand) -> list[str]:
-    return [name for param in command.params for name in param.opts]
+    return [name for param in command.params for name in (*param.opts, *param.secondary_opts)]
 
 
 WORDS = [

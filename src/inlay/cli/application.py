@@ -79,7 +79,7 @@ def parse_dims_and_coordinate(words: Sequence[str]) -> tuple[Dims, Dims]:
     >>> parse_dims_and_coordinate(["2x3", "1,2"]), parse_dims_and_coordinate(["2", "3", "1", "2"])
     (((2, 3), (1, 2)), ((2, 3), (1, 2)))
     """
-    joined = re.compile(r"[xX,\s]")
+    joined = re.compile(r"[xX*×,\s]")
     if joined.search(words[0]):
         return parse_dims(words[0]), parse_coordinate(words[1:])
     if joined.search(words[-1]):

@@ -120,13 +120,14 @@ def describe_commands(group: Any) -> list[CompletedCommand]:
 
 def _describe_parameters(command: Any) -> tuple[tuple[CompletedOption, ...], tuple[str, ...]]:
     """Return the options of a command, and the kinds of its arguments."""
-    options, arguments = [CompletedOption(("--help",), None, "Show this message and exit")], []
+    options, arguments = [CompletedOption(("--help", "-h"), None, "Show this message and exit")], []
     for param in command.params:
         if param.param_type_name == "argument":
             arguments.append(_KINDS.get(param.metavar or "", "none"))
         elif not param.hidden:
             kind = None if param.is_flag else _kind_of_option(param)
-            options.append(CompletedOption(tuple(param.opts), kind, _first_sentence(param.help or "")))
+            names = (*param.opts, *param.secondary_opts)
+            options.append(CompletedOption(names, kind, _first_sentence(param.help or "")))
     return tuple(options), tuple(arguments)
 
 

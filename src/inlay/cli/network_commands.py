@@ -243,7 +243,7 @@ def _run_and_report(
     if as_json:
         if output is not None:
             write_outputs(output, results)
-        request.write_trace(profile)
+        request.report(profile, as_json=True)
         print_json(run_document(network_plan, results, times, notes=notes, file=output, profile=profile))
         return
     _report(results, output)

@@ -64,28 +64,19 @@ class ProfileRequest:
         runs = int(_SECONDS / max(2 * seconds, _SECONDS / _MOST_RUNS))  # each is a whole run, and one step by step
         return session.profile(inputs, runs=max(1, runs))
 
-    def report(self, profile: "Profile | None") -> None:
-        """Print the table and write the trace, as requested.
+    def report(self, profile: "Profile | None", *, as_json: bool = False) -> None:
+        """Print the table and write the trace, as requested; for JSON, write the trace only.
 
         Raises:
             FileError: the trace cannot be written.
         """
         if profile is None:
             return
-        if self.is_printed:
+        if self.is_printed and not as_json:
             echo(f"\n{profile.table(top=None) if self.has_all_rows else profile}")
         if self.trace is not None:
-            self.write_trace(profile)
-            echo(f"wrote {printable(str(self.trace))}: a trace of {len(profile)} steps")
-
-    def write_trace(self, profile: "Profile | None") -> None:
-        """Write the trace, if requested.
-
-        Raises:
-            FileError: it cannot be written.
-        """
-        if profile is not None and self.trace is not None:
             profile.save_trace(self.trace)
+            echo(f"wrote {printable(str(self.trace))}: a trace of {len(profile)} steps", err=as_json)
 
 
 def request_profile(
