@@ -25,6 +25,7 @@ FACTS = [
     "engine",
     "cache directory",
     "machine code",
+    "completion",
     "environment",
 ]
 
@@ -85,6 +86,23 @@ def test_every_fact_may_fail(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(installation, "_FACTS", dict.fromkeys(FACTS, fail))
     lines = run_doctor(capsys, 1).splitlines()
     assert lines[-len(FACTS) :] == [f"fault: {name}: cannot read it" for name in FACTS]
+
+
+def test_the_state_of_completion_is_printed(capsys: Capture, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+    monkeypatch.setenv("HOME", str(directory))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setenv("SHELL", "/usr/bin/fish")
+    assert installation._completion_fact().text == "not installed for fish: inlay completion --install"
+    outputs(capsys, "completion", "--install")
+    fact = installation._completion_fact()
+    assert (fact.text, fact.values) == ("installed for fish", {"shell": "fish", "version": __version__})
+    path = directory / ".config/fish/completions/inlay.fish"
+    path.write_text(path.read_text().replace(f"of version {__version__}.", "of version 0.0.1."))
+    assert installation._completion_fact().text == (
+        "the script of fish is of version 0.0.1: write it again by inlay completion --install"
+    )
+    monkeypatch.setenv("SHELL", "/bin/dash")
+    assert installation._completion_fact().text == "scripts are for bash, zsh, fish; SHELL is dash"
 
 
 REQUIREMENTS = [

@@ -49,12 +49,14 @@ Each module uses those before it:
     network_options     options of the commands on networks, checked and parsed
     profile_options     the options of `inlay run` for a table of steps and a trace
     saved_plan_options  saved plans of `inlay plan -o` and `inlay run`
+    run_results         run times and outputs of `inlay run`, as text and as JSON
     network_commands    `inlay plan`, `inlay run`
     bench_command       `inlay bench`
-    installation        the facts of an installation: processor, memory, engine, packages, cache directory
-    doctor_command      `inlay doctor`
     completion          scripts that complete commands in bash, zsh and fish
     completion_command  `inlay completion`
+    extras              the packages of Inlay and of its extras: which are installed
+    installation        the facts of an installation: processor, memory, engine, cache directory
+    doctor_command      `inlay doctor`
 
 Terms: an *argument* is given by its position, an *option* by its name (POSIX, "Utility Argument Syntax"); a *tier* is
 the source of kernel costs: measured, probed or analytic (see `inlay.graph.costs`).

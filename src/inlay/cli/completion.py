@@ -8,10 +8,12 @@ application, and a table says by their metavars which values they take. The cont
 Names with characters that a shell would interpret, such as `xla:{1,0:T(8,128)}`, are left out.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from inlay import __version__
@@ -107,6 +109,42 @@ def completion_script(shell: str, group: Any) -> str:
     template = files("inlay").joinpath("data", "completion", f"inlay.{shell}").read_text(encoding="utf-8")
     tables = "\n\n".join(_TABLES[shell](describe_commands(group), list_values(group)))
     return template.replace("@VERSION@", __version__).replace("@TABLES@", tables)
+
+
+def _folder(variable: str, default: str) -> Path:
+    """Return the folder that a variable of the environment names, or a default below the home directory."""
+    return Path(os.environ.get(variable) or Path.home() / default)
+
+
+def script_path(shell: str) -> Path:
+    """Return the file in which a shell looks for the script."""
+    return _PATHS[shell]()
+
+
+_PATHS: Mapping[str, Callable[[], Path]] = {
+    "bash": lambda: (
+        (
+            Path(os.environ["BASH_COMPLETION_USER_DIR"])
+            if os.environ.get("BASH_COMPLETION_USER_DIR")
+            else _folder("XDG_DATA_HOME", ".local/share") / "bash-completion"
+        )
+        / "completions"
+        / "inlay"
+    ),
+    "zsh": lambda: _folder("XDG_DATA_HOME", ".local/share") / "zsh" / "site-functions" / "_inlay",
+    "fish": lambda: _folder("XDG_CONFIG_HOME", ".config") / "fish" / "completions" / "inlay.fish",
+}
+"""The file of each shell."""
+
+
+def installed_version(shell: str) -> str | None:
+    """Return the version of Inlay that wrote the installed script of a shell; None if there is no script."""
+    try:
+        text = script_path(shell).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    version = re.search(r"^# Completion of .* of version (\S+)\.$", text, re.MULTILINE)
+    return "unknown" if version is None else version[1]
 
 
 def describe_commands(group: Any) -> list[CompletedCommand]:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from inlay.cli.application import JsonOption, app
-from inlay.cli.completion import SHELLS, completion_script
+from inlay.cli.completion import SHELLS, completion_script, script_path
 from inlay.cli.output import echo, print_json, write
 from inlay.errors import InvalidArguments, printable
 from inlay.files import atomic_write, file_error
@@ -41,7 +41,7 @@ def completion(
     """
     chosen = _choose_shell(shell)
     script = completion_script(chosen, typer.main.get_command(app))
-    path = _script_path(chosen) if install else None
+    path = script_path(chosen) if install else None
     if path is not None:
         _install(script, path)
     if as_json:
@@ -70,31 +70,6 @@ def _choose_shell(shell: str | None) -> str:
         )
     raise InvalidArguments(f"there is no completion script for {shell!r}: name {known}")
 
-
-def _folder(variable: str, default: str) -> Path:
-    """Return the folder that a variable of the environment names, or a default below the home directory."""
-    return Path(os.environ.get(variable) or Path.home() / default)
-
-
-def _script_path(shell: str) -> Path:
-    """Return the file in which a shell looks for the script."""
-    return _PATHS[shell]()
-
-
-_PATHS: Mapping[str, Callable[[], Path]] = {
-    "bash": lambda: (
-        (
-            Path(os.environ["BASH_COMPLETION_USER_DIR"])
-            if os.environ.get("BASH_COMPLETION_USER_DIR")
-            else _folder("XDG_DATA_HOME", ".local/share") / "bash-completion"
-        )
-        / "completions"
-        / "inlay"
-    ),
-    "zsh": lambda: _folder("XDG_DATA_HOME", ".local/share") / "zsh" / "site-functions" / "_inlay",
-    "fish": lambda: _folder("XDG_CONFIG_HOME", ".config") / "fish" / "completions" / "inlay.fish",
-}
-"""The file of each shell."""
 
 _HINTS: Mapping[str, Callable[[Path], str]] = {
     "bash": lambda path: (

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from inlay import __version__
+from inlay.cli.completion import SHELLS, installed_version
 from inlay.cli.extras import package_document, required_packages
 from inlay.errors import InlayError
 
@@ -216,6 +217,22 @@ def _machine_code_fact() -> InstallationFact:
     return InstallationFact("machine code", text, {"is_right": is_right}, fault)
 
 
+def _completion_fact() -> InstallationFact:
+    """Return whether the shell of the user completes commands of this version."""
+    shell = Path(os.environ.get("SHELL", "")).name
+    if shell not in SHELLS:
+        text = f"scripts are for {', '.join(SHELLS)}; SHELL is {shell or 'not set'}"
+        return InstallationFact("completion", text, {"shell": None, "version": None})
+    version = installed_version(shell)
+    if version is None:
+        text = f"not installed for {shell}: inlay completion --install"
+    elif version != __version__:
+        text = f"the script of {shell} is of version {version}: write it again by inlay completion --install"
+    else:
+        text = f"installed for {shell}"
+    return InstallationFact("completion", text, {"shell": shell, "version": version})
+
+
 def _environment_fact() -> InstallationFact:
     """Return the variables of the environment that change how Inlay runs."""
     found = {name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)}
@@ -233,6 +250,7 @@ _FACTS: Mapping[str, Callable[[], InstallationFact]] = {
     "engine": _engine_fact,
     "cache directory": _cache_directory_fact,
     "machine code": _machine_code_fact,
+    "completion": _completion_fact,
     "environment": _environment_fact,
 }
 """The function that finds each fact."""
