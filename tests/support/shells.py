@@ -5,8 +5,8 @@ import pty
 import re
 import select
 import shlex
-import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -47,14 +47,29 @@ class InteractiveShell:
         return text
 
 
+_WITH_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+"""A program that makes its input the terminal of its session, and then becomes a shell."""
+
+
 @contextmanager
 def interactive_shell(call: list[str], set_up: list[str], folder: Path) -> Iterator[InteractiveShell]:
     """A shell without settings of this user, in a folder, that has read lines of set-up."""
-    process, terminal = pty.fork()
-    if process == 0:
-        os.chdir(folder)
-        environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "TERM": "dumb", "LANG": "C.UTF-8"}
-        os.execvpe(call[0], call, environment)
+    terminal, inside = pty.openpty()
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "TERM": "dumb", "LANG": "C.UTF-8"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", _WITH_TERMINAL, *call],
+        cwd=folder,
+        env=environment,
+        stdin=inside,
+        stdout=inside,
+        stderr=inside,
+        start_new_session=True,
+    )
+    os.close(inside)
     shell = InteractiveShell(terminal)
     try:
         for line in set_up:
@@ -63,8 +78,8 @@ def interactive_shell(call: list[str], set_up: list[str], folder: Path) -> Itera
         shell.read_until("isready")
         yield shell
     finally:
-        os.kill(process, signal.SIGKILL)
-        os.waitpid(process, 0)
+        process.kill()
+        process.wait()
         os.close(terminal)
 
 
