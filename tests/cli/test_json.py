@@ -17,8 +17,10 @@ from safetensors.numpy import save_file
 from inlay import cli
 from inlay.cli import app
 from inlay.cli.error_documents import error_document
+from inlay.descriptor import MemoryDesc
 from inlay.errors import FormatTagError
 from inlay.memory import pack
+from inlay.render import show
 from tests.support.command_line import IMAGE, Capture, outputs, write_classifier
 from tests.support.json_page import DEFINITIONS, SCHEMA, sections, tables, written
 
@@ -213,6 +215,17 @@ def test_numbers_that_json_does_not_have_are_null(capsys: Capture) -> None:
     assert (found["nonfinite"], found["dims"]) == (12, [2, 12])
     scores = [entry["score"] for row in found["scores"] for entry in row]
     assert scores.count(None) == 5
+
+
+def test_the_picture_in_a_document_does_not_depend_on_the_terminal(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    out, _ = outputs(capsys, "show", "nChw8c", "2x17x5x4", "--json")
+    picture = require_document(out, "show")["picture"]
+    assert "\x1b" not in picture
+    assert picture == str(show(MemoryDesc((2, 17, 5, 4), "f32", "nChw8c"), color=False, width=80))
 
 
 def test_a_document_for_a_layout_has_its_digits(capsys: Capture) -> None:

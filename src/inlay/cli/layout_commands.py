@@ -7,7 +7,7 @@ two, and `inlay names` names one in every notation and lists names. `inlay info`
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -72,7 +72,8 @@ def show(
     source = parse_desc(tag, parse_dims(dims), data_type)
     if isinstance(source, CompoundDesc) and offsets:
         raise InvalidArguments(f"--offsets numbers elements, but {tag} is drawn bit by bit: leave the option out")
-    drawn = picture(source) if isinstance(source, CompoundDesc) else picture(source, offsets=offsets)
+    plain: dict[str, Any] = {"color": False, "width": 80} if as_json else {}  # whatever the terminal is
+    drawn = picture(source) if isinstance(source, CompoundDesc) else picture(source, offsets=offsets, **plain)
     if svg is not None:
         drawn.save(svg)
     if as_json:

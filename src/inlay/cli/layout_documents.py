@@ -1,6 +1,6 @@
 """Layouts, offsets and names as JSON documents: what `--json` of the commands on layouts prints.
 
-`docs/json.md` describes the documents, and `inlay/data/json_schemas` has a schema for each.
+`docs/json.md` describes the documents, and `inlay/data/documents.schema.json` has a definition for each.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -96,10 +96,9 @@ def compound_document(desc: CompoundDesc) -> Document:
 
 def picture_document(desc: MemoryDesc | CompoundDesc, picture: str | None, file: Path | None) -> Document:
     """Return a layout with its picture in characters, or with the file that has it."""
-    is_compound = isinstance(desc, CompoundDesc)
     return {
         "layout": None if isinstance(desc, CompoundDesc) else layout_document(desc),
-        "compound": compound_document(desc) if is_compound and isinstance(desc, CompoundDesc) else None,
+        "compound": compound_document(desc) if isinstance(desc, CompoundDesc) else None,
         "picture": picture,
         "file": None if file is None else str(file),
     }
