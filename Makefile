@@ -18,6 +18,8 @@
 #   make docs      the documentation site, to build/site; every warning is an error: a minute
 #   make docs-links  opens every link of the site to another host
 #   make soak      random reorders against the reference for half an hour; SOAK="--minutes 5 --seed 7" for other
+#   make release   sdist and wheel in dist, installed and checked in a clean environment of every Python at hand: minutes
+#   make changelog move the fragments of changes/ into CHANGES.md, for a release
 #   make lint      ruff: rules and format
 #   make types     mypy --strict
 #   make clean     remove .venv and the caches
@@ -48,7 +50,7 @@ ENGINE_TESTS = tests/engines/onednn tests/engines/inlay tests/primitives \
 	--ignore=tests/engines/onednn/test_leaks.py --ignore=tests/engines/onednn/test_library.py \
 	--ignore=tests/primitives/test_isa.py --ignore=tests/primitives/test_mistakes.py
 
-.PHONY: demo check test test-all test-heavy test-isa test-long parity bench bench-costs bench-descriptors bench-networks bench-zoo mutation soak docs docs-links lint types clean
+.PHONY: demo check test test-all test-heavy test-isa test-long parity bench bench-costs bench-descriptors bench-networks bench-zoo mutation soak docs docs-links release changelog lint types clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
@@ -109,6 +111,12 @@ docs: $(VENV)/.docs
 docs-links: $(VENV)/.docs
 	$(SPHINX) -b linkcheck docs build/site-links
 
+release: $(VENV)/.release
+	$(BIN)/python -m tests.support.release $(RELEASE)
+
+changelog: $(VENV)/.release
+	$(BIN)/towncrier build --yes
+
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -117,7 +125,7 @@ types: $(VENV)/.test
 	$(BIN)/mypy
 
 # A stamp per set of packages: a second run installs nothing until pyproject.toml changes.
-$(VENV)/.demo $(VENV)/.test $(VENV)/.bench $(VENV)/.docs $(VENV)/.mutation: $(VENV)/.%: pyproject.toml | $(VENV)/.created
+$(VENV)/.demo $(VENV)/.test $(VENV)/.bench $(VENV)/.docs $(VENV)/.mutation $(VENV)/.release: $(VENV)/.%: pyproject.toml | $(VENV)/.created
 	@echo "installing inlay[$*] into $(VENV)"
 	@$(if $(filter demo,$*),$(PIP:--quiet=),$(PIP)) --editable '.[$*]'
 	@touch $@

@@ -413,4 +413,21 @@ def _refusal(value: object, dtype: np.dtype[np.generic] | None) -> str:
         return f"data type {dtype.str} is not in this machine's byte order: convert with array.astype({name!r})"
     known = ", ".join(ALL_TYPES)
     what = shown(value) if dtype is None else name
-    return f"unknown data type {what}: use one of {known}, or the NumPy or ml_dtypes type of the same meaning"
+    meant = None if name is None else _NAMES_ELSEWHERE.get(name.lower())
+    use = "use" if meant is None else f"did you mean {meant}? Use"
+    return f"unknown data type {what}: {use} one of {known}, or the NumPy or ml_dtypes type of the same meaning"
+
+
+_NAMES_ELSEWHERE = {
+    **dict.fromkeys(("half", "fp16"), "f16"),
+    **dict.fromkeys(("float", "fp32", "single"), "f32"),
+    **dict.fromkeys(("double", "fp64"), "f64"),
+    **dict.fromkeys(("bfloat", "brain", "bfp16"), "bf16"),
+    **{f"i{bits}": f"s{bits}" for bits in (16, 32, 64)},
+    **dict.fromkeys(("char", "byte"), "u8"),
+    **dict.fromkeys(("int", "integer"), "s32"),
+    **dict.fromkeys(("fp8", "f8", "fp8_e4m3", "e4m3", "e4m3fn", "f8e4m3"), "f8_e4m3"),
+    **dict.fromkeys(("fp8_e5m2", "e5m2", "f8e5m2"), "f8_e5m2"),
+    **dict.fromkeys(("fp4", "e2m1", "fp4_e2m1", "mxfp4"), "f4_e2m1"),
+}
+"""The data type that is meant by a name that other programs give it."""

@@ -245,7 +245,7 @@ def test_the_share_of_numpy_stands_in_the_table_and_in_json() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"rounds": 0}, "rounds is 0: everybody takes at least 1 turn"),
+        ({"rounds": 0}, "rounds is 0: give a whole number from 1 on"),
         (
             {"threads": 4096},
             r"threads is 4096, and this process may run on \d+ processors: threads that share one wait for each other",

@@ -94,7 +94,11 @@ REFUSED = {
     "f4_e3m0": "no descriptor can be made of data type f4_e3m0:"
     " f4_e3m0 (code 15) is deprecated in oneDNN and can no longer be stored; use f4_e2m1",
     "undef": "no descriptor can be made of data type undef: undef is the absence of a type",
-    **{text: UNKNOWN.format(text) for text in ("f33", "i64", "<f4", "")},
+    **{text: UNKNOWN.format(text) for text in ("f33", "i8", "<f4", "")},
+    **{
+        text: UNKNOWN.format(text).replace("use one", f"did you mean {meant}? Use one")
+        for text, meant in {"i64": "s64", "half": "f16", "FP32": "f32", "e5m2": "f8_e5m2", "byte": "u8"}.items()
+    },
 }
 
 

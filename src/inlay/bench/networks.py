@@ -195,7 +195,7 @@ def _plan_figures(planned: Plan, session: ProgramSession) -> dict[str, Any]:
 def _require_rounds_and_engine(rounds: int, engine: EngineLike) -> None:
     """Raise unless there are rounds and an engine that is worth timing."""
     if rounds < 1:
-        raise InvalidArguments(f"rounds is {rounds}: everybody takes at least 1 turn")
+        raise InvalidArguments(f"rounds is {rounds}: give a whole number from 1 on")
     reason = explain_fallback() if engine is None else None
     if reason is not None:
         raise MissingExtra(

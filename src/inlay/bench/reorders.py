@@ -102,7 +102,7 @@ def bench(src: MemoryDesc, dst: MemoryDesc, *, rounds: int = ROUNDS, tune: float
         OutOfMemory: there is no room for both sides, and twice where it is tuned.
     """
     if rounds < 1:
-        raise InvalidArguments(f"rounds is {rounds}: everybody takes at least 1 turn")
+        raise InvalidArguments(f"rounds is {rounds}: give a whole number from 1 on")
     reorder = compile_reorder(src, dst)
     if reorder.plan is None:
         raise InvalidArguments(f"a tensor of dims {src.dims} has no elements: there is nothing to time")

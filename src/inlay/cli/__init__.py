@@ -18,23 +18,32 @@
     inlay plan resnet50.onnx -o resnet50.inlay
     inlay run resnet50.inlay --input photo.npy
     inlay bench model.onnx --batch 8
+    inlay doctor
+    inlay completion --install
 
 The exit code is 0 after success, 2 after an error, with one message on the error stream, and 130 after Ctrl-C. It is 1,
 without a message, if the reader of the output, such as `head`, ends early, and if `inlay diff` finds that elements of
-two files differ. With INLAY_DEBUG in the environment, errors are reported with a traceback.
+two files differ, or `inlay doctor` finds a fault. With --json, the output is one JSON document, for an error too. With
+INLAY_DEBUG in the environment, errors are reported with a traceback.
 
 Each module uses those before it:
 
-    output              prints text on the output and the error stream
+    output              prints text and JSON on the output and the error stream
+    overview            the text of `inlay` without a command
+    suggestions         commands and options that a user may have meant, texts of errors about arguments
+    error_documents     errors as JSON
     application         the application, argument types and progress of measurements, shared by all commands
     file_texts          texts of `inlay info` and `inlay diff` for files
     picture_options     options of `inlay show`: names, chosen coordinates, files
+    name_lists          names that match a shell pattern: tags, vendors, types
+    layout_documents    layouts, offsets and names as JSON
     layout_commands     `inlay show`, `inlay offset`, `inlay info`, `inlay diff`, `inlay names`
     inference_commands  `inlay infer`, `inlay verify`
     quantization_options
                         options of `inlay convert` that quantize tensors, and that compute floats from quants
     store_options       options of `inlay convert` for files, folders and URLs
     convert_options     options of `inlay convert` for types, limits, workers, checks and reports
+    conversion_choices  the values of these options, as arguments of `inlay.storage`
     conversion_progress progress of `inlay convert`, and notes on runs that go on
     convert_command     `inlay convert`
     emit_command        `inlay emit`
@@ -42,8 +51,14 @@ Each module uses those before it:
     plan_page_options   the option --html of `inlay plan` and `inlay run`: the page of a plan
     profile_options     the options of `inlay run` for a table of steps, a trace and a page
     saved_plan_options  saved plans of `inlay plan -o` and `inlay run`
+    run_results         run times and outputs of `inlay run`, as text and as JSON
     network_commands    `inlay plan`, `inlay run`
     bench_command       `inlay bench`
+    completion          scripts that complete commands in bash, zsh and fish
+    completion_command  `inlay completion`
+    extras              the packages of Inlay and of its extras: which are installed
+    installation        the facts of an installation: processor, memory, engine, cache directory
+    doctor_command      `inlay doctor`
 
 Terms: an *argument* is given by its position, an *option* by its name (POSIX, "Utility Argument Syntax"); a *tier* is
 the source of kernel costs: measured, probed or analytic (see `inlay.graph.costs`).
@@ -62,18 +77,31 @@ import typer
 from inlay import interrupts
 from inlay.cli import (  # each adds its commands
     bench_command,
+    completion_command,
     convert_command,
+    doctor_command,
     emit_command,
     inference_commands,
     layout_commands,
     network_commands,
 )
 from inlay.cli.application import app
-from inlay.cli.output import echo, open_closed_streams
+from inlay.cli.error_documents import error_document, is_json_requested
+from inlay.cli.output import echo, open_closed_streams, print_json
+from inlay.cli.suggestions import usage_text
 from inlay.errors import InlayError
 
 __all__ = ["app", "main"]
-_COMMANDS = (layout_commands, inference_commands, convert_command, emit_command, network_commands, bench_command)
+_COMMANDS = (
+    layout_commands,
+    inference_commands,
+    convert_command,
+    emit_command,
+    network_commands,
+    bench_command,
+    doctor_command,
+    completion_command,
+)
 
 
 _MEMORY_REMEDIES = {
@@ -148,7 +176,10 @@ def main(args: Sequence[str] | None = None) -> int:
         except (typer.TyperException, InlayError, OSError, MemoryError) as error:
             if debug:
                 raise
-            echo(f"error: {_message(error, words)}", err=True)
+            message = _message(error, words)
+            if is_json_requested(words):
+                print_json(error_document(error, message))
+            echo(f"error: {message}", err=True)
             return 2
         return result if isinstance(result, int) else 0
     return interrupts.INTERRUPTED
@@ -169,9 +200,7 @@ def _set_up_process(debug: bool) -> None:
 def _message(error: typer.TyperException | InlayError | OSError | MemoryError, words: Sequence[str]) -> str:
     """Return the message for an error, with a remedy; `words` are the arguments of the command line."""
     if isinstance(error, typer.TyperException):
-        context = getattr(error, "ctx", None)
-        remedy = f"\nsee `{context.command_path} --help`" if context else ""
-        return f"{error.format_message()}{remedy}"
+        return usage_text(error)
     if isinstance(error, InlayError):
         return str(error)
     if isinstance(error, OSError):

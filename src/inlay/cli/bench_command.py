@@ -1,6 +1,5 @@
 """The command that measures run times: `inlay bench`, of a reorder, of a network, or of the memory of this machine."""
 
-import json
 from collections.abc import Mapping
 from math import inf
 from pathlib import Path
@@ -18,7 +17,7 @@ from inlay.cli.network_options import (
     parse_fallback,
     require_engine_here,
 )
-from inlay.cli.output import echo
+from inlay.cli.output import echo, json_text
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 
@@ -101,15 +100,16 @@ def bench(
         _refuse_options(network_options, "a reorder", "a network")
         report = _bench_reorder(what, data_type, to_type, rounds, seconds, tune)
         head = f"{what[0]} -> {what[1]}, "
-    echo(json.dumps(report.as_json(), indent=2) if as_json else f"{head}{report}")
+    echo(json_text(report.as_json()) if as_json else f"{head}{report}")
 
 
 def _require_reorder(what: list[str]) -> None:
-    """Check that there are three arguments: source format, destination format, dims."""
-    if len(what) != 3:
+    """Check that there are at least three arguments: source format, destination format, dims."""
+    if len(what) < 3:
+        given = f"{' '.join(what)!r} is none of them" if what else "nothing is given"
         raise InvalidArguments(
             f"bench measures a reorder, as in `inlay bench nchw nhwc 8x64x56x56`, or the file of a network, as in "
-            f"`inlay bench model.onnx`, or --machine: {' '.join(what)!r} is none of them"
+            f"`inlay bench model.onnx`, or --machine: {given}"
         )
 
 
@@ -138,7 +138,7 @@ def _bench_reorder(
 
     if seconds is not None and not tune:
         raise InvalidArguments("--seconds limits the time of --tune: give both, or --tune alone")
-    src, dst, dims = what
+    src, dst, *dims = what
     extent = parse_dims(dims)
     descs = MemoryDesc(extent, data_type, src), MemoryDesc(extent, to_type or data_type, dst)
     return bench_reorder(*descs, rounds=ROUNDS if rounds is None else rounds, tune=(seconds or 1.0) if tune else None)

@@ -2,10 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from inlay.cli.application import CleanOption, app
-from inlay.cli.conversion_progress import ConversionProgress, clear_unfinished
+from inlay.cli.application import CleanOption, JsonOption, app
+from inlay.cli.conversion_choices import ExecutionChoices, FormatChoices, StoreChoices, make_plan
+from inlay.cli.conversion_progress import ConversionProgress
 from inlay.cli.convert_options import (
     AllowLossOption,
     DaskOption,
@@ -13,13 +14,12 @@ from inlay.cli.convert_options import (
     MemoryOption,
     NewTypeOption,
     OverwriteOption,
-    PlanJsonOption,
     ReportOption,
     RestartOption,
     VerifyOption,
     WorkersOption,
 )
-from inlay.cli.output import echo
+from inlay.cli.output import echo, print_json
 from inlay.cli.quantization_options import (
     DequantizeOption,
     QuantizeOption,
@@ -38,10 +38,8 @@ from inlay.cli.store_options import (
     StagingOption,
     StoreArgument,
     TargetStoreOption,
-    parse_source_options,
-    parse_target_options,
 )
-from inlay.errors import InvalidArguments, printable
+from inlay.errors import printable
 from inlay.files import atomic_write
 from inlay.measure.interleaved import time_call
 
@@ -77,7 +75,7 @@ def convert(
     restart: RestartOption = False,
     clean: CleanOption = False,
     dry_run: DryRunOption = False,
-    as_json: PlanJsonOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Convert the tensors of a file to another format; padding is added and removed as the format requires.
 
@@ -123,86 +121,47 @@ def convert(
 
       inlay convert q.gguf -o w.safetensors --dequantize --dtype bf16
     """
-    options = dict(locals())  # each function below takes those that it needs
-    _require_dry_run_for_json(as_json, dry_run)
-    plan = _make_plan(**options)
+    stores = StoreChoices(source, target, dims, source_type, offset, shard_size, staging, chunks or ())
+    formats = FormatChoices(to or [], from_ or [], data_type, quantize, scales, scales_to, scales_type, dequantize)
+    execution = ExecutionChoices(allow_loss, overwrite, workers, dask, restart, clean)
+    plan = make_plan(stores, formats, memory)
     if dry_run:
-        echo(json.dumps(plan.to_json(), indent=2) if as_json else str(plan))
-        return
-    _carry_out(plan, **options)
-    if verify:
-        _verify(plan)
+        _print_plan(plan, as_json=as_json)
+    else:
+        _convert(plan, execution, report, verify=verify, as_json=as_json)
 
 
-def _make_plan(
-    source: str,
-    target: str,
-    to: list[str] | None,
-    from_: list[str] | None,
-    data_type: str | None,
-    dims: str | None,
-    memory: str | None,
-    chunks: list[str] | None,
-    dequantize: bool,
-    **options: Any,
-) -> "ConversionPlan":
-    """Return the plan for the options of the command."""
-    # Imported here because it loads LLVM, which doubles the start-up time of other commands.
-    from inlay.storage import plan
-    from inlay.storage.planning import DEFAULT_MEMORY
-
-    to, from_ = to or [], from_ or []
-    given = options["source_type"], options["offset"]
-    logical, read = parse_source_options(source, to, from_, data_type, dims, *given, is_dequantized=dequantize)
-    return plan(
-        source,
-        target,
-        to,
-        from_=from_,
-        data_type=data_type,
-        dims=logical,
-        memory=DEFAULT_MEMORY if memory is None else memory,
-        chunks=chunks or (),
-        dequantize=dequantize,
-        source_options=read,
-        target_options=parse_target_options(options["shard_size"], options["staging"]),
-        **{name: options[name] for name in ("quantize", "scales", "scales_to", "scales_type")},
-    )
+def _print_plan(plan: "ConversionPlan", *, as_json: bool) -> None:
+    """Print a plan as text or as JSON."""
+    if as_json:
+        print_json(plan.to_json())
+    else:
+        echo(str(plan))
 
 
-def _carry_out(plan: "ConversionPlan", report: Path | None, clean: bool, **options: Any) -> None:
-    """Execute a plan, and print and write what was done.
+def _convert(
+    plan: "ConversionPlan", execution: ExecutionChoices, report_file: Path | None, *, verify: bool, as_json: bool
+) -> None:
+    """Execute a plan; print what was done, or its report as JSON; write the report, and verify the target.
 
     Raises:
         FileError: the report cannot be written, or a reason of `inlay.storage.convert`.
     """
-    from inlay.storage import convert
-    from inlay.storage.used_files import require_free
+    if report_file is not None:
+        from inlay.storage.used_files import require_free
 
-    if report is not None:
-        require_free(report, plan.source, plan.target)
-    clear_unfinished(plan, clean)
-    reports: list[ConversionReport] = []
-    given = {name: options[name] for name in ("allow_loss", "overwrite", "workers", "dask", "restart")}
-    with ConversionProgress(plan, plan.nbytes_of_passes) as bar:
-        losses = convert(plan, bar.advance, on_resume=bar.note_resume, report=reports.append, **given)
-    echo(_result_text(reports[0]))
-    for loss in losses:
-        echo(str(loss))
-    if report is not None:
-        _write_report(report, reports[0])
-
-
-def _require_dry_run_for_json(as_json: bool, dry_run: bool) -> None:
-    """Check that JSON is requested of a plan.
-
-    Raises:
-        InvalidArguments: it is requested of a conversion.
-    """
-    if as_json and not dry_run:
-        raise InvalidArguments(
-            "--json prints a plan: give --dry-run too, or write a report of the run with --report FILE"
-        )
+        require_free(report_file, plan.source, plan.target)
+    report, losses = execution.execute(plan)
+    if not as_json:
+        echo("\n".join([_result_text(report), *map(str, losses)]))
+    if report_file is not None:
+        _write_report(report_file, report)
+    seconds = _verify(plan) if verify else None
+    if as_json:
+        print_json(report.to_json() | {"verification_seconds": seconds})
+    elif seconds is not None:
+        target = printable(plan.target.location)
+        echo(f"verified {target}: every element is that of the source, in {seconds:.2f} s")
 
 
 def _result_text(report: "ConversionReport") -> str:
@@ -225,8 +184,8 @@ def _write_report(path: Path, report: "ConversionReport") -> None:
         file.write(json.dumps(report.to_json(), indent=2).encode())
 
 
-def _verify(plan: "ConversionPlan") -> None:
-    """Compare the target with the source, and print that they agree.
+def _verify(plan: "ConversionPlan") -> float:
+    """Compare the target with the source; return the run time in seconds.
 
     Raises:
         FileError: they do not agree.
@@ -235,5 +194,4 @@ def _verify(plan: "ConversionPlan") -> None:
 
     with ConversionProgress(plan, plan.nbytes) as bar:
         seconds, _ = time_call(lambda: verify(plan, bar.advance))
-    target = printable(plan.target.location)
-    echo(f"verified {target}: every element is that of the source, in {seconds:.2f} s")
+    return seconds

@@ -27,4 +27,3 @@ DaskOption = Annotated[
 ]
 RestartOption = Annotated[bool, typer.Option("--restart", help="Start anew, though an interrupted run would go on.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, one line per tensor.")]
-PlanJsonOption = Annotated[bool, typer.Option("--json", help="With --dry-run: print the plan as JSON.")]

@@ -5,8 +5,17 @@ from typing import Annotated
 
 import typer
 
-from inlay.cli.application import TYPE_HELP, CleanOption, DimsArgument, TypeOption, app, clear_abandoned, parse_dims
-from inlay.cli.output import echo, write
+from inlay.cli.application import (
+    TYPE_HELP,
+    CleanOption,
+    DimsArgument,
+    JsonOption,
+    TypeOption,
+    app,
+    clear_abandoned,
+    parse_dims,
+)
+from inlay.cli.output import echo, print_json, write
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.compound_desc import parse_desc
 from inlay.errors import InvalidArguments, printable
@@ -29,6 +38,7 @@ def emit_code(
     data_type: TypeOption = "f32",
     to_type: Annotated[str | None, typer.Option("--to-dtype", metavar="TYPE", help=TYPE_HELP)] = None,
     clean: CleanOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Emit code for others: functions in C99 that pack, unpack and give offsets, or the same as an object file.
 
@@ -55,8 +65,14 @@ def emit_code(
     if output is None:
         if form == "object":
             raise InvalidArguments("an object file is not printed: name it with --output FILE")
-        write(str(code).removesuffix("\n"))
+        if as_json:
+            print_json({"form": form, "code": str(code), "header": code.header or None, "files": []})
+        else:
+            write(str(code).removesuffix("\n"))
         return
     clear_abandoned(output, clean)
-    for path in code.save(output):
-        echo(f"wrote {printable(str(path))}")
+    files = [str(path) for path in code.save(output)]
+    if as_json:
+        print_json({"form": form, "code": None, "header": None, "files": files})
+    else:
+        echo("\n".join(f"wrote {printable(path)}" for path in files))

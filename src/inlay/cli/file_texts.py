@@ -5,20 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inlay.errors import InvalidArguments, printable
+from inlay.errors import FileError, InvalidArguments, printable
 
 if TYPE_CHECKING:
     from inlay.storage import StoreContents
-
-
-def require_file_for_json(as_json: bool) -> None:
-    """Check that JSON is not requested of a layout.
-
-    Raises:
-        InvalidArguments: it is.
-    """
-    if as_json:
-        raise InvalidArguments("--json is for files: leave it out, or leave out DIMS and name files")
 
 
 def describe_file(location: str, as_json: bool) -> str:
@@ -55,13 +45,17 @@ def compare_files(first: str, second: str, as_json: bool) -> tuple[str, bool]:
 
 
 def _require_location(location: str) -> None:
-    """Check that a text names a file and not a format whose dims were forgotten.
+    """Check that a text names a file that exists, or a URL, and not a format whose dims were forgotten.
 
     Raises:
         InvalidArguments: it names a format.
+        FileError: there is no such file.
     """
-    if not (Path(location).suffix or "/" in location or Path(location).exists()):
+    if "://" in location or Path(location).exists():
+        return
+    if not (Path(location).suffix or "/" in location):
         raise InvalidArguments(f"{location!r} names no file of tensors: give DIMS after a format, such as 2x17x5x4")
+    raise FileError(f"cannot read {location}: there is no such file; check the name")
 
 
 def _contents_text(contents: "StoreContents") -> str:

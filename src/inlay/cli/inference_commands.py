@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from inlay.cli.application import DimsArgument, app, parse_dims
-from inlay.cli.output import echo
+from inlay.cli.application import DimsArgument, JsonOption, app, parse_dims
+from inlay.cli.layout_documents import layout_document
+from inlay.cli.output import echo, print_json
 from inlay.data_type import DataType, as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.compound_desc import CompoundDesc, parse_desc
@@ -17,7 +18,7 @@ from inlay.layout import Dims
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from inlay.inference import CompoundVerification, Verification
+    from inlay.inference import CompoundVerification, InferredLayout, Verification
     from inlay.inference.tables import TableKind
 
 FileArgument = Annotated[
@@ -52,6 +53,7 @@ def infer(
     marker: MarkerOption = -1,
     logical: LogicalOption = None,
     index_type: IndexTypeOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Find the layout behind a table of indices, or behind one packed buffer and its logical array.
 
@@ -60,14 +62,29 @@ def infer(
     Examples: inlay infer table.csv 2x17x5x4    inlay infer packed.bin 2x17x5x4 --logical image.npy
     """
     # Imported here because it loads LLVM, which doubles the start-up time of other commands.
+    from inlay.inference import Diagnosis
     from inlay.inference import infer as infer_layout
 
     sizes = parse_dims(dims)
     packed, array, element = _read_source(source, logical, data_type, index_type, sizes)
     found = infer_layout(packed, sizes, element, table=cast("TableKind | None", table), marker=marker, logical=array)
-    if not found:
+    if isinstance(found, Diagnosis):
         raise InvalidArguments(str(found))
-    echo(str(found))
+    if as_json:
+        print_json(_inferred_document(found))
+    else:
+        echo(str(found))
+
+
+def _inferred_document(found: "InferredLayout") -> dict[str, Any]:
+    """Return an inferred layout: its formats, names and digits, and notes on ambiguities."""
+    return {
+        "layout": layout_document(found.desc),
+        "format": found.format,
+        "names": list(found.names),
+        "length": found.length,
+        "notes": list(found.notes),
+    }
 
 
 @app.command(short_help="Check a table or a packed buffer against a layout.")
@@ -80,6 +97,7 @@ def verify(
     marker: MarkerOption = -1,
     logical: LogicalOption = None,
     index_type: IndexTypeOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Check a table of indices, or a packed buffer with its logical array, against a layout; exit with 2 if it differs.
 
@@ -105,7 +123,10 @@ def verify(
         result = verify_layout(desc, packed, array, table=cast("TableKind | None", table), marker=marker)
     if not result:
         raise InvalidArguments(str(result))
-    echo(str(result))
+    if as_json:
+        print_json({"is_equal": True, "text": str(result), "format": str(desc), "dims": list(desc.dims)})
+    else:
+        echo(str(result))
 
 
 def _read_source(

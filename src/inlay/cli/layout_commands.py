@@ -5,9 +5,7 @@ two, and `inlay names` names one in every notation and lists names. `inlay info`
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from fnmatch import fnmatchcase
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -21,23 +19,28 @@ from inlay.cli.application import (
     TagArgument,
     TypeOption,
     app,
-    parse_coordinate,
     parse_dims,
+    parse_dims_and_coordinate,
 )
-from inlay.cli.file_texts import compare_files, describe_file, require_file_for_json
-from inlay.cli.output import echo, write
+from inlay.cli.file_texts import compare_files, describe_file
+from inlay.cli.layout_documents import (
+    difference_document,
+    layout_document,
+    list_notations,
+    names_document,
+    offset_document,
+    picture_document,
+)
+from inlay.cli.name_lists import match_tags, match_types, match_vendor_names
+from inlay.cli.output import echo, print_json, write
 from inlay.cli.picture_options import AnyPicture, picture_options, picture_target, require_no_options
-from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.comparison import first_difference
 from inlay.descriptor.compound_desc import CompoundDesc, parse_desc
 from inlay.descriptor.compound_format import CompoundFormat
-from inlay.descriptor.compound_table import compound_formats, find_compound
-from inlay.descriptor.fields import require_layout
-from inlay.errors import InvalidArguments, printable
-from inlay.notation.dictionary import ONEDNN, find_named, has_vendor, list_equivalent, list_rows
-from inlay.notation.format_tag import ALIASES, ENUMERATED, FormatTag
-from inlay.notation.pattern import pattern_of
+from inlay.descriptor.compound_table import find_compound
+from inlay.errors import printable
+from inlay.notation.dictionary import find_named, has_vendor, list_equivalent
 from inlay.render import show as picture
 from inlay.render.legend import explain_offset, legend, names_of
 
@@ -66,6 +69,7 @@ def show(
         Path | None, typer.Option("--out", metavar="FILE", help="Write the picture: .svg, .png, .html or .txt.")
     ] = None,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write an SVG picture instead.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Draw a layout: the logical grid, and below it the memory in address order.
 
@@ -88,6 +92,8 @@ def show(
     target = picture_target(output, svg)
     source = parse_desc(tag, parse_dims(dims), data_type)
     options = picture_options(offsets, names, at, heat_map)
+    if as_json:
+        options |= {"color": False, "width": 80}  # whatever the terminal is
     if isinstance(source, CompoundDesc):
         require_no_options(tag, options, to)
         drawn: AnyPicture = picture(source)
@@ -95,11 +101,14 @@ def show(
         drawn = picture(source, **options)
     else:
         drawn = picture(source, to, **options)
-    if target is None:
+    if target is not None:
+        drawn.save(target)
+    if as_json:
+        print_json(picture_document(source, drawn, target))
+    elif target is None:
         write(str(drawn))
-        return
-    drawn.save(target)
-    echo(f"wrote {printable(str(target))}")
+    else:
+        echo(f"wrote {printable(str(target))}")
 
 
 @app.command(short_help="Explain the offset of one element.", context_settings={"ignore_unknown_options": True})
@@ -108,13 +117,18 @@ def offset(
     dims: DimsArgument,
     coordinate: Annotated[str, typer.Argument(metavar="COORD", help="A coordinate, logical order: 1,16,4,3.")],
     data_type: TypeOption = "f32",
+    as_json: JsonOption = False,
 ) -> None:
     """Explain the offset of one element: the digits of its coordinate, its element offset and its byte offset.
 
     Example: inlay offset nChw8c 2x17x5x4 1,16,4,3
     """
-    desc = MemoryDesc(parse_dims(dims), data_type, tag)
-    echo(explain_offset(desc, parse_coordinate(coordinate)))
+    extents, place = parse_dims_and_coordinate([*dims, coordinate])
+    desc = MemoryDesc(extents, data_type, tag)
+    if as_json:
+        print_json(offset_document(desc, place))
+    else:
+        echo(explain_offset(desc, place))
 
 
 @app.command(short_help="Print the texts, size and formula of a layout; list the tensors of a file.")
@@ -134,34 +148,18 @@ def info(
 
       inlay info packed.safetensors
     """
-    if dims is None:
+    if not dims:
         echo(describe_file(tag, as_json))
         return
-    require_file_for_json(as_json)
     desc = MemoryDesc(parse_dims(dims), data_type, tag)
+    if as_json:
+        print_json(layout_document(desc))
+        return
     axes = names_of(desc)
     words = legend(desc, axes)
-    facts = [*words.facts, *_notations(desc, axes)]
+    facts = [*words.facts, *list_notations(desc, axes)]
     width = max(len(name) for name, _ in facts)
     echo("\n".join([words.title, *(f"{name:<{width}}  {text}" for name, text in facts)]))
-
-
-def _notations(desc: MemoryDesc, axes: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the name of each notation that can say a layout, and its text; `axes` are the names in the pattern.
-
-    A name of an axis that ends in a number would be an extent there, so such axes are called a, b, c, ...
-    """
-    if desc.tag is not None:
-        yield "tag", desc.tag
-    with suppress(InvalidArguments):
-        yield (
-            "pattern",
-            pattern_of(
-                require_layout(desc, "pattern")[0], axes if not any(name[-1].isdigit() for name in axes) else None
-            ),
-        )
-    with suppress(InvalidArguments):
-        yield "shape:stride", desc.shape_stride
 
 
 @app.command(short_help="Compare two layouts, or the tensors of two files.")
@@ -183,15 +181,17 @@ def diff(
 
       inlay diff weights.safetensors packed.safetensors
     """
-    if dims is None:
+    if not dims:
         text, are_equal = compare_files(tag, other, as_json)
         echo(text)
         if not are_equal:
             raise typer.Exit(1)
         return
-    require_file_for_json(as_json)
     first, second = (MemoryDesc(parse_dims(dims), data_type, text) for text in (tag, other))
     coordinate = first_difference(first, second)
+    if as_json:
+        print_json(difference_document(first, second, coordinate))
+        return
     if coordinate is None:
         echo(f"the same: {first}")
         return
@@ -206,6 +206,7 @@ def names(
         str, typer.Argument(metavar="[NAME]", help="A tag, a vendor's name, a pattern, or a shell pattern of names.")
     ] = "*",
     types: Annotated[bool, typer.Option("--types", help="List the data types instead.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Name one layout in every notation: its tag, its pattern and the names that vendors give it. Or list names.
 
@@ -225,17 +226,18 @@ def names(
       inlay names --types
     """
     fmt = None if types else find_compound(name)
+    is_one = not types and not _GLOB.search(name)
+    if as_json:
+        print_json(names_document(name, fmt, is_one=is_one, types=types))
+        return
     if fmt is not None:
         echo(f"{fmt.name}  {_streams_text(fmt)}\nsource   {fmt.source}")
         return
-    if not types and not _GLOB.search(name):
+    if is_one:
         echo(f"{find_named(name)}\n{list_equivalent(name)}" if has_vendor(name) else str(list_equivalent(name)))
         return
     list_lines = _type_lines if types else _vendor_lines if ":" in name else _tag_lines
-    lines = list(list_lines(name))
-    if not lines:
-        raise InvalidArguments(f"no name matches {name!r}: {_ALL_NAMES[list_lines]}")
-    echo("\n".join(lines))
+    echo("\n".join(list_lines(name)))
 
 
 _GLOB = re.compile(r"[*?\[]")
@@ -244,9 +246,8 @@ _GLOB = re.compile(r"[*?\[]")
 
 def _vendor_lines(pattern: str) -> Iterator[str]:
     """Yield one line for each row of the dictionary and each compound format that matches: its name and what it is."""
-    rows = [row for row in (*list_rows(), *list_rows(ONEDNN)) if fnmatchcase(row.name, pattern)]
-    formats = [fmt for name, fmt in compound_formats().items() if fnmatchcase(name, pattern)]
-    width = max(map(len, (*(row.name for row in rows), *(fmt.name for fmt in formats))), default=0)
+    rows, formats = match_vendor_names(pattern)
+    width = max(map(len, (*(row.name for row in rows), *(fmt.name for fmt in formats))))
     for row in rows:
         yield f"{row.name:<{width}}  {row.pattern}  {' '.join(row.data_types)}".rstrip()
     for fmt in formats:
@@ -260,24 +261,11 @@ def _streams_text(fmt: CompoundFormat) -> str:
 
 def _type_lines(pattern: str) -> Iterator[str]:
     """Yield one line for each data type whose name matches."""
-    for t in DATA_TYPES.values():
-        if fnmatchcase(t.name, pattern):
-            yield f"{t.name:<8} {t.bits:>2} bits  {t.kind:<8}  {t.dtype.name}"
+    for t in match_types(pattern):
+        yield f"{t.name:<8} {t.bits:>2} bits  {t.kind:<8}  {t.dtype.name}"
 
 
 def _tag_lines(pattern: str) -> Iterator[str]:
     """Yield one line for each canonical tag that matches or has an alias that matches: the tag and its aliases."""
-    aliases: dict[str, list[str]] = {tag: [] for tag in ENUMERATED}
-    for alias, tag in ALIASES.items():
-        aliases.setdefault(str(FormatTag.parse(tag)), []).append(alias)
-    for tag, names_of_tag in aliases.items():
-        if any(fnmatchcase(name, pattern) for name in (tag, *names_of_tag)):
-            yield f"{tag:<20} {' '.join(names_of_tag)}".rstrip()
-
-
-_ALL_NAMES = {
-    _tag_lines: "`inlay names` lists all tags, and `inlay names '*:*'` the names of vendors",
-    _vendor_lines: "`inlay names '*:*'` lists all",
-    _type_lines: "`inlay names --types` lists all",
-}
-"""The command that lists all names, for each list."""
+    for tag, aliases in match_tags(pattern).items():
+        yield f"{tag:<20} {' '.join(aliases)}".rstrip()

@@ -3,9 +3,8 @@
 Inputs of a run are read from .npy files. Outputs are summarized in lines of text, or written to .npz and .npy files.
 """
 
-import json
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -13,7 +12,7 @@ import numpy as np
 import typer
 from numpy.lib import format as npy_format
 
-from inlay.cli.application import CleanOption, MeasurementProgress, app, clear_abandoned
+from inlay.cli.application import CleanOption, JsonOption, MeasurementProgress, app, clear_abandoned
 from inlay.cli.network_options import (
     BatchOption,
     ConvolutionsOption,
@@ -36,9 +35,10 @@ from inlay.cli.network_options import (
     parse_fallback,
     require_engine_here,
 )
-from inlay.cli.output import echo
+from inlay.cli.output import echo, json_text, print_json
 from inlay.cli.plan_page_options import PlanPageOption, RunPageOption, require_page_target, save_page
 from inlay.cli.profile_options import AllRowsOption, ProfileOption, ProfileRequest, TraceOption, request_profile
+from inlay.cli.run_results import RunTimes, run_document, summarize_output
 from inlay.cli.saved_plan_options import (
     PlanOutputOption,
     is_plan_file,
@@ -109,7 +109,7 @@ def plan(
         note_reference_engine(engine, f"costs are {'analytic' if costs is None else 'those of NumPy'}")
     options: dict[str, Any] = {"convolutions": mode, "engine": engine, "fallback": parse_fallback(fallback)}
     network_plan = _plan_network(network, tier, isa, threads, seconds, options)
-    echo(json.dumps(figures(network_plan), indent=2) if as_json else network_plan.explain(every_step=every_step))
+    echo(json_text(figures(network_plan)) if as_json else network_plan.explain(every_step=every_step))
     if picture is not None:
         _draw_plan(network_plan, picture, as_json=as_json)
     if page is not None:
@@ -161,6 +161,7 @@ def run(
     trace: TraceOption = None,
     page: RunPageOption = None,
     clean: CleanOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Plan a network for the dims of the input arrays, run it, and print a summary of its outputs, or write them.
 
@@ -188,7 +189,7 @@ def run(
     if is_plan_file(model):
         planning = {"--batch": batch, "--costs": costs, "--seconds": seconds, "--convolutions": convolutions}
         refuse_plan_options(model, {**planning, "--threads": threads, "--fallback": fallback})
-        _run_saved_plan(model, engine, read_inputs(named), output, request, clean=clean)
+        _run_saved_plan(model, engine, read_inputs(named), output, request, clean=clean, as_json=as_json)
         return
     from inlay.graph.onnx.reading import load_for
 
@@ -202,7 +203,7 @@ def run(
     network_plan = _plan_network(network, tier, None, threads, seconds, options)
     values = {name or network.inputs[0]: array for name, array in arrays.items()}
     with network_plan.compile() as session:
-        _run_and_report(network_plan, session.prepare(), values, output, request)
+        _run_and_report(network_plan, session.prepare(), values, output, request, as_json=as_json)
 
 
 def _run_saved_plan(
@@ -213,6 +214,7 @@ def _run_saved_plan(
     request: ProfileRequest,
     *,
     clean: bool,
+    as_json: bool,
 ) -> None:
     """Run a saved plan on these arrays, and print a summary of its outputs, or write them."""
     with load_session(path, engine) as session:
@@ -221,7 +223,7 @@ def _run_saved_plan(
         note_reference_engine(engine, "NumPy computes, far slower than oneDNN")
         first = next((tensor.name for tensor in network_plan.inputs), "")
         values = {name or first: array for name, array in arrays.items()}
-        _run_and_report(network_plan, session.prepare(), values, output, request)
+        _run_and_report(network_plan, session.prepare(), values, output, request, as_json=as_json)
 
 
 def _require_output(output: Path | None, names: Sequence[str], *, clean: bool) -> None:
@@ -237,12 +239,21 @@ def _run_and_report(
     arrays: Mapping[str, Array],
     output: Path | None,
     request: ProfileRequest,
+    *,
+    as_json: bool,
 ) -> None:
     """Run and profile the session; print a summary or write the outputs, and print times, notes, and the profile."""
-    results, (took, *notes) = _run(session, arrays)
+    results, times = _run_timed(session, arrays)
+    notes = _notes_of(session, arrays)
     profile = request.measure(session, arrays)
+    if as_json:
+        if output is not None:
+            write_outputs(output, results)
+        request.report(profile, network_plan, as_json=True)
+        print_json(run_document(network_plan, results, times, notes=notes, file=output, profile=profile))
+        return
     _report(results, output)
-    echo(f"{took}; predicted {network_plan.ms:.3f} ms by {network_plan.costs} costs")
+    echo(f"{times.text(session.engine.name)}; predicted {network_plan.ms:.3f} ms by {network_plan.costs} costs")
     _print_notes(network_plan, notes)
     request.report(profile, network_plan)
 
@@ -264,28 +275,27 @@ def _report(results: Mapping[str, Array], output: Path | None) -> None:
     echo(f"wrote {printable(str(output))}: {', '.join(map(printable, results))}")
 
 
-def _run(session: "ProgramSession", arrays: Mapping[str, Array]) -> tuple[dict[str, Array], list[str]]:
-    """Run the session; return outputs, and lines on the run time and on what ran outside the engine."""
-    results, run_time = _run_timed(session, arrays)
+def _notes_of(session: "ProgramSession", arrays: Mapping[str, Array]) -> list[str]:
+    """Return lines on the steps that ran outside the engine."""
     fallback = str(session.measure_fallback(arrays, runs=1)) if session.fallback.count else ""
     numpy = str(session.measure_numpy(arrays, runs=1)) if session.numpy.count else ""
-    return results, [run_time, *filter(None, (session.note, fallback, numpy))]
+    return [*filter(None, (session.note, fallback, numpy))]
 
 
 _MAX_RERUN_SECONDS = 2.0
 """Maximum time of the first run after which a second one is measured, in seconds."""
 
 
-def _run_timed(session: "ProgramSession", arrays: Mapping[str, Array]) -> tuple[dict[str, Array], str]:
-    """Run the session; return outputs and a line on the run time.
+def _run_timed(session: "ProgramSession", arrays: Mapping[str, Array]) -> tuple[dict[str, Array], RunTimes]:
+    """Run the session; return outputs and run times.
 
     A short run is repeated, and the time of the second run is reported, because the first one starts threads.
     """
     first, results = time_call(lambda: session.run(arrays))
     if first > _MAX_RERUN_SECONDS:
-        return results, f"ran in {first * 1e3:.3f} ms with {session.engine.name}"
+        return results, RunTimes(first * 1e3, None)
     second, _ = time_call(lambda: session.run(arrays))
-    return results, f"ran in {second * 1e3:.3f} ms with {session.engine.name}, the first time in {first * 1e3:.3f} ms"
+    return results, RunTimes(first * 1e3, second * 1e3)
 
 
 def _load_network(model: Path, dims: Mapping[str, int], batch: int | None) -> "Network":
@@ -355,48 +365,6 @@ def read_inputs(files: Mapping[str | None, Path]) -> dict[str | None, Array]:
         except OSError as error:
             raise file_error("read", path, error) from error
     return arrays
-
-
-_MAX_ROWS = 8
-"""Maximum number of rows of scores that are printed."""
-_TOP_SCORES = 5
-"""Number of greatest entries that are printed for a row of scores."""
-_MIN_SCORES = 10
-"""Minimum number of entries of a row that is treated as scores."""
-
-
-def summarize_output(name: str, array: Array) -> Iterator[str]:
-    """Yield lines on an output: dims, range and mean; then the greatest entries of rows of scores, with indices.
-
-    >>> list(summarize_output("y", np.array([[0.25, 0.75]], np.float32)))
-    ['y (1, 2) float32: 0.25, 0.75']
-    """
-    yield f"{printable(name)} {array.shape} {array.dtype}: {_summarize_values(array)}"
-    width = array.shape[1] if array.ndim > 1 and array.shape[1] >= _MIN_SCORES else 0
-    if array.dtype.kind != "f" or not width or array.size != array.shape[0] * width:
-        return
-    rows = array.reshape(-1, width)
-    for number, row in enumerate(rows[:_MAX_ROWS]):
-        top = np.argsort(-row, kind="stable")[:_TOP_SCORES]
-        yield f"  row {number}: " + ", ".join(f"[{i}] {float(row[i]):.4g}" for i in top)
-    if len(rows) > _MAX_ROWS:
-        yield f"  {len(rows) - _MAX_ROWS} more rows: -o FILE.npz writes all"
-
-
-def _summarize_values(array: Array) -> str:
-    """Return up to 4 values, or range and mean of the finite values; for truth values, the number that is true."""
-    if array.size == 0:
-        return "no elements"
-    if array.dtype.kind == "b":
-        return f"{int(array.sum())} of {array.size} are true"
-    values = array.astype(np.float64).ravel()
-    finite = values[np.isfinite(values)]
-    nonfinite = f", {values.size - finite.size} not finite" if finite.size < values.size else ""
-    if not finite.size:
-        return nonfinite.removeprefix(", ")
-    if values.size <= 4:
-        return ", ".join(f"{value:.6g}" for value in values)
-    return f"from {finite.min():.4g} to {finite.max():.4g}, mean {finite.mean():.4g}{nonfinite}"
 
 
 def require_target(target: Path | None, sources: Iterable[Path]) -> None:

@@ -5,8 +5,11 @@ stream is reported as such, and not as an error of the files that the command re
 """
 
 import errno
+import json
 import os
 import sys
+from math import isfinite
+from typing import Any
 
 import typer
 
@@ -35,6 +38,33 @@ def write(text: str, *, err: bool = False) -> None:
         if error.errno == errno.EPIPE:  # the reader of the output ended: the command ends without a message
             raise
         raise FileError(f"cannot write the {'error stream' if err else 'output'}: {reason_of(error)}") from error
+
+
+def print_json(document: Any) -> None:
+    """Print a JSON document on the output, see `json_text`.
+
+    Raises:
+        FileError: the output cannot be written, as on a full disk.
+    """
+    echo(json_text(document))
+
+
+def json_text(document: Any) -> str:
+    r"""Return a JSON document as text; numbers that JSON cannot express, NaN and infinities, are null.
+
+    >>> json_text({"ms": float("nan")})
+    '{\n  "ms": null\n}'
+    """
+    return json.dumps(_without_nonfinite(document), indent=2)
+
+
+def _without_nonfinite(value: Any) -> Any:
+    """Return a JSON value in which NaN and infinities are None."""
+    if isinstance(value, dict):
+        return {key: _without_nonfinite(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nonfinite(entry) for entry in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def open_closed_streams() -> None:

@@ -62,4 +62,6 @@ def save_page(plan: "PlannedProgram", page: Path, profile: "Profile | None" = No
     PlanPage(plan, None if is_other else profile).save(page)
     echo(f"{'' if as_json or profile else chr(10)}wrote {printable(str(page))}", err=as_json)
     if is_other:
-        echo("its times are predicted: exact kernels ran, and these are other steps than those of the plan")
+        echo(
+            "its times are predicted: exact kernels ran, and these are other steps than those of the plan", err=as_json
+        )

@@ -70,21 +70,21 @@ class ProfileRequest:
         runs = int(_SECONDS / max(2 * seconds, _SECONDS / _MOST_RUNS))  # each is a whole run, and one step by step
         return session.profile(inputs, runs=max(1, runs))
 
-    def report(self, profile: "Profile | None", plan: "PlannedProgram") -> None:
-        """Print the table, and write the trace and the page of the plan, as requested.
+    def report(self, profile: "Profile | None", plan: "PlannedProgram", *, as_json: bool = False) -> None:
+        """Print the table, and write the trace and the page of the plan, as requested; for JSON, write files only.
 
         Raises:
             FileError: a file cannot be written.
         """
         if profile is None:
             return
-        if self.is_printed:
+        if self.is_printed and not as_json:
             echo(f"\n{profile.table(top=None) if self.has_all_rows else profile}")
         if self.trace is not None:
             profile.save_trace(self.trace)
-            echo(f"wrote {printable(str(self.trace))}: a trace of {len(profile)} steps")
+            echo(f"wrote {printable(str(self.trace))}: a trace of {len(profile)} steps", err=as_json)
         if self.page is not None:
-            save_page(plan, self.page, profile)
+            save_page(plan, self.page, profile, as_json=as_json)
 
 
 def request_profile(
