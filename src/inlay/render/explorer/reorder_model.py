@@ -1,0 +1,90 @@
+"""The JSON of a reorder between two layouts: both layouts, and the compiled reorder in words.
+
+>>> answer = explore_reorder({"src": {"layout": "ab", "dims": "64x64"}, "dst": {"layout": "ba", "dims": "64x64"}})
+>>> answer["runs"]
+'64 neighbors in the source go 64 elements apart; 64 neighbors in the destination come from 64 elements apart'
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from inlay.descriptor import MemoryDesc
+from inlay.descriptor.queries import bytes_text
+from inlay.errors import InlayError, shown
+from inlay.render.explorer.model import explore_layout, read_layout
+from inlay.render.explorer.typed_text import FieldFault, InvalidField
+from inlay.render.explorer.view_steps import dims_text
+
+
+def explore_reorder(request: object) -> dict[str, Any]:
+    """Return the JSON of both layouts of a request, and of the reorder between them.
+
+    Raises:
+        InvalidField: the request is malformed, a text of one side is wrong, the dims differ, or there is no such
+            reorder; `side` says of which layout.
+    """
+    if not isinstance(request, Mapping) or set(request) != {"src", "dst"}:
+        raise InvalidField(FieldFault("request", f"a reorder is an object with src and dst, not {shown(request)}"))
+    descs, layouts = {}, {}
+    for side in ("src", "dst"):
+        try:
+            descs[side], layouts[side] = read_layout(request[side]).desc, explore_layout(request[side])
+        except InvalidField as error:
+            raise InvalidField(replace(error.fault, side=side)) from None
+    _require_equal_dims(descs["src"], descs["dst"])
+    return {**layouts, **_describe_reorder(descs["src"], descs["dst"])}
+
+
+def _require_equal_dims(src: MemoryDesc, dst: MemoryDesc) -> None:
+    """Check that a reorder between two descriptors keeps the dims."""
+    if src.dims != dst.dims:
+        wanted = dims_text(src.dims)
+        problem = f"a reorder keeps the dims, but the source has {wanted} and the destination {dims_text(dst.dims)}"
+        raise InvalidField(FieldFault("dims", problem, side="dst", suggestions=(wanted,)))
+
+
+def _describe_reorder(src: MemoryDesc, dst: MemoryDesc) -> dict[str, Any]:
+    """Return the compiled reorder in words: kernel, contiguous runs, bytes, and every stage."""
+    # Imported here because it loads the compiler, which most pages do not need.
+    from inlay.memory.pack_reorder import Reorder
+    from inlay.reordering.nest import build_loop_nest
+    from inlay.reordering.problem import build_reorder_problem
+
+    try:
+        lines = Reorder(src, dst).explain().splitlines()
+        problem = build_reorder_problem(src, dst)
+        loops = [(loop.extent, loop.src, loop.dst) for loop in build_loop_nest(problem).loops if loop.is_affine]
+    except InlayError as error:
+        raise InvalidField(FieldFault("layout", str(error), side="dst")) from None
+    return {
+        "kernel": _kernel(lines),
+        "runs": _runs(loops),
+        "bytes": f"{bytes_text(problem.moved_bytes)} are read and written",
+        "lines": lines,
+    }
+
+
+def _kernel(lines: Iterable[str]) -> str:
+    """Return the tile of registers, and the expected time, from the report of a reorder."""
+    texts = [line.strip() for line in lines]
+    kept = [text for text in texts if text.startswith(("tile of", "stores ", "expected "))]
+    return "; ".join(text.partition(" (bits")[0] for text in kept)
+
+
+def _runs(loops: Sequence[tuple[int, int, int]]) -> str:
+    """Return what becomes of neighbors; each loop has its extent and its strides in source and destination.
+
+    >>> _runs([(20, 1, 1), (3, 20, 40)])
+    '20 neighbors in the source stay neighbors'
+    """
+    from_src = next(((extent, dst) for extent, src, dst in loops if src == 1), None)
+    from_dst = next(((extent, src) for extent, src, dst in loops if dst == 1), None)
+    if from_src is not None and from_src[1] == 1:
+        return f"{from_src[0]} neighbors in the source stay neighbors"
+    parts = []
+    if from_src is not None:
+        parts.append(f"{from_src[0]} neighbors in the source go {from_src[1]} elements apart")
+    if from_dst is not None:
+        parts.append(f"{from_dst[0]} neighbors in the destination come from {from_dst[1]} elements apart")
+    return "; ".join(parts) or "neighbors neither in the source nor in the destination belong together"

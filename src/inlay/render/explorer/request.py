@@ -1,0 +1,186 @@
+"""A request of the page: texts as they were typed, and the descriptor that they describe.
+
+    {"layout": "nChw8c", "dims": "2x17x5x4", "data_type": "f32", "names": null, "views": [], "offset0": "0"}
+
+`layout` is any text of `parse_notation`, or strides. Strides may be negative or let elements overlap, as those of NumPy
+may; the origin is then moved so that the lowest element has offset 0.
+
+>>> parse_request({"layout": "320,20,4,1", "dims": "2x16x5x4"}).desc
+MemoryDesc((2, 16, 5, 4), 'f32', 'abcd')
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from inlay.data_type import DataType
+from inlay.descriptor import MemoryDesc, kinds
+from inlay.descriptor.compound_table import find_compound
+from inlay.errors import InlayError, InvalidArguments, NotationError, shown
+from inlay.layout import Dims, Layout
+from inlay.notation.dictionary import list_rows
+from inlay.render.explorer.suggestions import suggest_formats, suggest_layouts
+from inlay.render.explorer.typed_text import (
+    DIMS,
+    STRIDES,
+    FieldFault,
+    FieldText,
+    InvalidField,
+    locate,
+    parse_data_type,
+    parse_numbers,
+    require_text,
+)
+from inlay.render.legend import checked_names, names_of
+
+DEFAULT_TYPE = "f32"
+"""Data type of a request without one."""
+_KEYS = ("layout", "dims", "data_type", "names", "views", "offset0")
+_STRIDES = re.compile(r"\s*[(\[]?\s*[-−]?[0-9][^:>]*")
+"""The beginning of strides: a number, and no colon or arrow after it."""
+_OFFSET0 = FieldText("offset0", "offset0 is one whole number of elements, such as 64", most=1)
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedRequest:
+    """A request whose texts describe a layout."""
+
+    desc: MemoryDesc
+    """The descriptor, before the views."""
+    names: tuple[str, ...]
+    """One name per axis of `desc`."""
+    views: tuple[Mapping[str, Any], ...]
+    """The views, as they are in the request."""
+    source: Mapping[str, Any]
+    """The request itself."""
+
+
+def parse_request(request: object) -> ParsedRequest:
+    """Parse a request: its dims first, then data type, layout, offset0 and names.
+
+    Raises:
+        InvalidField: the request is malformed, or a text of it is wrong.
+    """
+    values = _require_keys(request)
+    dims = _parse_dims(require_text("dims", values["dims"]))
+    data_type = parse_data_type(require_text("data_type", values.get("data_type") or DEFAULT_TYPE))
+    offset0 = _parse_offset0(values.get("offset0"))
+    desc = _create_desc(require_text("layout", values["layout"]), dims, data_type, offset0)
+    names = _parse_names(values.get("names"), desc)
+    return ParsedRequest(desc, names, _require_views(values.get("views")), values)
+
+
+def _require_keys(request: object) -> Mapping[str, Any]:
+    """Return the request, if it is an object with the keys of requests."""
+    if not isinstance(request, Mapping):
+        raise InvalidField(FieldFault("request", f"a request is an object of JSON, not {shown(request)}"))
+    unknown = [key for key in request if key not in _KEYS]
+    if unknown:
+        raise InvalidField(FieldFault("request", f"a request has no key {shown(unknown[0])}: its keys are {_KEYS}"))
+    missing = [key for key in ("layout", "dims") if key not in request]
+    if missing:
+        raise InvalidField(FieldFault("request", f"the request has no key {missing[0]!r}: it needs layout and dims"))
+    return request
+
+
+def _parse_dims(text: str) -> Dims:
+    """Parse dims, and check that a dense tensor of bytes can have them."""
+    dims = parse_numbers(text, DIMS)
+    try:
+        MemoryDesc(dims, "u8")
+    except InlayError as error:
+        raise InvalidField(FieldFault("dims", str(error), text)) from None
+    return dims
+
+
+def _parse_offset0(value: object) -> int:
+    """Parse the offset of the origin; None and an empty text are 0."""
+    if value is None or value == "":
+        return 0
+    text = str(value) if type(value) is int else require_text("offset0", value)
+    return parse_numbers(text, _OFFSET0)[0]
+
+
+def _create_desc(text: str, dims: Dims, data_type: DataType, offset0: int) -> MemoryDesc:
+    """Create the descriptor of a layout that was typed."""
+    try:
+        if _STRIDES.fullmatch(text):
+            desc = _create_strided(parse_numbers(text, STRIDES), dims, data_type, offset0)
+        else:
+            desc = MemoryDesc(dims, data_type, text.strip(), offset0=offset0)
+    except InvalidField:
+        raise
+    except NotationError as error:
+        raise InvalidField(_notation_fault(error, text, len(dims))) from None
+    except InlayError as error:
+        raise InvalidField(_layout_fault(error, text, len(dims))) from None
+    if not isinstance(desc.layout, (Layout, kinds.SwizzledLayout)):
+        problem = f"{text.strip()} is no layout: give a tag such as nchw, a pattern, a vendor's name, or strides"
+        raise InvalidField(FieldFault("layout", problem, text))
+    return desc
+
+
+def _create_strided(strides: Dims, dims: Dims, data_type: DataType, offset0: int) -> MemoryDesc:
+    """Create the descriptor of any strides; negative ones count down from the last element."""
+    layout = Layout.from_strides(dims, strides)
+    lowest = 0 if 0 in dims else layout.span[0]
+    return MemoryDesc.from_layout(layout, data_type, offset0=offset0 - min(0, lowest))
+
+
+def _notation_fault(error: NotationError, text: str, ndims: int) -> FieldFault:
+    """Return the fault of a text that no notation can read, with the column and what may be meant."""
+    column, length = locate(error, text)
+    suggestions = tuple(suggest_layouts(text, ndims))
+    return FieldFault("layout", error.problem, text, column, length, suggestions=suggestions)
+
+
+def _layout_fault(error: InlayError, text: str, ndims: int) -> FieldFault:
+    """Return the fault of a layout that these dims or this data type cannot have."""
+    problem, _, repair = str(error).partition("\n")
+    fault = FieldFault("layout", problem, text, repair=repair.strip() or None)
+    fmt = find_compound(text.strip())
+    if fmt is not None:
+        streams = tuple(row.name for row in list_rows() if row.name.startswith(f"{fmt.name}."))
+        problem = f"{fmt.name} is a compound format, which is drawn bit by bit: `inlay show {fmt.name} DIMS`"
+        return replace(fault, problem=problem, suggestions=streams)
+    return replace(fault, suggestions=tuple(suggest_formats(text, ndims)))
+
+
+def _parse_names(value: object, desc: MemoryDesc) -> tuple[str, ...]:
+    """Return one name per axis: those that were typed, or those of the layout if nothing was."""
+    if value is None or value in ("", []):
+        return names_of(desc)
+    if isinstance(value, str):
+        value = split_names(require_text("names", value))
+    if not isinstance(value, Sequence):
+        raise InvalidField(FieldFault("request", f"names is {shown(value)}: give a list of texts, or null"))
+    try:
+        return checked_names(value, desc.ndims)
+    except InvalidArguments as error:
+        raise InvalidField(FieldFault("names", str(error), ",".join(map(str, value)))) from None
+
+
+def split_names(text: str) -> list[str]:
+    """Return the names in a text: those between commas or spaces, or the letters of one word.
+
+    >>> split_names("n, row, col"), split_names("nhwc")
+    (['n', 'row', 'col'], ['n', 'h', 'w', 'c'])
+    """
+    parts = re.findall(r"[^\s,()\[\]]+", text)
+    return list(parts[0]) if len(parts) == 1 and "," not in text else parts
+
+
+def _require_views(value: object) -> tuple[Mapping[str, Any], ...]:
+    """Return the views of a request, if it is a list of objects."""
+    if value is None:
+        return ()
+    if not isinstance(value, (list, tuple)) or not all(isinstance(view, Mapping) for view in value):
+        raise InvalidField(FieldFault("request", f"views is {shown(value)}: give a list of objects, each with its op"))
+    if len(value) > _MOST_VIEWS:
+        raise InvalidField(FieldFault("request", f"there are {len(value)} views: give at most {_MOST_VIEWS}"))
+    return tuple(value)
+
+
+_MOST_VIEWS = 32
+"""Number of views of a request."""

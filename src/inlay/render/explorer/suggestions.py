@@ -1,0 +1,86 @@
+"""Layouts that resemble a text that names none: "did you mean" of the explorer.
+
+>>> suggest_layouts("nchw8c", 4), suggest_layouts("CHW32", 4)
+(['nChw8c'], ['tensorrt:CHW32'])
+"""
+
+import re
+from collections.abc import Iterator
+
+from inlay.errors import InlayError
+from inlay.notation import parse_notation
+from inlay.notation.dictionary import list_rows
+from inlay.notation.format_tag import ALIASES
+
+_MOST = 3
+"""Number of suggestions."""
+_TAG = re.compile(r"([A-Za-z]+)((?:[0-9]+[A-Za-z])*)")
+_SWIZZLE = re.compile(r"((?:Swizzle|Sw|S)\s*<[^>]*>)\s*([^\so].*)")
+_WORDS = re.compile(r"[A-Za-z]\w*(?:\s+[A-Za-z]\w*)+")
+
+
+def suggest_layouts(text: str, ndims: int | None = None) -> list[str]:
+    """Return up to three texts that name layouts and resemble `text`, the nearest first.
+
+    If some of them have `ndims` axes, the result has only these.
+
+    Post-condition: `parse_notation` accepts each of them.
+
+    >>> suggest_layouts("nhwx", 4), suggest_layouts("n c h w", 4), suggest_layouts("Swizzle<3,4,3> nchw", 4)
+    (['nhwc', 'nchw'], ['n c h w -> n c h w'], ['Swizzle<3,4,3> o nchw'])
+    """
+    axes = {name: count for name in dict.fromkeys(_candidates(text.strip())) if (count := _axis_count(name))}
+    names = [name for name, count in axes.items() if count == ndims] or list(axes)
+    return names[:_MOST]
+
+
+def suggest_formats(text: str, ndims: int) -> list[str]:
+    """Return up to two aliases of `ndims` axes that resemble the format `text`, which has another number of axes.
+
+    >>> suggest_formats("nChw16c", 5)
+    ['nCdhw16c', 'gOihw16o']
+    """
+    import difflib  # slow to import, and only mistakes need it
+
+    aliases = [alias for alias in ALIASES if _axis_count(alias) == ndims]
+    return difflib.get_close_matches(text.strip(), aliases, n=2, cutoff=0.6)
+
+
+def _candidates(text: str) -> Iterator[str]:
+    """Yield texts that resemble `text`, the nearest first, whether they name a layout or not."""
+    import difflib
+
+    if not text:
+        return
+    yield from _with_right_case(text)
+    swizzled = _SWIZZLE.fullmatch(text)
+    if swizzled:
+        yield f"{swizzled[1]} o {swizzled[2]}"
+    if _WORDS.fullmatch(text):
+        yield f"{text} -> {text}"
+    names = [row.name for row in list_rows()]
+    own = {name.partition(":")[2].lower(): name for name in reversed(names)}
+    yield from (name for name in names if name.partition(":")[2].lower() == text.lower())
+    yield from (name for name in (*ALIASES, *names) if name.lower() == text.lower())
+    yield from difflib.get_close_matches(text, ALIASES, n=3, cutoff=0.7)
+    yield from difflib.get_close_matches(text, names, n=3, cutoff=0.7)
+    yield from (own[name] for name in difflib.get_close_matches(text.lower(), own, n=3, cutoff=0.7))
+
+
+def _with_right_case(text: str) -> Iterator[str]:
+    """Yield a text of the form of a tag, whose axes are in upper case exactly if they have blocks."""
+    match = _TAG.fullmatch(text)
+    if match is None:
+        return
+    blocks = match[2].lower()
+    outer = "".join(c.upper() if c.lower() in blocks else c.lower() for c in match[1])
+    if outer + blocks != text:
+        yield outer + blocks
+
+
+def _axis_count(text: str) -> int:
+    """Return the number of axes of the layout that `text` names, 0 if it names none."""
+    try:
+        return parse_notation(text).ndims
+    except InlayError:
+        return 0
