@@ -12,6 +12,7 @@
     inlay info packed.safetensors
     inlay diff weights.safetensors packed.safetensors
     inlay emit nChw8c 2x17x5x4 --name act -o act.c
+    inlay explore nChw8c 2x17x5x4
     inlay bench nchw nChw16c 8x64x56x56
     inlay plan resnet50.onnx --picture resnet50.html
     inlay run resnet50.onnx --input photo.npy
@@ -37,6 +38,7 @@ Each module uses those before it:
     conversion_progress progress of `inlay convert`, and notes on runs that go on
     convert_command     `inlay convert`
     emit_command        `inlay emit`
+    explore_command     `inlay explore`
     network_options     options of the commands on networks, checked and parsed
     profile_options     the options of `inlay run` for a table of steps and a trace
     saved_plan_options  saved plans of `inlay plan -o` and `inlay run`
@@ -62,6 +64,7 @@ from inlay.cli import (  # each adds its commands
     bench_command,
     convert_command,
     emit_command,
+    explore_command,
     inference_commands,
     layout_commands,
     network_commands,
@@ -71,7 +74,15 @@ from inlay.cli.output import echo, open_closed_streams
 from inlay.errors import InlayError
 
 __all__ = ["app", "main"]
-_COMMANDS = (layout_commands, inference_commands, convert_command, emit_command, network_commands, bench_command)
+_COMMANDS = (
+    layout_commands,
+    explore_command,
+    inference_commands,
+    convert_command,
+    emit_command,
+    network_commands,
+    bench_command,
+)
 
 
 _MEMORY_REMEDIES = {

@@ -13,8 +13,10 @@ The modules in the order in which data flows:
     jump_marks          jumps of memory order, from the innermost digit to the outermost
     padded_computation  rounded dims, strides and products with zeros, for layouts with padding
     memory_groups       cache lines, pages, and groups of VNNI and SIMD registers
-    model               the JSON of a layout and of a reorder
+    model               the JSON of a layout
+    reorder_model       the JSON of a reorder
     page                the files of the page, and one file that holds all of them and its layouts
+    browser             opens the page in a web browser
     server              the web application, and the server on the loopback interface
 
 >>> from inlay.render.explorer.model import explore_layout

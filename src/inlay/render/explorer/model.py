@@ -7,26 +7,25 @@ A layout is its digits, dims, padded dims and origin, from which the page comput
 Numbers above 2**53 - 1 are texts, because numbers of JavaScript are not exact there.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from inlay.data_type import DATA_TYPES, MOVED_TYPES
-from inlay.descriptor import MemoryDesc, kinds
+from inlay.descriptor import MemoryDesc
 from inlay.descriptor.fields import addressed_layout
 from inlay.errors import InlayError, InvalidArguments
 from inlay.layout import Layout
 from inlay.notation.dictionary import list_equivalent, list_rows
 from inlay.notation.format_tag import ALIASES
 from inlay.notation.pattern import pattern_of
-from inlay.render.compose import blocks_of, places, shares_elements
+from inlay.render.compose import blocks_of, shares_elements
 from inlay.render.explorer.jump_marks import jump_marks
 from inlay.render.explorer.memory_groups import memory_groups
 from inlay.render.explorer.padded_computation import padded_computation
 from inlay.render.explorer.request import ParsedRequest, parse_request
-from inlay.render.explorer.typed_text import FieldFault, InvalidField
 from inlay.render.explorer.view_steps import ViewStep, apply_views
 from inlay.render.legend import (
     blocks_in_words,
@@ -87,34 +86,33 @@ def explore_layout(request: object) -> dict[str, Any]:
     explored = read_layout(request)
     desc, names = explored.desc, explored.names
     layout, data_type = addressed_layout(desc, "the explorer")
-    return _as_json(
-        {
-            "version": VERSION,
-            "title": _title(desc),
-            "text": f"{desc} {'x'.join(map(str, desc.dims))}",
-            "tag": desc.tag,
-            "data_type": data_type.name,
-            "element_bits": data_type.bits,
-            "names": names,
-            "dims": desc.dims,
-            "padded_dims": desc.padded_dims,
-            "padded_offsets": desc.padded_offsets,
-            "digits": [[{"extent": d.extent, "stride": d.stride} for d in digits] for digits in layout.digits],
-            "offset0": desc.offset0,
-            "swizzle": _swizzle(desc),
-            **_memory(explored, layout),
-            **_words(desc, layout, names),
-            "marks": jump_marks(desc, names),
-            "groups": memory_groups(desc, names),
-            "padded_computation": padded_computation(desc, names),
-            "views": [_view(step) for step in explored.steps],
-        }
-    )
+    values = {
+        "version": VERSION,
+        "title": _title(desc),
+        "text": f"{desc} {'x'.join(map(str, desc.dims))}",
+        "tag": desc.tag,
+        "data_type": data_type.name,
+        "element_bits": data_type.bits,
+        "names": names,
+        "dims": desc.dims,
+        "padded_dims": desc.padded_dims,
+        "padded_offsets": desc.padded_offsets,
+        "digits": [[{"extent": d.extent, "stride": d.stride} for d in digits] for digits in layout.digits],
+        "offset0": desc.offset0,
+        "swizzle": _swizzle(desc),
+        **_memory(explored, layout),
+        **_words(desc, layout, names),
+        "marks": jump_marks(desc, names),
+        "groups": memory_groups(desc, names),
+        "padded_computation": padded_computation(desc, names),
+        "views": [_view(step) for step in explored.steps],
+    }
+    return {key: _as_json(value) for key, value in values.items()}
 
 
 def _as_json(value: Any) -> Any:
     """Return a value whose tuples are lists, and whose integers above 2**53 - 1 are texts."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return {key: _as_json(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
         return [_as_json(entry) for entry in value]
@@ -142,57 +140,45 @@ def _swizzle(desc: MemoryDesc) -> dict[str, Any] | None:
 
 
 def _memory(explored: ExploredLayout, layout: Layout) -> dict[str, Any]:
-    """Return the extent of memory that the strip shows, and the amounts of padding and gaps in it, in elements."""
+    """Return the extent of memory that the strip shows, and the amounts of padding and gaps in it, in elements.
+
+    The strip of a view is that of the memory that it views.
+    """
     desc = explored.desc
-    low, high = _reach(desc, layout)
+    low, _ = _extent(desc)
     start = min(0, low)
-    stop = max(
-        [high, *(_reach(one, _layout_of(one))[1] for one in (explored.request.desc, *(s.desc for s in explored.steps)))]
-    )
-    padding = prod(layout.dims) - prod(desc.dims)
-    stored = _stored_elements(layout)
+    stop = max(_extent(one)[1] for one in (explored.request.desc, *(step.desc for step in explored.steps)))
+    stored = _count_offsets(layout)
     return {
         "memory_start": start,
         "memory_elements": stop - start,
         "lowest_offset": low,
         "size": desc.size,
         "overlaps": 0 not in layout.dims and shares_elements(layout),
-        "padding_elements": padding,
+        "padding_elements": prod(layout.dims) - prod(desc.dims),
         "gap_elements": None if stored is None else stop - start - stored,
     }
 
 
-def _layout_of(desc: MemoryDesc) -> Layout:
-    """Return the layout of a descriptor, without its swizzle."""
-    return addressed_layout(desc, "the explorer")[0]
-
-
-def _reach(desc: MemoryDesc, layout: Layout) -> tuple[int, int]:
+def _extent(desc: MemoryDesc) -> tuple[int, int]:
     """Return the least offset of an element or of padding, and the end of the buffer, in elements."""
-    assert desc.data_type is not None
+    layout, data_type = addressed_layout(desc, "the explorer")
     if 0 in layout.dims:
         return desc.offset0, desc.offset0
     low, high = layout.span
-    if isinstance(desc.layout, kinds.SwizzledLayout):
-        low, high = 0, desc.layout.swizzle.round_up(high)
-    size = desc.size * 8 // desc.data_type.bits
+    if desc.swizzle is not None:
+        low, high = 0, desc.swizzle.round_up(high)
+    size = desc.size * 8 // data_type.bits
     return desc.offset0 + low, desc.offset0 + max(high, min(0, low) + size)
 
 
-def _stored_elements(layout: Layout) -> int | None:
-    """Return the number of offsets that elements or padding have; None if that would take a search."""
+def _count_offsets(layout: Layout) -> int | None:
+    """Return the number of offsets that elements or padding have; None if axes other than those of stride 0 overlap."""
     if 0 in layout.dims:
         return 0
-    moving = replace(layout) if all(axis.stride for axis in layout.axes) else _without_broadcasts(layout)
-    return None if shares_elements(moving) else prod(moving.dims)
-
-
-def _without_broadcasts(layout: Layout) -> Layout:
-    """Return the layout of the axes that move in memory; those of stride 0 have one coordinate."""
-    dims = tuple(
-        1 if not axis.stride and not axis.inner else dim for dim, axis in zip(layout.dims, layout.axes, strict=True)
-    )
-    return Layout(dims, layout.axes)
+    is_broadcast = [not axis.stride and not axis.inner for axis in layout.axes]
+    dims = tuple(1 if is_still else dim for is_still, dim in zip(is_broadcast, layout.dims, strict=True))
+    return None if shares_elements(Layout(dims, layout.axes)) else prod(dims)
 
 
 # Words

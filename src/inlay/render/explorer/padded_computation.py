@@ -15,16 +15,15 @@ from inlay.descriptor.fields import addressed_layout
 from inlay.descriptor.queries import bytes_of
 from inlay.layout import Layout
 from inlay.render.compose import AxisDigit, places
-from inlay.render.legend import digit_in_words
 
 
 def padded_computation(desc: MemoryDesc, names: Sequence[str]) -> dict[str, Any] | None:
-    """Return the sum over the first padded axis, product by product, and facts on all; None if nothing is padded.
+    r"""Return the sum over the first padded axis, product by product, and facts on all; None if nothing is padded.
 
     >>> padding = padded_computation(MemoryDesc((2, 17, 5, 4), "f32", "nChw8c"), "nchw")
     >>> padding["useful"], padding["extra"], padding["block"]
     (17, 7, 8)
-    >>> print("\\n".join(padding["facts"]))
+    >>> print("\n".join(padding["facts"]))
     C_padded = div_up(17, 8) * 8 = 24
     stride_n = C_padded * H * W = 24 * 5 * 4 = 480
     stride_C = H * W * 8 = 5 * 4 * 8 = 160
@@ -45,7 +44,7 @@ def padded_computation(desc: MemoryDesc, names: Sequence[str]) -> dict[str, Any]
         "useful": useful,
         "extra": extra,
         "share": extra / first["padded"],
-        "note": f"A sum over {name} that includes the padding has {first['padded']} products: {useful} of elements, and "
+        "note": f"A sum over {name} that includes the padding has {useful + extra} products: {useful} of elements, and "
         f"{extra} of zeros, which add 0. An operation f on all of the memory is safe only if f(0) = 0.",
         "axes": axes,
         "facts": [*(axis["text"] for axis in axes), *_stride_facts(layout, names, padded), _size_fact(desc, names)],
@@ -109,7 +108,9 @@ def _factors(
 def _size_fact(desc: MemoryDesc, names: Sequence[str]) -> str:
     """Return the size in words, beside that of the elements alone."""
     assert desc.data_type is not None
-    elements = " * ".join(name.upper() for name in names)
-    width = f"{desc.data_type.bits // 8} * " if desc.data_type.bits > 8 else f"{desc.data_type.bits}/8 * "
-    own = bytes_of(prod(desc.dims), desc.data_type)
-    return f"{desc.size} bytes, not {width if desc.data_type.bits != 8 else ''}{elements} = {own}: the size includes the padding"
+    bits = desc.data_type.bits
+    factors = [name.upper() for name in names]
+    if bits != 8:
+        factors.insert(0, f"{bits // 8}" if bits > 8 else f"{bits}/8")
+    elements = bytes_of(prod(desc.dims), desc.data_type)
+    return f"{desc.size} bytes, not {' * '.join(factors)} = {elements}: the size includes the padding"

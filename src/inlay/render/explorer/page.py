@@ -120,10 +120,10 @@ def _standalone_data(requests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def embed_json(value: Any) -> str:
-    """Return JSON for a script element of HTML: no character of it can end the element.
+    r"""Return JSON for a script element of HTML: no character of it can end the element.
 
     >>> embed_json({"text": "</script>"})
-    '{"text": "\\\\u003c/script>"}'
+    '{"text": "\\u003c/script>"}'
     """
     return json.dumps(value).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
@@ -137,15 +137,16 @@ def _hash_of(text: str) -> str:
 
 
 def bundle_modules(content: Mapping[str, str]) -> str:
-    """Return one script that does what the module `main.js` does, which imports the other modules of `content`.
+    r"""Return one script that does what the module `main.js` does, which imports the other modules of `content`.
 
     Raises:
         InvalidArguments: a module imports or exports in another form than the pages of the explorer do, imports a
-            module or a name that does not exist, takes part in a cycle, or has a name of another module at its top level.
+            module or a name that does not exist, takes part in a cycle, or has a name of another module at its top
+            level.
 
     >>> print(bundle_modules({
-    ...     "main.js": 'import { double } from "./numbers.js";\\nconsole.log(double(2));\\n',
-    ...     "numbers.js": "export function double(x) {\\n  return 2 * x;\\n}\\n",
+    ...     "main.js": 'import { double } from "./numbers.js";\nconsole.log(double(2));\n',
+    ...     "numbers.js": "export function double(x) {\n  return 2 * x;\n}\n",
     ... }))
     // numbers.js
     function double(x) {

@@ -12,6 +12,7 @@ from typing import Any
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.queries import bytes_text
 from inlay.errors import InlayError, shown
+from inlay.layout import DigitMap
 from inlay.render.explorer.model import explore_layout, read_layout
 from inlay.render.explorer.typed_text import FieldFault, InvalidField
 from inlay.render.explorer.view_steps import dims_text
@@ -54,12 +55,12 @@ def _describe_reorder(src: MemoryDesc, dst: MemoryDesc) -> dict[str, Any]:
     try:
         lines = Reorder(src, dst).explain().splitlines()
         problem = build_reorder_problem(src, dst)
-        loops = [(loop.extent, loop.src, loop.dst) for loop in build_loop_nest(problem).loops if loop.is_affine]
+        nest = build_loop_nest(problem)
     except InlayError as error:
         raise InvalidField(FieldFault("layout", str(error), side="dst")) from None
     return {
         "kernel": _kernel(lines),
-        "runs": _runs(loops),
+        "runs": _runs([(loop.extent, *loop.maps) for loop in nest.loops]),
         "bytes": f"{bytes_text(problem.moved_bytes)} are read and written",
         "lines": lines,
     }
@@ -72,8 +73,8 @@ def _kernel(lines: Iterable[str]) -> str:
     return "; ".join(text.partition(" (bits")[0] for text in kept)
 
 
-def _runs(loops: Sequence[tuple[int, int, int]]) -> str:
-    """Return what becomes of neighbors; each loop has its extent and its strides in source and destination.
+def _runs(loops: Sequence[tuple[int, DigitMap, DigitMap]]) -> str:
+    """Return what becomes of neighbors; each loop has its extent, and its strides or tables in source and destination.
 
     >>> _runs([(20, 1, 1), (3, 20, 40)])
     '20 neighbors in the source stay neighbors'
@@ -84,7 +85,12 @@ def _runs(loops: Sequence[tuple[int, int, int]]) -> str:
         return f"{from_src[0]} neighbors in the source stay neighbors"
     parts = []
     if from_src is not None:
-        parts.append(f"{from_src[0]} neighbors in the source go {from_src[1]} elements apart")
+        parts.append(f"{from_src[0]} neighbors in the source go {_distance(from_src[1])}")
     if from_dst is not None:
-        parts.append(f"{from_dst[0]} neighbors in the destination come from {from_dst[1]} elements apart")
+        parts.append(f"{from_dst[0]} neighbors in the destination come from {_distance(from_dst[1])}")
     return "; ".join(parts) or "neighbors neither in the source nor in the destination belong together"
+
+
+def _distance(places: DigitMap) -> str:
+    """Return in words how far apart the elements of a loop are."""
+    return f"{places} elements apart" if isinstance(places, int) else "places of no single stride"

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import quote
 
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc, kinds
@@ -20,6 +21,8 @@ from inlay.descriptor.compound_table import find_compound
 from inlay.errors import InlayError, InvalidArguments, NotationError, shown
 from inlay.layout import Dims, Layout
 from inlay.notation.dictionary import list_rows
+from inlay.notation.format_tag import FormatTag
+from inlay.render import Picture, show
 from inlay.render.explorer.suggestions import suggest_formats, suggest_layouts
 from inlay.render.explorer.typed_text import (
     DIMS,
@@ -54,6 +57,57 @@ class ParsedRequest:
     """The views, as they are in the request."""
     source: Mapping[str, Any]
     """The request itself."""
+
+
+def make_request(layout: str, dims: str, data_type: str = DEFAULT_TYPE, names: str | None = None) -> dict[str, Any]:
+    """Return the request for a layout, after a check of its texts.
+
+    Raises:
+        InvalidField: a text is wrong.
+
+    >>> make_request("nchw", "2x3x4x5", names="bchw")["names"]
+    ['b', 'c', 'h', 'w']
+    """
+    request = {"layout": layout, "dims": dims, "data_type": data_type, "names": split_names(names or "") or None}
+    parse_request(request)
+    return request
+
+
+def example_dims(layout: str) -> str:
+    """Return small dims for a layout, as `inlay.show` draws it; blocked axes are padded where they may be.
+
+    Raises:
+        InvalidField: `layout` is no layout, or is strides, which do not say the dims.
+
+    >>> example_dims("nChw8c")
+    '2x9x2x2'
+    """
+    if _STRIDES.fullmatch(layout):
+        raise InvalidField(FieldFault("dims", f"the strides {layout} do not say the dims: give them too", layout))
+    try:
+        picture = show(layout)
+    except NotationError as error:
+        raise InvalidField(_notation_fault(error, layout, None)) from None
+    if isinstance(picture, Picture):
+        return "x".join(map(str, picture.desc.dims))
+    raise InvalidField(_layout_fault(InvalidArguments(f"{layout} is no layout"), layout, ()))
+
+
+def fragment_of(requests: Sequence[Mapping[str, Any]]) -> str:
+    """Return the fragment of a URL with which the page shows up to two layouts; empty if there are none.
+
+    >>> fragment_of([make_request("n (c c8) -> n c c8", "2x17"), make_request("ab", "2x17")])
+    '#l=n%20(c%20c8)%20-%3E%20n%20c%20c8&d=2x17&t=f32&l2=ab&t2=f32'
+    """
+    parts: list[tuple[str, str]] = []
+    for number, request in zip(("", "2"), requests, strict=False):
+        parts.append((f"l{number}", request["layout"]))
+        if not number:
+            parts.append(("d", request["dims"]))
+        parts.append((f"t{number}", request["data_type"]))
+        if not number and request["names"]:
+            parts.append(("n", ",".join(request["names"])))
+    return "#" + "&".join(f"{key}={quote(value, safe='(),:')}" for key, value in parts) if parts else ""
 
 
 def parse_request(request: object) -> ParsedRequest:
@@ -114,7 +168,7 @@ def _create_desc(text: str, dims: Dims, data_type: DataType, offset0: int) -> Me
     except NotationError as error:
         raise InvalidField(_notation_fault(error, text, len(dims))) from None
     except InlayError as error:
-        raise InvalidField(_layout_fault(error, text, len(dims))) from None
+        raise InvalidField(_layout_fault(error, text, dims)) from None
     if not isinstance(desc.layout, (Layout, kinds.SwizzledLayout)):
         problem = f"{text.strip()} is no layout: give a tag such as nchw, a pattern, a vendor's name, or strides"
         raise InvalidField(FieldFault("layout", problem, text))
@@ -128,14 +182,14 @@ def _create_strided(strides: Dims, dims: Dims, data_type: DataType, offset0: int
     return MemoryDesc.from_layout(layout, data_type, offset0=offset0 - min(0, lowest))
 
 
-def _notation_fault(error: NotationError, text: str, ndims: int) -> FieldFault:
+def _notation_fault(error: NotationError, text: str, ndims: int | None) -> FieldFault:
     """Return the fault of a text that no notation can read, with the column and what may be meant."""
     column, length = locate(error, text)
     suggestions = tuple(suggest_layouts(text, ndims))
     return FieldFault("layout", error.problem, text, column, length, suggestions=suggestions)
 
 
-def _layout_fault(error: InlayError, text: str, ndims: int) -> FieldFault:
+def _layout_fault(error: InlayError, text: str, dims: Dims) -> FieldFault:
     """Return the fault of a layout that these dims or this data type cannot have."""
     problem, _, repair = str(error).partition("\n")
     fault = FieldFault("layout", problem, text, repair=repair.strip() or None)
@@ -144,7 +198,18 @@ def _layout_fault(error: InlayError, text: str, ndims: int) -> FieldFault:
         streams = tuple(row.name for row in list_rows() if row.name.startswith(f"{fmt.name}."))
         problem = f"{fmt.name} is a compound format, which is drawn bit by bit: `inlay show {fmt.name} DIMS`"
         return replace(fault, problem=problem, suggestions=streams)
-    return replace(fault, suggestions=tuple(suggest_formats(text, ndims)))
+    suggestions = _plain_strides(text, dims) or suggest_formats(text, len(dims))
+    return replace(fault, suggestions=tuple(suggestions))
+
+
+def _plain_strides(text: str, dims: Dims) -> list[str]:
+    """Return the strides of a plain tag, which have no bound of oneDNN on tags; nothing for other texts."""
+    try:
+        layout = FormatTag.parse(text.strip()).layout(dims)
+    except InlayError:
+        return []
+    is_plain = not any(axis.inner for axis in layout.axes)
+    return [",".join(str(axis.stride) for axis in layout.axes)] if is_plain else []
 
 
 def _parse_names(value: object, desc: MemoryDesc) -> tuple[str, ...]:

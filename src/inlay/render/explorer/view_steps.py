@@ -18,12 +18,14 @@ from typing import Any
 
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.viewing import nearest_box
-from inlay.errors import InlayError, InvalidArguments, shown
+from inlay.errors import InlayError, shown
 from inlay.layout import Dims, Layout, Refusal
 from inlay.layout.permutation import nearest_permutation
 from inlay.layout.regroup import match_axes
+from inlay.notation.format_tag import FormatTag
 from inlay.render.explorer.request import ParsedRequest, split_names
 from inlay.render.explorer.typed_text import FieldFault, FieldText, InvalidField, parse_numbers, require_text
+from inlay.render.legend import alias_of
 
 Repairs = tuple[Mapping[str, Any], ...]
 """Whole requests that work, as `request`, each with its `text` in words."""
@@ -79,15 +81,15 @@ class ViewContext:
         """
         return parse_numbers(self.text(part), FieldText("views", rule, self.index, part, has_negative))
 
-    def fail(
-        self, error: InlayError, part: str, repairs: Repairs = (), suggestions: Sequence[str] = ()
+    def refuse(
+        self, error: InlayError | Refusal[MemoryDesc], part: str, repairs: Repairs = (), suggestions: Sequence[str] = ()
     ) -> InvalidField:
         """Return the error of a view that does not exist: problem and remedy of `error`."""
         problem, _, repair = str(error).partition("\n")
-        fault = FieldFault(
-            "views", problem, self.text(part), view=self.index, part=part, suggestions=tuple(suggestions)
+        fault = FieldFault("views", problem, self.text(part), view=self.index, part=part)
+        return InvalidField(
+            replace(fault, repair=repair.strip() or None, repairs=repairs, suggestions=tuple(suggestions))
         )
-        return InvalidField(replace(fault, repair=repair.strip() or None, repairs=repairs))
 
     def repaired(self, text: str, **changes: Any) -> Mapping[str, Any]:
         """Return a repair: the request with `changes` of this view, `text` in words."""
@@ -100,18 +102,18 @@ def apply_views(request: ParsedRequest) -> Iterator[ViewStep]:
     """Yield the views of a request, each applied to the result of the one before.
 
     Raises:
-        InvalidField: a view is malformed, a text of it is wrong, or it does not exist.
+            InvalidField: a view is malformed, a text of it is wrong, or it does not exist.
 
-    >>> from inlay.render.explorer.request import parse_request
-    >>> views = [{"op": "permute", "axes": "nhwc"}, {"op": "reshape", "dims": "2x20x17"}]
-    >>> for step in apply_views(parse_request({"layout": "nchw", "dims": "2x17x5x4", "views": views})):
-    ...     print(step.call, step.names, step.desc)
-    rename_axes((0, 2, 3, 1)) ('n', 'h', 'w', 'c') f32::blocked:adbc::f0
-    reshape((2, 20, 17)) ('n', 'hw', 'c') f32::blocked:acb::f0
+        >>> from inlay.render.explorer.request import parse_request
+        >>> views = [{"op": "permute", "axes": "nhwc"}, {"op": "reshape", "dims": "2x20x17"}]
+        >>> for step in apply_views(parse_request({"layout": "nchw", "dims": "2x17x5x4", "views": views})):
+        ...     print(step.call, step.names, step.desc)
+        rename_axes((0, 2, 3, 1)) ('n', 'h', 'w', 'c') f32::blocked:adbc::f0
+        reshape((2, 20, 17)) ('n', 'hw', 'c') f32::blocked:acb::f0
     """
     desc, names = request.desc, request.names
     for index, view in enumerate(request.views):
-        op = view.get("op")
+        op = str(view.get("op"))
         if op not in _OPS:
             problem = f"the op of view {index} is {shown(op)}: give one of {', '.join(_OPS)}"
             raise InvalidField(FieldFault("request", problem))
@@ -134,10 +136,10 @@ def _reshape(context: ViewContext) -> ViewStep:
     try:
         result = context.desc.try_reshape(dims, digits=digits)
     except InlayError as error:
-        raise context.fail(error, "dims") from None
+        raise context.refuse(error, "dims") from None
     if isinstance(result, Refusal):
         nearest = [dims_text(result.nearest)] if result.nearest else []
-        raise context.fail(InvalidArguments(str(result)), "dims", tuple(_reshape_repairs(context, result)), nearest)
+        raise context.refuse(result, "dims", tuple(_reshape_repairs(context, result)), nearest)
     arguments = f"{result.dims}, digits=True" if digits else f"{result.dims}"
     return ViewStep(
         "reshape", f"reshape({arguments})", result, reshaped_names(context.desc, context.names, result.dims)
@@ -152,12 +154,22 @@ def _reshape_repairs(context: ViewContext, refusal: Refusal[MemoryDesc]) -> Iter
     if refusal.free is not None:
         yield context.repaired("reshape to free digits, which oneDNN cannot say", digits=True)
     target = refusal.target
-    if target is not None and context.index == 0:
-        layout = target.spelling or target.tag
+    if target is not None and target.tag is not None and context.index == 0:
+        layout = _format_text(target.tag, context.names)
         yield {
             "text": f"reorder to {layout} first",
             "request": {**context.request.source, "layout": layout, "views": list(context.request.views)},
         }
+
+
+def _format_text(tag: str, names: Sequence[str]) -> str:
+    """Return the first alias of a tag, if its letters are these names, else the tag.
+
+    >>> _format_text("acdb", "nchw"), _format_text("acdb", "xyzw")
+    ('nhwc', 'acdb')
+    """
+    alias = alias_of(FormatTag.parse(tag))
+    return alias if alias is not None and FormatTag.parse(alias).names == tuple(names) else tag
 
 
 def dims_text(dims: Sequence[int]) -> str:
@@ -201,25 +213,27 @@ def _distinct(names: Sequence[str]) -> tuple[str, ...]:
 
 def _permute(context: ViewContext) -> ViewStep:
     """Apply a permutation of axes, in the order of NumPy's transpose."""
-    order = _parse_order(context)
+    order, has_names = _parse_order(context)
     ndims = len(context.names)
     axes = tuple(i + ndims if -ndims <= i < 0 else i for i in order)
     try:
         result = context.desc.rename_axes(axes)
     except InlayError as error:
-        nearest = ",".join(context.names[i] for i in nearest_permutation(axes, ndims))
-        repairs = (context.repaired(f"permute to {nearest}", axes=nearest),)
-        is_order = sorted(axes) == list(range(ndims))
-        raise context.fail(error, "axes", () if is_order else repairs, [] if is_order else [nearest]) from None
+        nearest = nearest_permutation(axes, ndims)
+        if nearest == axes:  # the descriptor has no such view, whatever the order
+            raise context.refuse(error, "axes") from None
+        text = ",".join(context.names[i] if has_names else str(i) for i in nearest)
+        repairs = (context.repaired(f"permute to {text}", axes=text),)
+        raise context.refuse(error, "axes", repairs, [text]) from None
     return ViewStep("permute", f"rename_axes({axes})", result, tuple(context.names[i] for i in axes))
 
 
-def _parse_order(context: ViewContext) -> Dims:
-    """Parse an order of axes: their numbers, or their names."""
+def _parse_order(context: ViewContext) -> tuple[Dims, bool]:
+    """Parse an order of axes: their numbers, or their names, in which case the second value is True."""
     rule = f"axes are names or numbers joined by commas, such as {','.join(reversed(context.names))}"
     text = context.text("axes")
     if any(c.isdigit() for c in text) and not any(c.isalpha() for c in text):
-        return context.numbers("axes", rule=rule, has_negative=True)
+        return context.numbers("axes", rule=rule, has_negative=True), False
     wanted = [text.strip()] if text.strip() in context.names else split_names(text)
     field = FieldText("views", rule, context.index, "axes")
     position = 0
@@ -230,7 +244,7 @@ def _parse_order(context: ViewContext) -> Dims:
         position += len(name)
     if not wanted:
         field.fail(f"{rule}: a name is missing", text, 0, 1)
-    return tuple(context.names.index(name) for name in wanted)
+    return tuple(context.names.index(name) for name in wanted), True
 
 
 # Submemory
@@ -244,7 +258,7 @@ def _submemory(context: ViewContext) -> ViewStep:
         result = context.desc.submemory(dims, offsets)
     except InlayError as error:
         part = "offsets" if "offsets" in str(error).partition(" of the submemory")[0] else "dims"
-        raise context.fail(error, part, tuple(_box_repairs(context, dims, offsets))) from None
+        raise context.refuse(error, part, tuple(_box_repairs(context, dims, offsets))) from None
     return ViewStep("submemory", f"submemory({dims}, {offsets})", result, context.names)
 
 
