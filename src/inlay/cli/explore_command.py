@@ -20,9 +20,9 @@ _PORT_HELP = "Port on this machine; any free one if 0."
 @app.command(short_help="Open a page on which you type layouts and see them.")
 def explore(
     tag: Annotated[
-        str | None, typer.Argument(metavar="[TAG]", help=f"{TAG_HELP} Or strides: '320,20,4,1'.", show_default=False)
+        str | None, typer.Argument(metavar="TAG", help=f"{TAG_HELP} Or strides: '320,20,4,1'.", show_default=False)
     ] = None,
-    dims: Annotated[str | None, typer.Argument(metavar="[DIMS]", help=_DIMS_HELP, show_default=False)] = None,
+    dims: Annotated[str | None, typer.Argument(metavar="DIMS", help=_DIMS_HELP, show_default=False)] = None,
     data_type: TypeOption = "f32",
     to: Annotated[list[str] | None, typer.Option("--to", metavar="TAG", help=_TO_HELP)] = None,
     to_type: Annotated[

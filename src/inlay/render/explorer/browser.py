@@ -1,7 +1,7 @@
-"""Opens the page in the web browser of the person at this machine, if there is one with a window.
+"""Opens the page in the web browser of the person at this machine, if there is one.
 
-A browser in the terminal, such as w3m, would take over the terminal of the server, so it is not used. Neither is any
-browser on a machine without a display, as behind SSH.
+The browser that the environment variable BROWSER names is used anywhere. Otherwise it has to have a window: a browser
+in the terminal, such as w3m, would take over the terminal of the server, and without a display no other one starts.
 """
 
 import os
@@ -11,21 +11,23 @@ import webbrowser
 
 
 def open_in_browser(url: str) -> bool:
-    """Open `url` in a web browser with a window, without waiting for it; return False if there is none."""
-    if not has_display():
+    """Open `url` in a web browser, without waiting for it; return False if there is none."""
+    is_chosen = bool(os.environ.get("BROWSER"))
+    if not is_chosen and not has_display():
         return False
     try:
         browser = webbrowser.get()
     except webbrowser.Error:
         return False
-    if type(browser) is webbrowser.GenericBrowser:  # a browser in the terminal; its subclass runs in the background
+    # A browser in the terminal has this class, one in the background a subclass of it.
+    if type(browser) is webbrowser.GenericBrowser and not is_chosen:
         return False
     threading.Thread(target=browser.open, args=(url,), daemon=True).start()
     return True
 
 
 def has_display() -> bool:
-    """Return True if programs of this process can show windows."""
+    """Return True if programs of this process can show windows on the machine of the person."""
     if sys.platform in ("darwin", "win32"):
         return "SSH_CONNECTION" not in os.environ
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

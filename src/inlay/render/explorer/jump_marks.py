@@ -12,14 +12,14 @@ c//8 and d:4 for n.
 Source: oneDNN, "Understanding Memory Formats".
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.fields import addressed_layout
 from inlay.layout import Layout
 from inlay.render.compose import AxisDigit, places
-from inlay.render.legend import digit_in_words
+from inlay.render.legend import digit_in_words, nearest_tag
 
 _ARTICLE = {"ncw": "a", "nchw": "a", "ncdhw": "a", "nwc": "b", "nhwc": "b", "ndhwc": "b", "chwn": "c", "cdhwn": "c"}
 """Letters of the marks of plain layouts, by the names of their axes from the outermost to the innermost."""
@@ -45,7 +45,7 @@ def jump_marks(desc: MemoryDesc, names: Sequence[str]) -> list[dict[str, Any]]:
     if 0 in layout.dims:
         return []
     moving = [place for place in reversed(places(layout)) if place.stride]
-    letter, numbers = _labels(layout, moving, names)
+    letter, numbers = _labels(desc, moving, names)
     before = [0] * layout.ndims
     marks = []
     for i, place in enumerate(moving):
@@ -80,28 +80,18 @@ def digit_index(layout: Layout, place: AxisDigit) -> int:
     return 0
 
 
-def _labels(layout: Layout, moving: Sequence[AxisDigit], names: Sequence[str]) -> tuple[str, list[int]]:
+def _labels(desc: MemoryDesc, moving: Sequence[AxisDigit], names: Sequence[str]) -> tuple[str, list[int]]:
     """Return the letter of the marks and the number of each digit, the innermost first.
 
     In the layouts of the article, the number is the position of the axis, also if other axes have one coordinate only.
     """
-    if any(axis.inner for axis in layout.axes) or len(moving) > layout.ndims:
-        return _OTHER, list(range(len(moving)))
-    order = list(_plain_order(layout, moving))
-    letter = _ARTICLE.get("".join(names[axis] for axis in reversed(order)))
-    if letter is None:
-        return _OTHER, list(range(len(moving)))
-    return letter, [order.index(place.axis) for place in moving]
-
-
-def _plain_order(layout: Layout, moving: Sequence[AxisDigit]) -> Iterator[int]:
-    """Yield the axes of a plain layout, the innermost first; axes of one coordinate keep their strides' order."""
-    is_moving = {place.axis for place in moving}
-    positions = {place.axis: i for i, place in enumerate(moving)}
-    yield from sorted(
-        range(layout.ndims),
-        key=lambda i: (abs(layout.axes[i].stride), i not in is_moving, positions.get(i, 0), -i),
-    )
+    tag = nearest_tag(desc)
+    if tag is not None and not tag.inner_blocks:
+        letter = _ARTICLE.get("".join(names[axis] for axis in tag.order))
+        if letter is not None:
+            inward = tag.order[::-1]
+            return letter, [inward.index(place.axis) for place in moving]
+    return _OTHER, list(range(len(moving)))
 
 
 def _note(place: AxisDigit, inner: AxisDigit | None, names: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.descriptor.fields import addressed_layout
 from inlay.errors import InlayError, InvalidArguments
 from inlay.layout import Layout
-from inlay.notation.dictionary import list_equivalent, list_rows
+from inlay.notation.dictionary import has_vendor, list_equivalent, list_rows
 from inlay.notation.format_tag import ALIASES
 from inlay.notation.pattern import pattern_of
 from inlay.render.compose import blocks_of, shares_elements
@@ -26,7 +26,7 @@ from inlay.render.explorer.jump_marks import jump_marks
 from inlay.render.explorer.memory_groups import memory_groups
 from inlay.render.explorer.padded_computation import padded_computation
 from inlay.render.explorer.request import ParsedRequest, parse_request
-from inlay.render.explorer.view_steps import ViewStep, apply_views
+from inlay.render.explorer.view_steps import ViewStep, apply_views, dims_text
 from inlay.render.legend import (
     blocks_in_words,
     digit_in_words,
@@ -45,12 +45,12 @@ LARGEST_NUMBER = 2**53 - 1
 
 @dataclass(frozen=True, slots=True)
 class ExploredLayout:
-    """A layout that the page shows: a request with its views applied."""
+    """A layout that the page shows: a request, and its views, applied."""
 
     request: ParsedRequest
     """The request, parsed."""
     steps: tuple[ViewStep, ...]
-    """Its views, applied one after another."""
+    """Its views, each applied to the result of the one before."""
 
     @property
     def desc(self) -> MemoryDesc:
@@ -84,28 +84,45 @@ def explore_layout(request: object) -> dict[str, Any]:
     ('nChw8c', [2, 24, 5, 4], 960, 280)
     """
     explored = read_layout(request)
-    desc, names = explored.desc, explored.names
+    parsed, text = explored.request, explored.request.source["layout"].strip()
+    layout = describe_layout(parsed.desc, parsed.names, explored.steps)
+    return {**layout, "title": text} if has_vendor(text) and not explored.steps else layout
+
+
+def describe_layout(desc: MemoryDesc, names: Sequence[str], steps: Sequence[ViewStep] = ()) -> dict[str, Any]:
+    """Return the JSON of a layout, whose axes have these names, or of the last of these views of it.
+
+    Raises:
+        InvalidArguments: `desc` has no layout.
+        Unimplemented: something is RUNTIME.
+
+    >>> describe_layout(MemoryDesc((4, 6), "bf16", strides=(8, 1)), "ab")["gap_elements"]
+    8
+    """
+    viewed = (desc, *(step.desc for step in steps))
+    if steps:
+        desc, names = steps[-1].desc, steps[-1].names
     layout, data_type = addressed_layout(desc, "the explorer")
     values = {
         "version": VERSION,
         "title": _title(desc),
-        "text": f"{desc} {'x'.join(map(str, desc.dims))}",
+        "text": f"{desc} {dims_text(desc.dims)}",
         "tag": desc.tag,
         "data_type": data_type.name,
         "element_bits": data_type.bits,
-        "names": names,
+        "names": tuple(names),
         "dims": desc.dims,
         "padded_dims": desc.padded_dims,
         "padded_offsets": desc.padded_offsets,
         "digits": [[{"extent": d.extent, "stride": d.stride} for d in digits] for digits in layout.digits],
         "offset0": desc.offset0,
         "swizzle": _swizzle(desc),
-        **_memory(explored, layout),
+        **_memory(viewed, layout),
         **_words(desc, layout, names),
         "marks": jump_marks(desc, names),
         "groups": memory_groups(desc, names),
         "padded_computation": padded_computation(desc, names),
-        "views": [_view(step) for step in explored.steps],
+        "views": [_view(step) for step in steps],
     }
     return {key: _as_json(value) for key, value in values.items()}
 
@@ -139,15 +156,14 @@ def _swizzle(desc: MemoryDesc) -> dict[str, Any] | None:
 # Memory
 
 
-def _memory(explored: ExploredLayout, layout: Layout) -> dict[str, Any]:
+def _memory(viewed: Sequence[MemoryDesc], layout: Layout) -> dict[str, Any]:
     """Return the extent of memory that the strip shows, and the amounts of padding and gaps in it, in elements.
 
-    The strip of a view is that of the memory that it views.
+    `layout` is that of the last of `viewed`, which is a view of the others. The strip shows the memory of all.
     """
-    desc = explored.desc
+    desc = viewed[-1]
     low, _ = _extent(desc)
-    start = min(0, low)
-    stop = max(_extent(one)[1] for one in (explored.request.desc, *(step.desc for step in explored.steps)))
+    start, stop = min(0, low), max(_extent(one)[1] for one in viewed)
     stored = _count_offsets(layout)
     return {
         "memory_start": start,
@@ -226,7 +242,7 @@ def _vendor_names(desc: MemoryDesc) -> list[str]:
 
 def _view(step: ViewStep) -> dict[str, Any]:
     """Return one applied view: its call, and its result in words."""
-    text = f"{step.desc} {'x'.join(map(str, step.desc.dims))}"
+    text = f"{step.desc} {dims_text(step.desc.dims)}"
     return {"op": step.op, "call": step.call, "text": text, "dims": step.desc.dims, "names": step.names}
 
 

@@ -90,7 +90,7 @@ def example_dims(layout: str) -> str:
         raise InvalidField(_notation_fault(error, layout, None)) from None
     if isinstance(picture, Picture):
         return "x".join(map(str, picture.desc.dims))
-    raise InvalidField(_layout_fault(InvalidArguments(f"{layout} is no layout"), layout, ()))
+    raise InvalidField(_layout_fault(InvalidArguments(f"{layout} is no layout"), layout, (), None))
 
 
 def fragment_of(requests: Sequence[Mapping[str, Any]]) -> str:
@@ -131,7 +131,8 @@ def _require_keys(request: object) -> Mapping[str, Any]:
         raise InvalidField(FieldFault("request", f"a request is an object of JSON, not {shown(request)}"))
     unknown = [key for key in request if key not in _KEYS]
     if unknown:
-        raise InvalidField(FieldFault("request", f"a request has no key {shown(unknown[0])}: its keys are {_KEYS}"))
+        problem = f"a request has no key {shown(unknown[0])}: its keys are {', '.join(_KEYS)}"
+        raise InvalidField(FieldFault("request", problem))
     missing = [key for key in ("layout", "dims") if key not in request]
     if missing:
         raise InvalidField(FieldFault("request", f"the request has no key {missing[0]!r}: it needs layout and dims"))
@@ -168,7 +169,7 @@ def _create_desc(text: str, dims: Dims, data_type: DataType, offset0: int) -> Me
     except NotationError as error:
         raise InvalidField(_notation_fault(error, text, len(dims))) from None
     except InlayError as error:
-        raise InvalidField(_layout_fault(error, text, dims)) from None
+        raise InvalidField(_layout_fault(error, text, dims, data_type)) from None
     if not isinstance(desc.layout, (Layout, kinds.SwizzledLayout)):
         problem = f"{text.strip()} is no layout: give a tag such as nchw, a pattern, a vendor's name, or strides"
         raise InvalidField(FieldFault("layout", problem, text))
@@ -189,7 +190,7 @@ def _notation_fault(error: NotationError, text: str, ndims: int | None) -> Field
     return FieldFault("layout", error.problem, text, column, length, suggestions=suggestions)
 
 
-def _layout_fault(error: InlayError, text: str, dims: Dims) -> FieldFault:
+def _layout_fault(error: InlayError, text: str, dims: Dims, data_type: DataType | None) -> FieldFault:
     """Return the fault of a layout that these dims or this data type cannot have."""
     problem, _, repair = str(error).partition("\n")
     fault = FieldFault("layout", problem, text, repair=repair.strip() or None)
@@ -198,18 +199,20 @@ def _layout_fault(error: InlayError, text: str, dims: Dims) -> FieldFault:
         streams = tuple(row.name for row in list_rows() if row.name.startswith(f"{fmt.name}."))
         problem = f"{fmt.name} is a compound format, which is drawn bit by bit: `inlay show {fmt.name} DIMS`"
         return replace(fault, problem=problem, suggestions=streams)
-    suggestions = _plain_strides(text, dims) or suggest_formats(text, len(dims))
+    suggestions = _plain_strides(text, dims, data_type) or suggest_formats(text, len(dims))
     return replace(fault, suggestions=tuple(suggestions))
 
 
-def _plain_strides(text: str, dims: Dims) -> list[str]:
-    """Return the strides of a plain tag, which have no bound of oneDNN on tags; nothing for other texts."""
+def _plain_strides(text: str, dims: Dims, data_type: DataType | None) -> list[str]:
+    """Return the strides of a plain tag that exceeds oneDNN's bound on tags, if the tensor can have them."""
     try:
         layout = FormatTag.parse(text.strip()).layout(dims)
+        strides = tuple(axis.stride for axis in layout.axes if not axis.inner)
+        if data_type is not None:
+            _create_strided(strides, dims, data_type, 0)
     except InlayError:
         return []
-    is_plain = not any(axis.inner for axis in layout.axes)
-    return [",".join(str(axis.stride) for axis in layout.axes)] if is_plain else []
+    return [",".join(map(str, strides))]
 
 
 def _parse_names(value: object, desc: MemoryDesc) -> tuple[str, ...]:

@@ -41,13 +41,15 @@ def suggest_layouts(text: str, ndims: int | None = None) -> list[str]:
 
 
 def suggest_formats(text: str, ndims: int) -> list[str]:
-    """Return up to two aliases of `ndims` axes that resemble the format `text`, which has another number of axes.
+    """Return up to two aliases of `ndims` axes that resemble the format `text`, if it has another number of axes.
 
-    >>> suggest_formats("nChw16c", 5)
-    ['nCdhw16c', 'nCdhw8c']
+    >>> suggest_formats("nChw16c", 5), suggest_formats("nChw16c", 4)
+    (['nCdhw16c', 'nCdhw8c'], [])
     """
     import difflib  # slow to import, and only mistakes need it
 
+    if _axis_count(text.strip()) == ndims:
+        return []
     aliases = [alias for alias in ALIASES if _axis_count(alias) == ndims]
     return difflib.get_close_matches(text.strip(), aliases, n=2, cutoff=0.6)
 

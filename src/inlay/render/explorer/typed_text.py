@@ -9,6 +9,7 @@ Traceback (most recent call last):
 inlay.render.explorer.typed_text.InvalidField: dims are whole numbers joined by x, such as 2x17x5x4: a number is missing
     2x17xx4
     ~~~~~^
+    did you mean 2x17x4?
 """
 
 import re
@@ -78,12 +79,20 @@ class InvalidField(InvalidArguments):
         marked = ""
         if fault.column is not None:
             marked = f"\n    {fault.text}\n    {'~' * fault.column}{'^' * max(1, fault.length)}"
-        remedy = f"\n    {fault.repair}" if fault.repair else ""
-        super().__init__(f"{fault.problem}{marked}{remedy}")
+        super().__init__(f"{fault.problem}{marked}{_remedy_of(fault)}")
 
     def __reduce__(self) -> tuple[type["InvalidField"], tuple[FieldFault]]:
         """Pickle by the fault; exceptions are otherwise pickled by their text only."""
         return type(self), (self.fault,)
+
+
+def _remedy_of(fault: FieldFault) -> str:
+    """Return the last line of the text of an error: the remedy, or texts that may be meant; empty if there are none."""
+    if fault.repair:
+        return f"\n    {fault.repair}"
+    if fault.suggestions and "did you mean" not in fault.problem:
+        return f"\n    did you mean {' or '.join(fault.suggestions)}?"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
