@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -280,7 +281,7 @@ def test_a_defect_is_reported_without_a_traceback_and_the_server_goes_on(monkeyp
     reports: list[str] = []
     application = make_application("token", 8000, reports.append)
     monkeypatch.setattr(server_module, "list_choices", lambda: 1 // 0)
-    status, body = get_from(application, "/token/api/choices")
+    status, body = get_from(application, "/token/api/choices", ZeroDivisionError)
     text = (
         "internal error: ZeroDivisionError: integer division or modulo by zero; "
         "this is a defect of Inlay, please report it"
@@ -290,16 +291,11 @@ def test_a_defect_is_reported_without_a_traceback_and_the_server_goes_on(monkeyp
     assert get_from(application, "/token/") == (200, page_files()["page.html"])
 
 
-def get_from(application: Any, path: str) -> tuple[int, bytes]:
-    """Status and body of the answer of a web application to a GET, without a server."""
+def get_from(application: Any, path: str, error: type[Exception] | None = None) -> tuple[int, bytes]:
+    """Status and body of the answer of a web application to a GET, without a server, which ends with `error`."""
     sent: list[dict[str, Any]] = []
-    scope = {
-        "type": "http",
-        "method": "GET",
-        "path": path,
-        "query_string": b"",
-        "headers": [(b"host", b"localhost:8000")],
-    }
+    headers = [(b"host", b"localhost:8000")]
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": headers}
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": b"", "more_body": False}
@@ -307,5 +303,6 @@ def get_from(application: Any, path: str) -> tuple[int, bytes]:
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    asyncio.run(application(scope, receive, send))
+    with pytest.raises(error) if error else nullcontext():
+        asyncio.run(application(scope, receive, send))
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])

@@ -35,7 +35,6 @@ from inlay.render.explorer.typed_text import FieldFault, InvalidField
 from inlay.render.picture import Picture
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -175,14 +174,20 @@ def _bind(port: int) -> socket.socket:
 # Application
 
 
-def make_application(token: str, port: int, report: Reporter = _ignore) -> "Starlette":
+def make_application(token: str, port: int, report: Reporter = _ignore) -> "ASGIApp":
     """Return the web application of a server on this port, whose paths begin with `token`.
 
-    Requests that fail because of a defect of Inlay get status 500, and `report` prints the defect.
+    A request that fails because of a defect of Inlay gets status 500, and `report` prints the defect.
     """
     from starlette.applications import Starlette
-    from starlette.middleware import Middleware
     from starlette.routing import Route
+
+    async def answer_defect(_: "Request", error: Exception) -> "Response":
+        """Report a defect; the server goes on."""
+        defect = f"internal error: {type(error).__name__}: {error}; this is a defect of Inlay, please report it"
+        problem = str(error) if isinstance(error, InlayError) else defect
+        report(problem)
+        return _refuse(problem, 500)
 
     routes = [
         Route("/{token}/", _answer_page),
@@ -190,15 +195,14 @@ def make_application(token: str, port: int, report: Reporter = _ignore) -> "Star
         Route("/{token}/api/choices", _answer_choices),
         *(Route(f"/{{token}}/api/{name}", answer, methods=["POST"]) for name, answer in _ANSWERS.items()),
     ]
-    guards = [Middleware(_AccessGuard, token=token, port=port), Middleware(_DefectReporter, report=report)]
-    application = Starlette(routes=routes, middleware=guards)
+    application = Starlette(routes=routes, exception_handlers={Exception: answer_defect})
     # A redirect from /TOKEN to /TOKEN/ would confirm the token with another status than 404.
     application.router.redirect_slashes = False
-    return application
+    return _AccessGuard(application, token, port)
 
 
 class _AccessGuard:
-    """Middleware that refuses requests for other hosts, from other pages, or without the token."""
+    """A web application that refuses requests for other hosts, from other pages, or without the token."""
 
     def __init__(self, app: "ASGIApp", token: str, port: int) -> None:
         self.app = app
@@ -233,25 +237,6 @@ class _AccessGuard:
         if not hmac.compare_digest(first.encode(), self.token.encode()):
             return _text("there is no such page: open the address that `inlay explore` printed", 404)
         return None
-
-
-class _DefectReporter:
-    """Middleware that reports exceptions of the application, and answers with status 500."""
-
-    def __init__(self, app: "ASGIApp", report: Reporter) -> None:
-        self.app = app
-        self.report = report
-
-    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        """Pass the request on, and answer for a request that fails."""
-        try:
-            await self.app(scope, receive, send)
-        except Exception as error:  # noqa: BLE001  # any defect: the server goes on, and the person is told
-            is_known = isinstance(error, InlayError)
-            defect = f"internal error: {type(error).__name__}: {error}; this is a defect of Inlay, please report it"
-            problem = str(error) if is_known else defect
-            self.report(problem)
-            await _refuse(problem, 500)(scope, receive, send)
 
 
 def _text(text: str, status: int) -> "Response":
