@@ -16,7 +16,7 @@ from inlay.primitives import get_engine
 from tests.support.drawing_scripts import PLAN, drawing_script
 from tests.support.paths import ROOT
 
-PAGES = ("README.md", "docs/cli.md", "docs/dictionary.md")
+PAGES = ("README.md", "docs/cli.md", "docs/dictionary.md", "docs/explorer.md")
 
 
 class Example(NamedTuple):

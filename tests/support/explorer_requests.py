@@ -26,7 +26,7 @@ def random_requests(seed: int, count: int) -> Iterator[dict[str, Any]]:
     names = [row.name for row in list_rows()]
     while count:
         layout, dims = random.choice(_KINDS)(random, names)
-        request = {
+        request: dict[str, Any] = {
             "layout": layout,
             "dims": "x".join(map(str, dims)),
             "data_type": random.choice(tuple(DATA_TYPES)),

@@ -56,9 +56,11 @@ def test_dims_are_numbers_joined_in_the_usual_ways(text: str) -> None:
 
 
 def test_offset0_is_the_offset_of_the_origin() -> None:
-    for value in ("64", 64):
+    values: tuple[object, ...] = ("64", 64)
+    for value in values:
         assert parse_request({"layout": "nchw", "dims": "2x3x4x5", "offset0": value}).desc.offset0 == 64
-    for value in (None, "", 0):
+    values = (None, "", 0)
+    for value in values:
         assert parse_request({"layout": "nchw", "dims": "2x3x4x5", "offset0": value}).desc.offset0 == 0
 
 

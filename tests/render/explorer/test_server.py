@@ -25,7 +25,7 @@ from tests.support.refusals import raises_exactly
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-NCHW8C = {"layout": "nChw8c", "dims": "2x17x5x4", "data_type": "f32", "names": None, "views": []}
+NCHW8C: dict[str, Any] = {"layout": "nChw8c", "dims": "2x17x5x4", "data_type": "f32", "names": None, "views": []}
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +61,8 @@ def test_a_reorder_is_answered_with_both_layouts(explorer: ExplorerProcess) -> N
     assert (answer["src"], answer["dst"]) == (explore_layout(request["src"]), explore_layout(request["dst"]))
     assert answer["kernel"].startswith("tile of ")
     assert answer["lines"][0] == "problem"
-    assert (
-        answer["runs"]
-        == "20 neighbors in the source go 8 elements apart; 8 neighbors in the destination come from 20 elements apart"
-    )
+    assert answer["runs"].startswith("up to 20 neighbors in the source go 8 elements apart; ")
+    assert answer["bytes"] == "6.6 kB are read and written"
 
 
 @pytest.mark.parametrize(

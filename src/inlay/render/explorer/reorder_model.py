@@ -1,8 +1,8 @@
 """The JSON of a reorder between two layouts: both layouts, and the compiled reorder in words.
 
 >>> answer = explore_reorder({"src": {"layout": "ab", "dims": "64x64"}, "dst": {"layout": "ba", "dims": "64x64"}})
->>> answer["runs"]
-'64 neighbors in the source go 64 elements apart; 64 neighbors in the destination come from 64 elements apart'
+>>> answer["runs"].partition("; ")[0], answer["bytes"]
+('up to 64 neighbors in the source go 64 elements apart', '32.8 kB are read and written')
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,38 +57,43 @@ def _describe_reorder(src: MemoryDesc, dst: MemoryDesc) -> dict[str, Any]:
         problem = build_reorder_problem(src, dst)
         nest = build_loop_nest(problem)
     except InlayError as error:
-        raise InvalidField(FieldFault("layout", str(error), side="dst")) from None
+        types = (src.data_type, dst.data_type)
+        is_conversion = types[0] != types[1] and not all(element is not None and element.is_number for element in types)
+        raise InvalidField(FieldFault("data_type" if is_conversion else "layout", str(error), side="dst")) from None
+    swizzled = "" if src.swizzle is None and dst.swizzle is None else ", before the swizzle"
     return {
         "kernel": _kernel(lines),
-        "runs": _runs([(loop.extent, *loop.maps) for loop in nest.loops]),
+        "runs": _runs([(loop.extent, *loop.maps) for loop in nest.loops]) + swizzled,
         "bytes": f"{bytes_text(problem.moved_bytes)} are read and written",
         "lines": lines,
     }
 
 
 def _kernel(lines: Iterable[str]) -> str:
-    """Return the tile of registers, and the expected time, from the report of a reorder."""
-    texts = [line.strip() for line in lines]
-    kept = [text for text in texts if text.startswith(("tile of", "stores ", "expected "))]
-    return "; ".join(text.partition(" (bits")[0] for text in kept)
+    """Return tile, instructions, stores and expected time from the report of a reorder."""
+    texts = [line.strip().partition(" (bits")[0] for line in lines]
+    tiles = [text for text in texts if text.startswith("tile of ")]
+    each = [text.removeprefix("each ").rpartition(", ")[0] for text in texts if text.startswith("each ")]
+    rest = [text for text in texts if text.startswith(("stores ", "expected "))]
+    return "; ".join([*tiles, *(f"{text} a tile" for text in each), *rest]) or "nothing to move"
 
 
 def _runs(loops: Sequence[tuple[int, DigitMap, DigitMap]]) -> str:
     """Return what becomes of neighbors; each loop has its extent, and its strides or tables in source and destination.
 
     >>> _runs([(20, 1, 1), (3, 20, 40)])
-    '20 neighbors in the source stay neighbors'
+    'up to 20 neighbors in the source stay neighbors'
     """
     from_src = next(((extent, dst) for extent, src, dst in loops if src == 1), None)
     from_dst = next(((extent, src) for extent, src, dst in loops if dst == 1), None)
     if from_src is not None and from_src[1] == 1:
-        return f"{from_src[0]} neighbors in the source stay neighbors"
+        return f"up to {from_src[0]} neighbors in the source stay neighbors"
     parts = []
     if from_src is not None:
-        parts.append(f"{from_src[0]} neighbors in the source go {_distance(from_src[1])}")
+        parts.append(f"up to {from_src[0]} neighbors in the source go {_distance(from_src[1])}")
     if from_dst is not None:
-        parts.append(f"{from_dst[0]} neighbors in the destination come from {_distance(from_dst[1])}")
-    return "; ".join(parts) or "neighbors neither in the source nor in the destination belong together"
+        parts.append(f"up to {from_dst[0]} neighbors in the destination come from {_distance(from_dst[1])}")
+    return "; ".join(parts) or "no two elements are neighbors in memory"
 
 
 def _distance(places: DigitMap) -> str:
