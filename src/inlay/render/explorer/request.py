@@ -40,8 +40,8 @@ from inlay.render.legend import checked_names, names_of
 DEFAULT_TYPE = "f32"
 """Data type of a request without one."""
 _KEYS = ("layout", "dims", "data_type", "names", "views", "offset0")
-_STRIDES = re.compile(r"\s*[(\[]?\s*[-−]?[0-9][^:>]*")
-"""The beginning of strides: a number, and no colon or arrow after it."""
+_STRIDES = re.compile(r"[(\[]?\s*[-−]?[0-9][^:>]*")
+"""The form of strides without white space around: a number first, and no colon or arrow after it."""
 _OFFSET0 = FieldText("offset0", "offset0 is one whole number of elements, such as 64", most=1)
 
 
@@ -82,7 +82,7 @@ def example_dims(layout: str) -> str:
     >>> example_dims("nChw8c")
     '2x9x2x2'
     """
-    if _STRIDES.fullmatch(layout):
+    if _STRIDES.fullmatch(layout.strip()):
         raise InvalidField(FieldFault("dims", f"the strides {layout} do not say the dims: give them too", layout))
     try:
         picture = show(layout)
@@ -160,7 +160,7 @@ def _parse_offset0(value: object) -> int:
 def _create_desc(text: str, dims: Dims, data_type: DataType, offset0: int) -> MemoryDesc:
     """Create the descriptor of a layout that was typed."""
     try:
-        if _STRIDES.fullmatch(text):
+        if _STRIDES.fullmatch(text.strip()):
             desc = _create_strided(parse_numbers(text, STRIDES), dims, data_type, offset0)
         else:
             desc = MemoryDesc(dims, data_type, text.strip(), offset0=offset0)
