@@ -79,7 +79,12 @@ export class SavedLayouts {
   }
 
   _find(request) {
-    return this.panels.find((panel) => panel.request.layout === request.layout && panel.request.dims === request.dims);
+    return this.panels.find(
+      (panel) =>
+        panel.request.layout === request.layout &&
+        [panel.request.dims, panel.layout.dims.join("x")].includes(request.dims) &&
+        (panel.request.data_type ?? "f32") === request.data_type,
+    );
   }
 
   async choices() {

@@ -24,7 +24,7 @@ export function drawRow(surface, x, y, size, cells, colors) {
 }
 
 function drawRuns(surface, x, y, size, cells, colors) {
-  for (let first = 0; first < cells.length; ) {
+  for (let first = 0; first < cells.length;) {
     let last = first + 1;
     while (last < cells.length && isAlike(cells[first], cells[last])) last += 1;
     fillCell(surface, x + first * size.width, y, (last - first) * size.width, size.height, cells[first], colors);

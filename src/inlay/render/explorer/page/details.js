@@ -26,7 +26,8 @@ export function showFacts(list, layout) {
 
 /** Return the summary of a layout below the title of a pane. */
 export function summaryOf(layout) {
-  const padded = String(layout.dims) === String(layout.padded_dims) ? "" : ` padded to ${layout.padded_dims.join(" × ")}`;
+  const padded =
+    String(layout.dims) === String(layout.padded_dims) ? "" : ` padded to ${layout.padded_dims.join(" × ")}`;
   return `${layout.dims.join(" × ")}${padded} of ${layout.data_type}`;
 }
 
@@ -75,9 +76,11 @@ export function showPaddedComputation(card, layout) {
 function lanesOfBlock(name, start, stop, dim) {
   const row = element("div", "lane-block");
   row.append(element("span", "lane-name", `${name} ${start} to ${stop - 1}`));
+  const products = element("span", "products");
   for (let x = start; x < stop; x += 1) {
-    row.append(element("span", x < dim ? "lane" : "lane zero", x < dim ? `x${x}·w${x}` : "0·0"));
+    products.append(element("span", x < dim ? "lane" : "lane zero", x < dim ? `x${x}·w${x}` : "0·0"));
   }
+  row.append(products);
   return row;
 }
 

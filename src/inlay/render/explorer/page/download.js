@@ -57,7 +57,12 @@ export function pictureSvg(panes, panels, selection, lines) {
   const surface = new SvgSurface();
   paintPicture(surface, picture, panels, selection, lines);
   const description = panels.map(({ layout }) => `${layout.text}: offset = ${layout.formula}`).join("\n");
-  return surface.finish(picture.width, picture.height, panels.map(({ layout }) => layout.title).join(" to "), description);
+  return surface.finish(
+    picture.width,
+    picture.height,
+    panels.map(({ layout }) => layout.title).join(" to "),
+    description,
+  );
 }
 
 /** Return a promise of the picture as a PNG blob. */
@@ -84,5 +89,8 @@ export function saveFile(blob, name) {
 /** Return the name of a file for layouts: their titles, without characters that file systems refuse. */
 export function fileName(panels, ending) {
   const words = panels.map(({ layout }) => `${layout.title} ${layout.dims.join("x")}`).join(" to ");
-  return `${words.replace(/[^\w.-]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 80)}.${ending}`;
+  return `${words
+    .replace(/[^\w.-]+/g, "-")
+    .replace(/^-+|-+$/g, "")
+    .slice(0, 80)}.${ending}`;
 }

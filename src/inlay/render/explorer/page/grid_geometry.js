@@ -70,7 +70,11 @@ export class GridGeometry {
     const group = this.groupAxes.reduce((number, axis) => number * this.dims[axis] + coordinate[axis], 0);
     const at = this.planePosition(group, plane);
     const column = coordinate[this.columnAxis];
-    const row = this.isFolded ? Math.floor(column / this.columns) : this.rowAxis === null ? 0 : coordinate[this.rowAxis];
+    const row = this.isFolded
+      ? Math.floor(column / this.columns)
+      : this.rowAxis === null
+        ? 0
+        : coordinate[this.rowAxis];
     return { x: at.x + (column % this.columns) * this.cell.width, y: at.y + row * this.cell.height };
   }
 
@@ -92,7 +96,12 @@ export class GridGeometry {
     const plane = line * this.perLine + index;
     if (plane >= this.planes) return null;
     const corner = this.planePosition(group, plane);
-    return this.cellAt(group, plane, Math.floor((y - corner.y) / this.cell.height), Math.floor((x - corner.x) / this.cell.width));
+    return this.cellAt(
+      group,
+      plane,
+      Math.floor((y - corner.y) / this.cell.height),
+      Math.floor((x - corner.x) / this.cell.width),
+    );
   }
 
   /** Return the coordinate of a row and column of a plane, or null outside it. */

@@ -22,11 +22,17 @@ export function drawArrow(surface, from, to, cell, label, colors) {
 function controlPoints([x1, y1], [x2, y2], isInRow) {
   if (isInRow) {
     const height = Math.min(44, 14 + Math.abs(x2 - x1) * 0.1);
-    return [[x1, y1 - height], [x2, y2 - height]];
+    return [
+      [x1, y1 - height],
+      [x2, y2 - height],
+    ];
   }
   const reach = Math.min(80, 20 + Math.abs(x2 - x1) * 0.15);
   const down = (y2 - y1) * 0.3;
-  return [[x1 + reach, y1 + down], [x2 - reach, y2 - down]];
+  return [
+    [x1 + reach, y1 + down],
+    [x2 - reach, y2 - down],
+  ];
 }
 
 function middleOf([x1, y1], [[x2, y2], [x3, y3]], [x4, y4]) {

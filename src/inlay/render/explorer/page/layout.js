@@ -36,7 +36,8 @@ function buildAddressing(layout) {
   const dims = layout.dims.map(convert);
   const paddedDims = layout.padded_dims.map(convert);
   const axes = layout.digits.map((digits, axis) => buildAxis(digits, axis, paddedDims[axis], convert));
-  const terms = axes.flat().filter((digit) => digit.extent > one).sort(compareDigits);
+  const inward = axes.flatMap((digits) => digits.toReversed());
+  const terms = inward.filter((digit) => digit.extent > one).sort(compareDigits);
   const starts = (layout.padded_offsets ?? dims.map(() => 0)).map(convert);
   const result = { convert, zero, one, dims, paddedDims, axes, terms, starts, offset0: convert(layout.offset0 ?? 0) };
   result.swizzle = layout.swizzle ?? null;
@@ -166,8 +167,7 @@ export function applySwizzle(swizzle, sum) {
 /**
  * Return the element at `offset` as `{coordinate, isPadding, isShared}`; null in a gap and outside the tensor.
  *
- * If several coordinates share the offset, `coordinate` is the first in row-major order and `isShared` is true. Digits
- * of stride 0 are 0 in it and make every element shared.
+ * If several coordinates share the offset, `coordinate` is the first in row-major order and `isShared` is true.
  */
 export function coordinateAt(layout, offset) {
   const addressing = addressingOf(layout);
@@ -183,8 +183,13 @@ export function coordinateAt(layout, offset) {
   if (hits.length === 0) return null;
   const coordinate = hits.length === 1 ? hits[0] : hits.sort(compareCoordinates)[0];
   const isPadding = coordinate.some((x, axis) => x >= addressing.dims[axis]);
-  const isShared = hits.length > 1 || addressing.moving.length < addressing.terms.length;
+  const isShared = hits.length > 1 || hasRepeat(addressing, coordinate);
   return { coordinate: coordinate.map(simplify), isPadding, isShared };
+}
+
+/** Return true if a digit of stride 0 gives another coordinate with the offset of `coordinate`, in which it is 0. */
+function hasRepeat({ terms, zero, paddedDims }, coordinate) {
+  return terms.some(({ stride, axis, weight }) => stride === zero && coordinate[axis] + weight < paddedDims[axis]);
 }
 
 /** Return the coordinate of a layout whose digits nest, by one division for each digit. */
@@ -200,7 +205,7 @@ function divide(addressing, rest) {
   return rest === addressing.zero && isInside(addressing, point) ? [point] : [];
 }
 
-/** Return coordinates at the sum `rest`, by a search that skips digit values whose rest the inner digits cannot reach. */
+/** Return coordinates at the sum `rest`, by a search that skips values whose rest the inner digits cannot reach. */
 function search(addressing, rest) {
   const { moving, zero, one } = addressing;
   const point = addressing.starts.map((start) => -start);

@@ -3,30 +3,38 @@
  */
 
 import { connect } from "./api.js";
-import { forgetColors, setTheme } from "./colors.js";
 import { showFacts, showMarks, showPaddedComputation, showReorder, summaryOf } from "./details.js";
-import { fileName, picturePng, pictureSvg, saveFile } from "./download.js";
 import { EXAMPLES } from "./examples.js";
 import { Field } from "./fields.js";
 import { MemoryPane, ReorderLines, TensorPane } from "./panes.js";
 import { element, parseCoordinate, parseOffset, Readout } from "./readout.js";
+import { savedState, showSavedMenus } from "./saved_menu.js";
 import { Selection } from "./selection.js";
+import { connectShareMenu } from "./share_menu.js";
 import { destinationRequest, encodeState, parseState, sourceRequest } from "./state.js";
+import { connectThemeMenu } from "./theme_menu.js";
 import { ViewsEditor } from "./views_editor.js";
 
 /** Milliseconds after the last key before the server is asked. */
 const TYPING_PAUSE = 120;
-const THEME_KEY = "inlay-explorer-theme";
 
-const GROUP_NAMES = { "cache line": "cache lines", page: "pages", simd: "SIMD groups", vnni: "VNNI groups", jumps: "jumps" };
+const GROUP_NAMES = {
+  "cache line": "cache lines",
+  page: "pages",
+  simd: "SIMD groups",
+  vnni: "VNNI groups",
+  jumps: "jumps",
+};
 
 const byId = (id) => document.getElementById(id);
 
 class Explorer {
   constructor() {
     this.source = connect();
-    this.state = parseState(location.hash);
+    this.state = this._stateOf(location.hash);
     this.panels = [];
+    this.visiblePanes = () => this.panes.filter((pane) => !pane.root.hidden && pane.scene !== null);
+    this.visibleLines = () => (this.panels.length > 1 ? this.lines : null);
     this.selection = new Selection();
     this._createPanes();
     this._createFields();
@@ -40,17 +48,30 @@ class Explorer {
     window.addEventListener("hashchange", () => this._followLink());
   }
 
+  _stateOf(fragment) {
+    return this.source.canParse ? parseState(fragment) : savedState(this.source.panels, fragment);
+  }
+
   _createPanes() {
     this.tensorPane = new TensorPane(byId("tensor-pane"), "tensor", this.selection);
     this.sourcePane = new MemoryPane(byId("source-pane"), "source", this.selection);
     this.destinationPane = new MemoryPane(byId("destination-pane"), "destination", this.selection);
-    this.lines = new ReorderLines(byId("lines").firstElementChild, this.sourcePane, this.destinationPane, this.selection);
+    this.lines = new ReorderLines(
+      byId("lines").firstElementChild,
+      this.sourcePane,
+      this.destinationPane,
+      this.selection,
+    );
     this.panes = [this.tensorPane, this.sourcePane, this.destinationPane];
   }
 
   // Fields
 
   _createFields() {
+    if (!this.source.canParse) {
+      this._offerSavedLayouts();
+      return;
+    }
     const field = (parent, key, label, more = {}) =>
       new Field(byId(parent), { label, name: key, onInput: (text) => this._typed(key, text), ...more });
     this.fields = {
@@ -59,45 +80,27 @@ class Explorer {
       dataType: field("source-fields", "dataType", "Data type", { list: "known-types" }),
       names: field("source-fields", "names", "Names of axes", { placeholder: "of the layout" }),
       layout2: field("destination-fields", "layout2", "Second layout", { list: "known-layouts", placeholder: "nhwc" }),
-      dataType2: field("destination-fields", "dataType2", "Its data type", { list: "known-types", placeholder: "the same" }),
+      dataType2: field("destination-fields", "dataType2", "Its data type", {
+        list: "known-types",
+        placeholder: "the same",
+      }),
     };
     this.views = new ViewsEditor((views) => this._typed("views", views));
     byId("inputs").addEventListener("submit", (event) => event.preventDefault());
     byId("compare").addEventListener("click", () => this._toggleComparison());
-    if (!this.source.canParse) this._offerSavedLayouts();
   }
 
-  /** Replace the fields by menus of the layouts that the page was saved with. */
+  /** Offer the layouts that the page was saved with in the place of fields. */
   _offerSavedLayouts() {
-    document.body.classList.add("saved");
     const { panels } = this.source;
-    const first = parseState(location.hash);
-    const known = panels.some(({ request }) => request.layout === first.layout && request.dims === first.dims);
-    if (!known || location.hash === "") this._useSaved(panels[0].request, panels[1]?.request ?? null);
-    const menu = (label, key) => {
-      const select = element("select");
-      panels.forEach(({ layout }, i) => select.append(new Option(`${layout.title}, ${layout.dims.join(" x ")}`, String(i))));
-      select.addEventListener("change", () => this._chooseSaved(key, panels[Number(select.value)].request));
-      const root = element("label", "tool", `${label} `);
-      root.append(select);
-      return root;
-    };
-    if (panels.length > 1) byId("source-fields").replaceChildren(menu("Layout", "source"), menu("Second layout", "destination"));
-    else byId("inputs").hidden = true;
-    const selects = byId("source-fields").querySelectorAll("select");
-    if (selects.length > 1) selects[1].value = "1";
-  }
-
-  _useSaved(src, dst) {
-    const [layout, dims, dataType] = [src.layout, src.dims, src.data_type ?? "f32"];
-    const second = dst === null ? {} : { layout2: dst.layout, dataType2: dst.data_type ?? "" };
-    this.state = { ...this.state, layout, dims, dataType, layout2: null, ...second };
-  }
-
-  _chooseSaved(side, request) {
-    if (side === "source") Object.assign(this.state, { layout: request.layout, dims: request.dims });
-    else this.state.layout2 = request.layout;
-    this.update();
+    document.body.classList.add("saved");
+    this.fields = {};
+    this.views = new ViewsEditor(() => {});
+    byId("inputs").hidden = panels.length === 1;
+    showSavedMenus(byId("source-fields"), panels, this.state, (changes) => {
+      Object.assign(this.state, changes);
+      this.update();
+    });
   }
 
   _typed(key, value) {
@@ -108,7 +111,7 @@ class Explorer {
 
   _toggleComparison() {
     if (this.state.layout2 !== null) this.state.layout2 = null;
-    else this.state.layout2 = this.panels[0]?.layout.dims.length === 4 ? "nhwc" : this.state.layout;
+    else this.state.layout2 = secondLayout(this.panels[0]?.layout);
     this._showState();
     this.update();
     if (this.state.layout2 !== null) this.fields.layout2.input.focus();
@@ -141,90 +144,8 @@ class Explorer {
     });
     byId("examples-tool").hidden = !this.source.canParse;
     byId("show-keys").addEventListener("click", () => byId("keys").showModal());
-    this._createShareMenu();
-    const theme = readSetting(THEME_KEY) ?? "auto";
-    byId("theme").value = theme;
-    setTheme(theme);
-    byId("theme").addEventListener("change", (event) => {
-      writeSetting(THEME_KEY, event.target.value);
-      setTheme(event.target.value);
-      this._redraw();
-    });
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-      forgetColors();
-      this._redraw();
-    });
-  }
-
-  _createShareMenu() {
-    const menu = byId("share");
-    const actions = {
-      "copy-link": () => this._copy(location.href, "link"),
-      "copy-command": () => this._copy(commandOf(this.state), "command"),
-      "save-svg": () => this._saveSvg(),
-      "save-png": () => this._savePng(),
-      "save-picture": () => this._savePicture(),
-    };
-    for (const [id, action] of Object.entries(actions)) {
-      byId(id).addEventListener("click", async () => {
-        menu.open = false;
-        menu.querySelector("summary").focus();
-        await action();
-      });
-    }
-    byId("save-picture").hidden = byId("copy-command").hidden = !this.source.canParse;
-    menu.addEventListener("keydown", (event) => {
-      if (event.key !== "Escape") return;
-      menu.open = false;
-      menu.querySelector("summary").focus();
-    });
-    document.addEventListener("click", (event) => {
-      if (!menu.contains(event.target)) menu.open = false;
-    });
-  }
-
-  async _copy(text, what) {
-    try {
-      await navigator.clipboard.writeText(text);
-      this._announce(`The ${what} is copied.`);
-    } catch {
-      this._announce(`This browser does not allow to copy. The ${what} is: ${text}`);
-    }
-  }
-
-  _saveSvg() {
-    const svg = pictureSvg(this._visiblePanes(), this.panels, this.selection.current, this._visibleLines());
-    saveFile(new Blob([svg], { type: "image/svg+xml" }), fileName(this.panels, "svg"));
-  }
-
-  async _savePng() {
-    const png = await picturePng(this._visiblePanes(), this.panels, this.selection.current, this._visibleLines());
-    saveFile(png, fileName(this.panels, "png"));
-  }
-
-  async _savePicture() {
-    try {
-      saveFile(await this.source.picture(sourceRequest(this.state), "svg"), fileName(this.panels.slice(0, 1), "svg"));
-    } catch (error) {
-      this._announce(error.message);
-    }
-  }
-
-  _visiblePanes() {
-    return this.panes.filter((pane) => !pane.root.hidden && pane.scene !== null);
-  }
-
-  _visibleLines() {
-    return this.panels.length > 1 ? this.lines : null;
-  }
-
-  /** Show a message for a moment, and to screen readers. */
-  _announce(message) {
-    byId("announcement").textContent = message;
-    const toast = element("p", "toast", message);
-    toast.setAttribute("aria-hidden", "true");
-    document.body.append(toast);
-    setTimeout(() => toast.remove(), 4000);
+    connectShareMenu(byId("share"), this);
+    connectThemeMenu(byId("theme"), () => this._redraw());
   }
 
   // Layouts
@@ -341,7 +262,11 @@ class Explorer {
     const set = byId("marks");
     const boxes = options.map(([kind, label]) => {
       const box = element("label");
-      const input = Object.assign(element("input"), { type: "checkbox", value: kind, checked: this.state.marks.includes(kind) });
+      const input = Object.assign(element("input"), {
+        type: "checkbox",
+        value: kind,
+        checked: this.state.marks.includes(kind),
+      });
       input.addEventListener("change", () => this._mark(kind, input.checked));
       box.append(input, element("span", `swatch ${kind.replace(" ", "-")}`), GROUP_NAMES[kind] ?? kind);
       box.title = label;
@@ -373,7 +298,13 @@ class Explorer {
     const note = undrawable(first.layout);
     for (const pane of this.panes) pane.root.classList.toggle("empty", note !== null);
     for (const summary of document.querySelectorAll(".pane .summary")) summary.textContent = note ?? "";
-    showMarks(byId("mark-list"), first.layout, isShown, (mark) => this._toggleMark(mark), (mark) => this._visit(mark));
+    showMarks(
+      byId("mark-list"),
+      first.layout,
+      isShown,
+      (mark) => this._toggleMark(mark),
+      (mark) => this._visit(mark),
+    );
     this._showKept();
     if (note !== null) {
       for (const pane of this.panes) pane.hide();
@@ -382,7 +313,8 @@ class Explorer {
     this.tensorPane.marks = this.sourcePane.marks = marks;
     this._showPane(this.tensorPane, scene(first), `${first.layout.title}, ${summaryOf(first.layout)}`);
     this._showPane(this.sourcePane, scene(first), `${first.layout.title}, ${first.layout.size_text}`);
-    if (second) this._showPane(this.destinationPane, scene(second), `${second.layout.title}, ${second.layout.size_text}`);
+    if (second)
+      this._showPane(this.destinationPane, scene(second), `${second.layout.title}, ${second.layout.size_text}`);
     this.lines.redraw();
   }
 
@@ -403,7 +335,7 @@ class Explorer {
 
   _visit(mark) {
     this.selection.choose({ coordinate: mark.coordinate });
-    for (const pane of this._visiblePanes()) pane.reveal(this.selection.current);
+    for (const pane of this.visiblePanes()) pane.reveal(this.selection.current);
     byId("mark-list").querySelectorAll("button")[this.panels[0].layout.marks.indexOf(mark)]?.focus();
   }
 
@@ -418,7 +350,7 @@ class Explorer {
       this._showKept();
       // Other views follow keys and clicks, so that both ends of the link are visible.
       const focused = document.activeElement;
-      for (const pane of this._visiblePanes()) if (pane.scroller !== focused && this.hasStarted) pane.reveal(current);
+      for (const pane of this.visiblePanes()) if (pane.scroller !== focused && this.hasStarted) pane.reveal(current);
     }
   }
 
@@ -446,7 +378,7 @@ class Explorer {
 
   _followLink() {
     if (location.hash === this.ownFragment) return;
-    this.state = parseState(location.hash);
+    this.state = this._stateOf(location.hash);
     this.selection.chosen = null;
     this._showState();
     this.update();
@@ -469,43 +401,28 @@ class Explorer {
     const isLinked = this.state.at !== null;
     await this.update();
     this.hasStarted = true;
-    if (isLinked) for (const pane of this._visiblePanes()) pane.reveal(this.selection.current);
+    if (isLinked) for (const pane of this.visiblePanes()) pane.reveal(this.selection.current);
   }
+}
+
+/** Return a layout to compare with: channels last or transposed, or the plain one if the first is that already. */
+function secondLayout(layout) {
+  const tags = { 2: ["ba", "ab"], 3: ["nwc", "ncw"], 4: ["nhwc", "nchw"], 5: ["ndhwc", "ncdhw"] };
+  const [usual, plain] = tags[layout?.dims.length] ?? ["", ""];
+  return layout?.title === usual ? plain : usual;
 }
 
 /** Return why a layout cannot be drawn, or null if it can. */
 function undrawable(layout) {
   const empty = layout.names.filter((_, axis) => Number(layout.padded_dims[axis]) === 0);
   if (empty.length > 0) return `no elements to draw: ${empty.join(", ")} has no coordinates`;
-  const isHuge = typeof layout.memory_elements === "string" || layout.padded_dims.some((dim) => typeof dim === "string");
+  const isHuge =
+    typeof layout.memory_elements === "string" || layout.padded_dims.some((dim) => typeof dim === "string");
   return isHuge ? "too large to draw: more than 2**53 elements of memory" : null;
-}
-
-/** Return the command that shows a state. */
-function commandOf(state) {
-  const quote = (text) => (/^[\w.:,-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
-  const type = state.dataType === "f32" ? "" : ` --type ${quote(state.dataType)}`;
-  return `inlay explore ${quote(state.layout)} ${quote(state.dims)}${type}`;
 }
 
 function fillList(id, texts) {
   byId(id).replaceChildren(...texts.map((text) => new Option("", text)));
-}
-
-function readSetting(key) {
-  try {
-    return localStorage.getItem(key);
-  } catch {
-    return null;
-  }
-}
-
-function writeSetting(key, value) {
-  try {
-    localStorage.setItem(key, value);
-  } catch {
-    // A browser that stores nothing keeps the choice until the page is closed.
-  }
 }
 
 new Explorer().start();

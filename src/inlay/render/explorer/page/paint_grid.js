@@ -30,10 +30,13 @@ function paintPlane(surface, view, scene, plane) {
   const { geometry } = scene;
   const [x0, y0] = [plane.x - view.left, plane.y - view.top];
   const columns = contributions(scene, geometry.columnAxis, plane.columns);
-  const rows = geometry.isFolded || geometry.rowAxis === null ? null : contributions(scene, geometry.rowAxis, plane.rows);
+  const rows =
+    geometry.isFolded || geometry.rowAxis === null ? null : contributions(scene, geometry.rowAxis, plane.rows);
   const base = baseContribution(scene, plane.base);
   for (let row = plane.rows[0]; row < plane.rows[1]; row += 1) {
-    const inRow = geometry.isFolded ? contributions(scene, geometry.columnAxis, plane.columns, row * geometry.columns) : columns;
+    const inRow = geometry.isFolded
+      ? contributions(scene, geometry.columnAxis, plane.columns, row * geometry.columns)
+      : columns;
     const outer = rows === null ? base : add(base, rows[row - plane.rows[0]]);
     const cells = inRow.map((inner) => cellOf(scene, plane, outer, inner, row, plane.rows[0]));
     const x = x0 + plane.columns[0] * geometry.cell.width;
@@ -44,7 +47,9 @@ function paintPlane(surface, view, scene, plane) {
 /** Return what the coordinates of an axis in a range add to offset, block and color, and if they are padding. */
 function contributions(scene, axis, [first, last], shift = 0) {
   const stop = Math.min(last + shift, scene.geometry.dims[axis]);
-  return Array.from({ length: Math.max(0, stop - first - shift) }, (_, i) => contribution(scene, axis, first + shift + i));
+  return Array.from({ length: Math.max(0, stop - first - shift) }, (_, i) =>
+    contribution(scene, axis, first + shift + i),
+  );
 }
 
 function contribution(scene, axis, x) {

@@ -61,7 +61,8 @@ function markStarts(scene, cells, first) {
   let before = first > scene.geometry.start ? memoryCell(scene, first - 1) : { block: undefined };
   for (const cell of cells) {
     if (cell.block !== before.block) cell.start = "block";
-    else if (cell.block !== null && isDigitStart(scene.colorLayout, before.coordinate, cell.coordinate)) cell.start = "digit";
+    else if (cell.block !== null && isDigitStart(scene.colorLayout, before.coordinate, cell.coordinate))
+      cell.start = "digit";
     // In a row of cells of one block, the first has the letters.
     if (cell.start !== "block" && cell !== cells[0]) cell.letters = "";
     before = cell;
@@ -74,8 +75,24 @@ function paintWalls(surface, scene, cells, x, y) {
   cells.forEach(({ start, letters }, i) => {
     const left = x + i * cell.width - 0.75;
     if (scene.geometry.above > 0 && letters) surface.text(left + 3, y - 5, letters, scene.colors.muted, 8);
-    if (start === "block") surface.line([[left, y - 1], [left, y + cell.height]], scene.colors.wall, 1.5);
-    else if (start === "digit") surface.line([[left, y + cell.height * 0.6], [left, y + cell.height]], scene.colors.wall, 1);
+    if (start === "block")
+      surface.line(
+        [
+          [left, y - 1],
+          [left, y + cell.height],
+        ],
+        scene.colors.wall,
+        1.5,
+      );
+    else if (start === "digit")
+      surface.line(
+        [
+          [left, y + cell.height * 0.6],
+          [left, y + cell.height],
+        ],
+        scene.colors.wall,
+        1,
+      );
   });
 }
 
@@ -119,8 +136,22 @@ function paintBoundaries(surface, scene, group, look, start, count, x, y, noteX)
   const numbers = [];
   for (let offset = first; offset < start + count; offset += group.elements) {
     const left = x + (offset - start) * cell.width - 0.75;
-    surface.line([[left, y - 2], [left, y + cell.height + 1]], color, look.width);
-    surface.line([[left - 1, y - 2], [left + 7, y - 2]], color, 1.5);
+    surface.line(
+      [
+        [left, y - 2],
+        [left, y + cell.height + 1],
+      ],
+      color,
+      look.width,
+    );
+    surface.line(
+      [
+        [left - 1, y - 2],
+        [left + 7, y - 2],
+      ],
+      color,
+      1.5,
+    );
     numbers.push((offset - group.start) / group.elements);
   }
   if (!hasLabels) return noteX;
@@ -142,7 +173,10 @@ function paintBrackets(surface, scene, group, look, start, count, x, y) {
     if (from < group.start) continue;
     const left = x + Math.max(0, from - start) * cell.width + 1;
     const right = x + Math.min(count, from + group.elements - start) * cell.width - 2;
-    const points = [[left, y + 2.5], [right, y + 2.5]];
+    const points = [
+      [left, y + 2.5],
+      [right, y + 2.5],
+    ];
     if (from >= start) points.unshift([left, y]);
     if (from + group.elements <= start + count) points.push([right, y]);
     surface.line(points, color, 1.5);
@@ -156,7 +190,8 @@ export function paintStripOverlay(surface, view, scene, marks, selection, offset
     const { x, y } = geometry.positionOf(at);
     return { x: x - view.left, y: y - view.top };
   };
-  for (const mark of marks) drawArrow(surface, corner(mark.from), corner(mark.offset), geometry.cell, mark.label, colors);
+  for (const mark of marks)
+    drawArrow(surface, corner(mark.from), corner(mark.offset), geometry.cell, mark.label, colors);
   if (selection?.coordinate) {
     for (const member of elementsOfBlock(scene.colorLayout, selection.coordinate)) {
       const { x, y } = corner(Number(offsetOf(scene.layout, member)));

@@ -88,9 +88,25 @@ class Pane {
     const i = HEIGHTS.findIndex((height) => height >= now);
     if (change === "fit") this.zoom = null;
     else this.zoom = HEIGHTS[Math.min(HEIGHTS.length - 1, Math.max(0, i + (change === "in" ? 1 : -1)))];
+    const { view } = this.viewport;
+    const center = this._selectionAt(view.left + view.width / 2, view.top + view.height / 2);
     this._place();
     this.viewport.refresh();
-    this.reveal(this.selection.current);
+    if (center !== null) this._center(center);
+  }
+
+  /** Scroll so that an element is in the middle of the pane. */
+  _center(selection) {
+    const at = this._positionOf(selection);
+    if (at !== null) this.viewport.centerOn(at.x, at.y);
+  }
+
+  /** Scroll so that the selected element is visible. */
+  reveal(selection) {
+    const at = this.scene?.geometry && selection !== null ? this._positionOf(selection) : null;
+    if (at === null) return;
+    const { width, height } = this.scene.geometry.cell;
+    this.viewport.reveal(at.x, at.y, width, height);
   }
 
   _wheelZoom(event) {
@@ -129,7 +145,8 @@ class Pane {
   _labelWidth() {
     const { layout, labels } = this.scene;
     if (labels === "coordinate") return layout.padded_dims.reduce((sum, dim) => sum + String(dim - 1).length + 1, -1);
-    const count = labels === "offset" ? addressingOf(layout).high : layout.dims.reduce((product, dim) => product * dim, 1);
+    const count =
+      labels === "offset" ? addressingOf(layout).high : layout.dims.reduce((product, dim) => product * dim, 1);
     return String(Math.max(1, Number(count) - 1)).length;
   }
 }
@@ -142,7 +159,8 @@ export class TensorPane extends Pane {
   _geometryFor(height) {
     const { layout } = this.scene;
     const { inner } = blocksOf(layout);
-    const blockOf = (axis) => inner.reduce((size, digit) => (digit.axis === axis ? size * Number(digit.extent) : size), 1);
+    const blockOf = (axis) =>
+      inner.reduce((size, digit) => (digit.axis === axis ? size * Number(digit.extent) : size), 1);
     const cell = cellSize(height, this._labelWidth(), lettersOf(layout));
     return new GridGeometry(layout.padded_dims.map(Number), blockOf, cell, this.viewport.width);
   }
@@ -168,12 +186,8 @@ export class TensorPane extends Pane {
     return coordinate === null ? null : { coordinate };
   }
 
-  /** Scroll so that the selected element is visible. */
-  reveal(selection) {
-    if (!this.scene?.geometry || !isIn(this.scene.layout, selection)) return;
-    const { x, y } = this.scene.geometry.positionOf(selection.coordinate);
-    const { width, height } = this.scene.geometry.cell;
-    this.viewport.reveal(x, y, width, height);
+  _positionOf(selection) {
+    return isIn(this.scene.layout, selection) ? this.scene.geometry.positionOf(selection.coordinate) : null;
   }
 }
 
@@ -199,7 +213,14 @@ export class MemoryPane extends Pane {
   }
 
   _paintOverlay(surface, view) {
-    paintStripOverlay(surface, view, this.scene, this.marks, this.selection.current, this.offsetOf(this.selection.current));
+    paintStripOverlay(
+      surface,
+      view,
+      this.scene,
+      this.marks,
+      this.selection.current,
+      this.offsetOf(this.selection.current),
+    );
   }
 
   /** Return the offset of a selection in this memory, or null. */
@@ -225,14 +246,9 @@ export class MemoryPane extends Pane {
     return offset === null ? null : this.selectionOf(offset);
   }
 
-  /** Scroll so that the selected offset is visible. */
-  reveal(selection) {
-    if (!this.scene?.geometry) return;
+  _positionOf(selection) {
     const offset = this.offsetOf(selection);
-    if (offset === null) return;
-    const { x, y } = this.scene.geometry.positionOf(offset);
-    const { width, height } = this.scene.geometry.cell;
-    this.viewport.reveal(x, y, width, height);
+    return offset === null ? null : this.scene.geometry.positionOf(offset);
   }
 }
 

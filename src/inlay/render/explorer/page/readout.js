@@ -53,7 +53,8 @@ export class Readout {
 }
 
 function offsetIn({ layout, side }, selection) {
-  if (selection.coordinate !== null) return hasCoordinate(layout, selection) ? offsetOf(layout, selection.coordinate) : null;
+  if (selection.coordinate !== null)
+    return hasCoordinate(layout, selection) ? offsetOf(layout, selection.coordinate) : null;
   return selection.side === side ? selection.offset : null;
 }
 
@@ -63,7 +64,8 @@ function hasCoordinate(layout, { coordinate }) {
 
 function formulaBlock(panel, panels, selection) {
   const block = element("div", "formula");
-  if (panels.length > 1) block.append(element("h3", "", `${panel.side === "source" ? "Source" : "Destination"}: ${panel.layout.title}`));
+  const side = panel.side === "source" ? "Source" : "Destination";
+  if (panels.length > 1) block.append(element("h3", "", `${side}: ${panel.layout.title}`));
   block.append(symbolLine(panel.layout, selection));
   block.append(element("p", "filled", filledText(panel, selection)));
   const facts = element("ul", "facts");
@@ -128,7 +130,9 @@ function sentence(panel, selection, colorLayout) {
   const { layout } = panel;
   if (selection.coordinate === null) return filledText(panel, selection);
   const names = selection.coordinate.map((x, axis) => `${layout.names[axis]} ${x}`).join(", ");
-  const facts = factsOf(panel, selection, colorLayout).map(([text]) => text).join(", ");
+  const facts = factsOf(panel, selection, colorLayout)
+    .map(([text]) => text)
+    .join(", ");
   return `${names}: offset ${formulaAt(layout, selection.coordinate)}, ${facts}.`;
 }
 
@@ -142,7 +146,11 @@ export function element(tag, name = "", text = "") {
 
 /** Return the coordinate that a text such as `1, 16, 4, 3` names in a layout, or a sentence on what is wrong. */
 export function parseCoordinate(layout, text) {
-  const parts = text.trim().replace(/^[([]|[)\]]$/g, "").split(/[\s,]+/).filter((part) => part !== "");
+  const parts = text
+    .trim()
+    .replace(/^[([]|[)\]]$/g, "")
+    .split(/[\s,]+/)
+    .filter((part) => part !== "");
   if (parts.length !== layout.dims.length) return `a coordinate has ${layout.dims.length} numbers, one for each axis`;
   const wrong = parts.find((part) => !/^\d+$/.test(part));
   if (wrong !== undefined) return `${wrong} is no whole number`;

@@ -53,7 +53,10 @@ export function paintReorder(surface, width, height, ends, selected) {
   }
   if (selected !== null) {
     const offsets = ends.map(({ scene }) => offsetOf(scene.layout, selected));
-    const [start, end] = [[0, heightOf(source, offsets[0])], [width, heightOf(destination, offsets[1])]];
+    const [start, end] = [
+      [0, heightOf(source, offsets[0])],
+      [width, heightOf(destination, offsets[1])],
+    ];
     drawLine(surface, start, end, width, height, colors.page, 6, 1);
     drawLine(surface, start, end, width, height, colors.ring, 2.5, 1);
   }
@@ -62,7 +65,10 @@ export function paintReorder(surface, width, height, ends, selected) {
 function drawLine(surface, [x1, y1], [x2, y2], width, height, color, thickness, alpha) {
   if (Math.max(y1, y2) < -20 || Math.min(y1, y2) > height + 20) return;
   const limit = (y) => Math.min(height + 40, Math.max(-40, y));
-  const bend = [[x1 + width * 0.5, limit(y1)], [x2 - width * 0.5, limit(y2)]];
+  const bend = [
+    [x1 + width * 0.5, limit(y1)],
+    [x2 - width * 0.5, limit(y2)],
+  ];
   surface.curve([x1, limit(y1)], [x2, limit(y2)], bend, color, thickness, alpha);
 }
 

@@ -168,7 +168,9 @@ export class SvgSurface {
   inside(x, y, width, height, draw) {
     const name = `clip-${this.clips}`;
     this.clips += 1;
-    this.definitions.push(`<clipPath id="${name}"><rect width="${round(width)}" height="${round(height)}"/></clipPath>`);
+    this.definitions.push(
+      `<clipPath id="${name}"><rect width="${round(width)}" height="${round(height)}"/></clipPath>`,
+    );
     this.parts.push(`<g transform="translate(${round(x)} ${round(y)})" clip-path="url(#${name})">`);
     draw();
     this.parts.push("</g>");

@@ -95,7 +95,10 @@ export class Viewport {
   }
 
   _scrolled() {
-    for (const [side, property] of [["left", "scrollLeft"], ["top", "scrollTop"]]) {
+    for (const [side, property] of [
+      ["left", "scrollLeft"],
+      ["top", "scrollTop"],
+    ]) {
       const factor = this._factor(side);
       const position = this.element[property] * factor;
       // A scroll bar that stands for more pixels than it has rounds the position that the wheel has set.
@@ -131,14 +134,25 @@ export class Viewport {
       let next = now;
       if (at < now) next = at - margin;
       else if (at + size > now + visible) next = at + size - visible + margin;
-      if (next === now) return;
-      this.exact[side] = Math.max(0, next);
-      this.element[property] = this.exact[side] / this._factor(side);
+      if (next !== now) this._moveTo(side, property, next, Infinity);
     };
     move("left", "scrollLeft", x, width, this.width);
     move("top", "scrollTop", y, height, this.height);
     this.redraw();
     this.onScroll();
+  }
+
+  /** Scroll so that a point of the content is in the middle of the pane. */
+  centerOn(x, y) {
+    this._moveTo("left", "scrollLeft", x - this.width / 2, this.content.width - this.width);
+    this._moveTo("top", "scrollTop", y - this.height / 2, this.content.height - this.height);
+    this.redraw();
+    this.onScroll();
+  }
+
+  _moveTo(side, property, position, most) {
+    this.exact[side] = Math.max(0, Math.min(position, most));
+    this.element[property] = this.exact[side] / this._factor(side);
   }
 
   /** Scroll to the start of the content. */
