@@ -286,7 +286,7 @@ MISTAKES: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"dims": "x".join("2" * 13)},
         {
             "field": "dims",
-            "message": "dims are whole numbers joined by x, such as 2x17x5x4: a descriptor has at most 12 axes",
+            "message": "dims are whole numbers joined by x, such as 2x17x5x4: give at most 12",
             "column": 24,
             "length": 1,
         },
@@ -338,6 +338,23 @@ MISTAKES: list[tuple[dict[str, Any], dict[str, Any]]] = [
             "column": 0,
             "length": 2,
             "suggestions": ["1"],
+        },
+    ),
+    (
+        {"offset0": "1,2"},
+        {
+            "field": "offset0",
+            "message": "offset0 is one whole number of elements, such as 64: give at most 1",
+            "column": 2,
+            "length": 1,
+        },
+    ),
+    (
+        {"layout": "Swizzle<1,1,3> o ab", "dims": "8x8", "data_type": "s4", "offset0": "3"},
+        {
+            "field": "offset0",
+            "message": "offset0 3 is odd, but two elements of s4 share a byte: give an even offset0, base >= 1",
+            "column": None,
         },
     ),
     (

@@ -102,7 +102,8 @@ def test_a_picture_is_that_of_show(explorer: ExplorerProcess, tmp_path: Path) ->
     answer = explorer.post("picture", {"request": NCHW8C, "format": "svg"})
     assert answer.headers["content-type"] == "image/svg+xml"
     assert answer.body.startswith(b"<svg")
-    assert explorer.post("picture", {"request": NCHW8C, "format": "exe"}).status == 400
+    for wrong in ("exe", ["svg"], None):
+        assert explorer.post("picture", {"request": NCHW8C, "format": wrong}).status == 400
     assert (
         explorer.post("picture", {"request": {**NCHW8C, "dims": "2x"}, "format": "svg"}).json()["error"]["field"]
         == "dims"
@@ -258,6 +259,24 @@ def test_ctrl_c_ends_the_server_with_an_open_connection_and_closes_the_port() ->
             assert idle.recv(1) == b""
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection((str(parts.hostname), parts.port))
+
+
+def test_requests_that_end_early_are_no_defects() -> None:
+    with serve_explorer() as process:
+        parts = urlsplit(process.url)
+        head = f"POST {parts.path}api/layout HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n"
+        for text in (
+            f"{head}Content-Length: 100\r\n\r\n{{",
+            head,
+            "nonsense\r\n\r\n",
+            f"{head}Content-Length: x\r\n\r\n",
+        ):
+            with socket.create_connection((str(parts.hostname), parts.port)) as connection:
+                connection.sendall(text.encode())
+        assert process.post("layout", NCHW8C).status == 200
+        code, errors = process.end()
+    assert code == 0
+    assert errors == "open this address in a web browser on this machine; Ctrl-C ends the server\nended\n"
 
 
 def test_a_port_in_use_is_refused() -> None:

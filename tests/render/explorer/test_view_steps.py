@@ -77,6 +77,10 @@ def test_names_of_a_reshape_differ_even_if_an_axis_has_the_name_of_another_part(
     assert all(name.isidentifier() for name in names)
 
 
+def test_a_joined_name_is_no_keyword_of_python() -> None:
+    assert reshaped_names(MemoryDesc((2, 3, 4), "f32", "abc"), ("i", "n", "k"), (6, 4)) == ("in_", "k")
+
+
 def test_a_refused_reshape_has_its_reason_its_remedy_and_requests_that_work() -> None:
     fault = fault_of({"op": "reshape", "dims": "2x2x9x5x4"})
     assert (fault["field"], fault["view"], fault["part"]) == ("views", 0, "dims")

@@ -62,6 +62,12 @@ class ExploredLayout:
         """One name per axis of `desc`."""
         return self.steps[-1].names if self.steps else self.request.names
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON of the layout; its title is the name of a vendor if that was typed."""
+        text = self.request.source["layout"].strip()
+        layout = describe_layout(self.request.desc, self.request.names, self.steps)
+        return {**layout, "title": text} if has_vendor(text) and not self.steps else layout
+
 
 def read_layout(request: object) -> ExploredLayout:
     """Parse a request and apply its views.
@@ -83,10 +89,7 @@ def explore_layout(request: object) -> dict[str, Any]:
     >>> layout["title"], layout["padded_dims"], layout["memory_elements"], layout["padding_elements"]
     ('nChw8c', [2, 24, 5, 4], 960, 280)
     """
-    explored = read_layout(request)
-    parsed, text = explored.request, explored.request.source["layout"].strip()
-    layout = describe_layout(parsed.desc, parsed.names, explored.steps)
-    return {**layout, "title": text} if has_vendor(text) and not explored.steps else layout
+    return read_layout(request).to_json()
 
 
 def describe_layout(desc: MemoryDesc, names: Sequence[str], steps: Sequence[ViewStep] = ()) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.descriptor.queries import bytes_text
 from inlay.errors import InlayError, shown
 from inlay.layout import DigitMap
-from inlay.render.explorer.model import explore_layout, read_layout
+from inlay.render.explorer.model import read_layout
 from inlay.render.explorer.typed_text import FieldFault, InvalidField
 from inlay.render.explorer.view_steps import dims_text
 
@@ -27,14 +27,15 @@ def explore_reorder(request: object) -> dict[str, Any]:
     """
     if not isinstance(request, Mapping) or set(request) != {"src", "dst"}:
         raise InvalidField(FieldFault("request", f"a reorder is an object with src and dst, not {shown(request)}"))
-    descs, layouts = {}, {}
+    sides = {}
     for side in ("src", "dst"):
         try:
-            descs[side], layouts[side] = read_layout(request[side]).desc, explore_layout(request[side])
+            sides[side] = read_layout(request[side])
         except InvalidField as error:
             raise InvalidField(replace(error.fault, side=side)) from None
-    _require_equal_dims(descs["src"], descs["dst"])
-    return {**layouts, **_describe_reorder(descs["src"], descs["dst"])}
+    src, dst = sides["src"], sides["dst"]
+    _require_equal_dims(src.desc, dst.desc)
+    return {"src": src.to_json(), "dst": dst.to_json(), **_describe_reorder(src.desc, dst.desc)}
 
 
 def _require_equal_dims(src: MemoryDesc, dst: MemoryDesc) -> None:

@@ -17,12 +17,13 @@ from urllib.parse import quote
 
 from inlay.data_type import DataType
 from inlay.descriptor import MemoryDesc, kinds
+from inlay.descriptor.compound_format import CompoundFormat
 from inlay.descriptor.compound_table import find_compound
 from inlay.errors import InlayError, InvalidArguments, NotationError, shown
 from inlay.layout import Dims, Layout
 from inlay.notation.dictionary import list_rows
 from inlay.notation.format_tag import FormatTag
-from inlay.render import Picture, show
+from inlay.render import show
 from inlay.render.explorer.suggestions import suggest_formats, suggest_layouts
 from inlay.render.explorer.typed_text import (
     DIMS,
@@ -84,13 +85,13 @@ def example_dims(layout: str) -> str:
     """
     if _STRIDES.fullmatch(layout.strip()):
         raise InvalidField(FieldFault("dims", f"the strides {layout} do not say the dims: give them too", layout))
+    fmt = find_compound(layout.strip())
+    if fmt is not None:
+        raise InvalidField(_compound_fault(fmt, layout))
     try:
-        picture = show(layout)
+        return "x".join(map(str, show(layout).desc.dims))
     except NotationError as error:
         raise InvalidField(_notation_fault(error, layout, None)) from None
-    if isinstance(picture, Picture):
-        return "x".join(map(str, picture.desc.dims))
-    raise InvalidField(_layout_fault(InvalidArguments(f"{layout} is no layout"), layout, (), None))
 
 
 def fragment_of(requests: Sequence[Mapping[str, Any]]) -> str:
@@ -190,26 +191,31 @@ def _notation_fault(error: NotationError, text: str, ndims: int | None) -> Field
     return FieldFault("layout", error.problem, text, column, length, suggestions=suggestions)
 
 
-def _layout_fault(error: InlayError, text: str, dims: Dims, data_type: DataType | None) -> FieldFault:
-    """Return the fault of a layout that these dims or this data type cannot have."""
-    problem, _, repair = str(error).partition("\n")
-    fault = FieldFault("layout", problem, text, repair=repair.strip() or None)
+def _layout_fault(error: InlayError, text: str, dims: Dims, data_type: DataType) -> FieldFault:
+    """Return the fault of a layout that these dims, this data type or this offset0 cannot have."""
     fmt = find_compound(text.strip())
     if fmt is not None:
-        streams = tuple(row.name for row in list_rows() if row.name.startswith(f"{fmt.name}."))
-        problem = f"{fmt.name} is a compound format, which is drawn bit by bit: `inlay show {fmt.name} DIMS`"
-        return replace(fault, problem=problem, suggestions=streams)
+        return _compound_fault(fmt, text)
+    problem, _, repair = str(error).partition("\n")
+    field = "offset0" if problem.startswith("offset0") else "layout"
     suggestions = _plain_strides(text, dims, data_type) or suggest_formats(text, len(dims))
-    return replace(fault, suggestions=tuple(suggestions))
+    fault = FieldFault(field, problem, text if field == "layout" else "", repair=repair.strip() or None)
+    return replace(fault, suggestions=tuple(suggestions) if field == "layout" else ())
 
 
-def _plain_strides(text: str, dims: Dims, data_type: DataType | None) -> list[str]:
+def _compound_fault(fmt: CompoundFormat, text: str) -> FieldFault:
+    """Return the fault of a compound format, which is no layout; its streams are."""
+    streams = tuple(row.name for row in list_rows() if row.name.startswith(f"{fmt.name}."))
+    problem = f"{fmt.name} is a compound format, which is drawn bit by bit: `inlay show {fmt.name} DIMS`"
+    return FieldFault("layout", problem, text, suggestions=streams)
+
+
+def _plain_strides(text: str, dims: Dims, data_type: DataType) -> list[str]:
     """Return the strides of a plain tag that exceeds oneDNN's bound on tags, if the tensor can have them."""
     try:
         layout = FormatTag.parse(text.strip()).layout(dims)
         strides = tuple(axis.stride for axis in layout.axes if not axis.inner)
-        if data_type is not None:
-            _create_strided(strides, dims, data_type, 0)
+        _create_strided(strides, dims, data_type, 0)
     except InlayError:
         return []
     return [",".join(map(str, strides))]

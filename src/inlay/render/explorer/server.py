@@ -70,7 +70,7 @@ def _ignore(_: str) -> None:
 class ExplorerServer:
     """A server that is bound to a port, and serves when `run` is called."""
 
-    socket: socket.socket
+    listener: socket.socket
     """The listening socket."""
     token: str
     """The random first part of every path."""
@@ -93,7 +93,7 @@ class ExplorerServer:
     @property
     def port(self) -> int:
         """The port that the server listens on."""
-        return int(self.socket.getsockname()[1])
+        return int(self.listener.getsockname()[1])
 
     @property
     def url(self) -> str:
@@ -134,8 +134,8 @@ class ExplorerServer:
             timeout_keep_alive=30,
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         )
-        with closing(self.socket):
-            AnnouncingServer(config).run([self.socket])
+        with closing(self.listener):
+            AnnouncingServer(config).run([self.listener])
 
 
 def _require_packages() -> None:
@@ -303,12 +303,17 @@ def _answer_post(compute: Callable[[Any], "Response"]) -> "Callable[[Request], A
 
 
 async def _read_body(request: "Request") -> bytes | None:
-    """Return the body of a request; None if it is longer than `MOST_BYTES`."""
+    """Return the body of a request; None if it is longer than `MOST_BYTES`, or the connection ends before it does."""
+    from starlette.requests import ClientDisconnect
+
     body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > MOST_BYTES:
-            return None
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > MOST_BYTES:
+                return None
+    except ClientDisconnect:
+        return None
     return bytes(body)
 
 
@@ -345,7 +350,11 @@ def _answer_picture(value: Any) -> "Response":
     """Answer with the picture of a layout, as `inlay.show` draws it."""
     from starlette.responses import Response
 
-    if not isinstance(value, Mapping) or set(value) != {"request", "format"} or value["format"] not in _PICTURE_TYPES:
+    if (
+        not isinstance(value, Mapping)
+        or set(value) != {"request", "format"}
+        or str(value["format"]) not in _PICTURE_TYPES
+    ):
         raise InvalidField(FieldFault("request", "a picture is an object with request, and format svg or png"))
     explored = read_layout(value["request"])
     picture = Picture(explored.desc, explored.names)

@@ -46,7 +46,7 @@ class FieldFault:
     part: str | None = None
     """Key of the view whose text is wrong, such as "dims"; None if the whole view is meant."""
     side: str | None = None
-    """"src" or "dst" if the field is of one of two layouts."""
+    """Layout of a reorder whose field is meant, "src" or "dst"; None if there is one layout only."""
     suggestions: tuple[str, ...] = ()
     """Texts that the field can hold, the nearest first."""
     repair: str | None = None
@@ -174,7 +174,7 @@ def _checked_number(match: re.Match[str], text: str, field: FieldText, count: in
     """Return the integer of a match, after `count` others."""
     where = (text, match.start(), len(match[0]))
     if count >= field.most:
-        field.fail(f"{field.rule}: a descriptor has at most {field.most} axes", *where)
+        field.fail(f"{field.rule}: give at most {field.most}", *where)
     number = int(match[0].replace("−", "-")) if len(match[0]) <= 20 else LARGEST + 1
     if number < 0 and not field.has_negative:
         field.fail(f"{field.rule}: {match[0]} is negative", *where, suggestions=[_cleaned(text, field)])

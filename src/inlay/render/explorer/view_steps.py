@@ -13,6 +13,8 @@ view with free digits, or the layout to reorder to first.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
+from keyword import iskeyword
 from math import prod
 from typing import Any
 
@@ -102,14 +104,14 @@ def apply_views(request: ParsedRequest) -> Iterator[ViewStep]:
     """Yield the views of a request, each applied to the result of the one before.
 
     Raises:
-            InvalidField: a view is malformed, a text of it is wrong, or it does not exist.
+        InvalidField: a view is malformed, a text of it is wrong, or it does not exist.
 
-        >>> from inlay.render.explorer.request import parse_request
-        >>> views = [{"op": "permute", "axes": "nhwc"}, {"op": "reshape", "dims": "2x20x17"}]
-        >>> for step in apply_views(parse_request({"layout": "nchw", "dims": "2x17x5x4", "views": views})):
-        ...     print(step.call, step.names, step.desc)
-        rename_axes((0, 2, 3, 1)) ('n', 'h', 'w', 'c') f32::blocked:adbc::f0
-        reshape((2, 20, 17)) ('n', 'hw', 'c') f32::blocked:acb::f0
+    >>> from inlay.render.explorer.request import parse_request
+    >>> views = [{"op": "permute", "axes": "nhwc"}, {"op": "reshape", "dims": "2x20x17"}]
+    >>> for step in apply_views(parse_request({"layout": "nchw", "dims": "2x17x5x4", "views": views})):
+    ...     print(step.call, step.names, step.desc)
+    rename_axes((0, 2, 3, 1)) ('n', 'h', 'w', 'c') f32::blocked:adbc::f0
+    reshape((2, 20, 17)) ('n', 'hw', 'c') f32::blocked:acb::f0
     """
     desc, names = request.desc, request.names
     for index, view in enumerate(request.views):
@@ -190,10 +192,11 @@ def reshaped_names(desc: MemoryDesc, names: Sequence[str], dims: Dims) -> tuple[
     """
     new: list[str] = [""] * len(dims)
     for old, old_end, start, end in match_axes(desc.dims, desc.padded_dims, dims):
-        joined = "".join(names[old:old_end])
-        count = end - start
-        for i in range(count):
-            new[start + i] = joined if count == 1 and joined else f"{joined}{i}" if joined else "u"
+        joined, parts = "".join(names[old:old_end]), end - start
+        if iskeyword(joined):  # such as i and n: formulas would be no expressions of Python
+            joined += "_"
+        for i in range(parts):
+            new[start + i] = f"{joined}{i}" if joined and parts > 1 else joined or "u"
     return _distinct(new)
 
 
@@ -201,10 +204,9 @@ def _distinct(names: Sequence[str]) -> tuple[str, ...]:
     """Return names in which repeated ones are numbered."""
     result: list[str] = []
     for name in names:
-        numbered = (f"{name}{i}" for i in range(1, len(names) + 1))
-        result.append(
-            name if name not in result else next(other for other in numbered if other not in (*result, *names))
-        )
+        numbered = (f"{name}{i}" for i in count(1))
+        unused = (other for other in numbered if other not in (*result, *names))
+        result.append(next(unused) if name in result else name)
     return tuple(result)
 
 
