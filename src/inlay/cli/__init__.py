@@ -20,9 +20,10 @@
     inlay run resnet50.inlay --input photo.npy
     inlay bench model.onnx --batch 8
 
-The exit code is 0 after success, 2 after an error, with one message on the error stream, and 130 after Ctrl-C. It is 1,
-without a message, if the reader of the output, such as `head`, ends early, and if `inlay diff` finds that elements of
-two files differ. With INLAY_DEBUG in the environment, errors are reported with a traceback.
+The exit code is 0 after success, 2 after an error, with one message on the error stream, and 130 after Ctrl-C, except
+for `inlay explore`, which Ctrl-C ends with 0. It is 1, without a message, if the reader of the output, such as `head`,
+ends early, and if `inlay diff` finds that elements of two files differ. With INLAY_DEBUG in the environment, errors are
+reported with a traceback.
 
 Each module uses those before it:
 
