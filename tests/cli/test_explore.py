@@ -29,6 +29,10 @@ pytest.importorskip("uvicorn")
         (["nChw8c"], "l=nChw8c&d=2x9x2x2&t=f32"),
         (["n c -> c n", "2x3", "--dtype", "u8", "--names", "row,col"], "l=n%20c%20-%3E%20c%20n&d=2x3&t=u8&n=row,col"),
         (["ab", "2x3", "--to", "ba", "--to-dtype", "bf16"], "l=ab&d=2x3&t=f32&l2=ba&t2=bf16"),
+        (
+            ["abc", "2x3x4", "--view", "submemory:1x3x4@1,0,0", "--view", "permute:1,0,2", "--view", "digits:3x4"],
+            "l=abc&d=2x3x4&t=f32&v=submemory:1x3x4@1,0,0&v=permute:1,0,2&v=digits:3x4",
+        ),
     ],
 )
 def test_the_address_says_what_the_page_shows(arguments: list[str], fragment: str) -> None:
@@ -85,6 +89,17 @@ def test_the_browser_of_the_environment_opens_the_address(tmp_path: Path) -> Non
         ),
         (["--to", "nchw"], "--to belongs to a layout: give TAG too"),
         (["--names", "nchw"], "--names belongs to a layout: give TAG too"),
+        (["--view", "permute:1,0"], "--view belongs to a layout: give TAG too"),
+        (
+            ["ab", "2x3", "--view", "flip:1"],
+            "a view is reshape:2x17x20, permute:n,h,w,c, submemory:1x8x5x4@0,8,0,0, or digits:32x20 for a reshape to "
+            "free digits, not 'flip:1'",
+        ),
+        (
+            ["nChw8c", "2x18x5x4", "--view", "reshape:2x2x9x5x4"],
+            "axis 1 (c) cannot be split into 2 x 9: its 18 elements are padded to 24 in blocks of 8\n"
+            "    nChw8c (2, 18, 5, 4) -> (2, 1, 18, 5, 4) works; to split c, reorder to nchw first (5.8 kB moved)",
+        ),
         (["nchw", "--to-dtype", "u8"], "--to-dtype is the type of a second layout: give --to TAG too"),
         (["nchw", "--names", "abc"], "4 axes need 4 names, not 3: a, b, c"),
         (["--port", "65536"], "port is 65536: give one from 1 to 65535, or 0 for any free one"),
@@ -127,6 +142,17 @@ def test_a_page_in_a_file_shows_the_layouts_of_the_command(capfd: Capture, tmp_p
     assert data is not None
     panels = json.loads(data[1])["panels"]
     assert [panel["layout"]["title"] for panel in panels] == ["nchw", "nChw8c", "nhwc"]
+
+
+def test_a_page_in_a_file_shows_views_and_the_next_layout_has_their_dims(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    view = ["--view", "submemory:1x8x5x4@0,8,0,0", "--view", "permute:nhwc"]
+    assert main(["explore", "nChw8c", "2x17x5x4", *view, "--to", "abcd", "--out", str(page)]) == 0
+    data = re.search(r'id="explorer-data">(.*?)</script>', page.read_text())
+    assert data is not None
+    first, second = (panel["layout"] for panel in json.loads(data[1])["panels"])
+    assert (first["title"], first["dims"], first["names"]) == ("view of nChw8c", [1, 5, 4, 8], ["n", "h", "w", "c"])
+    assert (second["title"], second["dims"], second["names"]) == ("nchw", [1, 5, 4, 8], ["n", "h", "w", "c"])
 
 
 def test_ctrl_c_is_the_way_to_end_and_no_failure() -> None:

@@ -1,6 +1,6 @@
 """The command that serves a page to explore layouts, or writes one: `inlay explore`."""
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +13,7 @@ from inlay.errors import InvalidArguments, printable
 
 _DIMS_HELP = "Dims of the tensor, logical order: 2x17x5x4; small ones if none."
 _TO_HELP = "Second layout, beside the first, with the reorder between them. With --out, several may be given."
+_VIEW_HELP = "A view of TAG: reshape:2x17x20, permute:n,h,w,c or submemory:1x8x5x4@0,8,0,0; may be repeated."
 _NAMES_HELP = "Names of the axes: n,c,h,w, or nchw."
 _PORT_HELP = "Port on this machine; any free one if 0."
 
@@ -29,6 +30,7 @@ def explore(
         str | None, typer.Option("--to-dtype", metavar="TYPE", help="Data type of the second layout, if another.")
     ] = None,
     names: Annotated[str | None, typer.Option("--names", metavar="NAMES", help=_NAMES_HELP)] = None,
+    view: Annotated[list[str] | None, typer.Option("--view", metavar="VIEW", help=_VIEW_HELP)] = None,
     port: Annotated[int, typer.Option("--port", metavar="N", help=_PORT_HELP)] = 0,
     opens: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the web browser.")] = True,
     out: Annotated[
@@ -48,9 +50,15 @@ def explore(
 
       inlay explore nchw 2x17x5x4 --to nChw8c
 
+      inlay explore nChw8c 2x18x5x4 --view submemory:1x8x5x4@0,8,0,0
+
       inlay explore nChw8c 2x17x5x4 --out layout.html
     """
-    requests = list(_requests(tag, dims, data_type, to or [], to_type, names))
+    _require_layout(tag, {"--to": to, "--names": names, "--view": view})
+    if to_type is not None and not to:
+        raise InvalidArguments("--to-dtype is the type of a second layout: give --to TAG too")
+    first = [] if tag is None else [_first_request(tag, dims, data_type, names, view or [])]
+    requests = [*first, *(_next_request(first[0], text, to_type or data_type) for text in to or [])]
     if out is None:
         _serve(requests, port, opens)
         return
@@ -62,28 +70,43 @@ def explore(
     echo(f"wrote {printable(str(out))}")
 
 
-def _requests(
-    tag: str | None, dims: str | None, data_type: str, to: list[str], to_type: str | None, names: str | None
-) -> Iterator[dict[str, Any]]:
-    """Yield the request of each layout, the first one first; none if no layout is given.
+def _require_layout(tag: str | None, options: Mapping[str, object]) -> None:
+    """Check that a layout is given if there are options of one.
+
+    Raises:
+        InvalidArguments: there is an option, and no layout.
+    """
+    given = [name for name, value in options.items() if value]
+    if tag is None and given:
+        raise InvalidArguments(f"{given[0]} belongs to a layout: give TAG too")
+
+
+def _first_request(tag: str, dims: str | None, data_type: str, names: str | None, views: list[str]) -> dict[str, Any]:
+    """Return the request of the first layout, after a check of its texts and views.
+
+    Raises:
+        InvalidField: a text is wrong, or a view does not exist.
+    """
+    from inlay.render.explorer.model import read_layout
+    from inlay.render.explorer.request import example_dims, make_request, parse_view
+
+    steps = [parse_view(view) for view in views]
+    request = make_request(tag, example_dims(tag) if dims is None else dims, data_type, names, steps)
+    read_layout(request)
+    return request
+
+
+def _next_request(first: Mapping[str, Any], text: str, data_type: str) -> dict[str, Any]:
+    """Return the request of another layout of the same tensor: its dims and names are those after the views.
 
     Raises:
         InvalidField: a text is wrong.
-        InvalidArguments: options belong to a layout that is not given.
     """
-    from inlay.render.explorer.request import example_dims, make_request
+    from inlay.render.explorer.model import read_layout
+    from inlay.render.explorer.request import make_request
 
-    if tag is None:
-        options = [name for name, value in (("--to", to), ("--names", names)) if value]
-        if options:
-            raise InvalidArguments(f"{options[0]} belongs to a layout: give TAG too")
-        return
-    if to_type is not None and not to:
-        raise InvalidArguments("--to-dtype is the type of a second layout: give --to TAG too")
-    extents = example_dims(tag) if dims is None else dims
-    yield make_request(tag, extents, data_type, names)
-    for text in to:
-        yield make_request(text, extents, to_type or data_type, names)
+    viewed = read_layout(first)
+    return make_request(text, "x".join(map(str, viewed.desc.dims)), data_type, viewed.names)
 
 
 def _serve(requests: list[dict[str, Any]], port: int, opens: bool) -> None:

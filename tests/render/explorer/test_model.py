@@ -153,6 +153,18 @@ def test_the_title_is_the_common_name_of_a_layout(layout: str, dims: str, title:
     assert explore_layout({"layout": layout, "dims": dims})["title"] == title
 
 
+@pytest.mark.parametrize(
+    ("view", "title"),
+    [
+        ({"op": "permute", "axes": "nhwc"}, "aDbc8d"),
+        ({"op": "reshape", "dims": "2x17x20"}, "nCw8c"),
+        ({"op": "submemory", "dims": "1x8x5x4", "offsets": "0,8,0,0"}, "view of nChw8c"),
+    ],
+)
+def test_the_title_of_a_view_is_its_tag_or_what_it_is_a_view_of(view: dict[str, str], title: str) -> None:
+    assert explore_layout({"layout": "nChw8c", "dims": "2x17x5x4", "views": [view]})["title"] == title
+
+
 def test_names_in_other_notations_include_those_of_vendors() -> None:
     notations = dict(explore_layout({"layout": "nChw32c", "dims": "2x17x5x4"})["notations"])
     assert notations["pattern"] == "n (c c32) h w -> n c h w c32"

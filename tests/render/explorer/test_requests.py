@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from inlay import MemoryDesc
 from inlay.notation import parse_notation
 from inlay.render.explorer.model import explore_layout
-from inlay.render.explorer.request import example_dims, fragment_of, make_request, parse_request, split_names
+from inlay.render.explorer.request import (
+    example_dims,
+    fragment_of,
+    make_request,
+    parse_request,
+    parse_view,
+    split_names,
+)
 from inlay.render.explorer.suggestions import suggest_layouts
 from inlay.render.explorer.typed_text import InvalidField
 from tests.support.refusals import raises_exactly
@@ -464,10 +471,18 @@ def test_example_dims_are_small_and_pad_blocks() -> None:
         example_dims("nchx")
 
 
+@pytest.mark.parametrize("text", ["", "reshape", "reshape:", "2x17", "submemory:1x8", "permute:0,1@2", "flip:1"])
+def test_a_view_in_an_address_has_a_name_and_its_texts(text: str) -> None:
+    with pytest.raises(InvalidField, match=r"^a view is reshape:2x17x20, .* not "):
+        parse_view(text)
+
+
 def test_a_fragment_has_the_texts_of_up_to_two_layouts() -> None:
     first = make_request("n (c c8) h w -> n c h w c8", "2x17x5x4", "bf16", "b,c,y,x")
     second = make_request("nhwc", "2x17x5x4", "u8")
     assert fragment_of([]) == ""
+    for text in ("reshape:2x17x20", "digits:-1x17", "permute:n,h,w,c", "submemory:1x8x5x4@0,8,0,0"):
+        assert fragment_of([{**second, "views": [parse_view(text)]}]).endswith(f"&v={text}")
     assert fragment_of([second]) == "#l=nhwc&d=2x17x5x4&t=u8"
     assert fragment_of([first, second]) == (
         "#l=n%20(c%20c8)%20h%20w%20-%3E%20n%20c%20h%20w%20c8&d=2x17x5x4&t=bf16&n=b,c,y,x&l2=nhwc&t2=u8"

@@ -63,10 +63,15 @@ class ExploredLayout:
         return self.steps[-1].names if self.steps else self.request.names
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON of the layout; its title is the name of a vendor if that was typed."""
+        """Return the JSON of the layout, whose title is in the words of the request if it has no tag."""
         text = self.request.source["layout"].strip()
         layout = describe_layout(self.request.desc, self.request.names, self.steps)
-        return {**layout, "title": text} if has_vendor(text) and not self.steps else layout
+        base = text if has_vendor(text) else _title(self.request.desc)
+        if not self.steps:
+            layout["title"] = base
+        elif layout["tag"] is None:
+            layout["title"] = f"view of {base}"
+        return layout
 
 
 def read_layout(request: object) -> ExploredLayout:

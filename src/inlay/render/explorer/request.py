@@ -60,8 +60,14 @@ class ParsedRequest:
     """The request itself."""
 
 
-def make_request(layout: str, dims: str, data_type: str = DEFAULT_TYPE, names: str | None = None) -> dict[str, Any]:
-    """Return the request for a layout, after a check of its texts.
+def make_request(
+    layout: str,
+    dims: str,
+    data_type: str = DEFAULT_TYPE,
+    names: str | Sequence[str] | None = None,
+    views: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """Return the request for a layout, after a check of its texts other than views.
 
     Raises:
         InvalidField: a text is wrong.
@@ -69,9 +75,49 @@ def make_request(layout: str, dims: str, data_type: str = DEFAULT_TYPE, names: s
     >>> make_request("nchw", "2x3x4x5", names="bchw")["names"]
     ['b', 'c', 'h', 'w']
     """
-    request = {"layout": layout, "dims": dims, "data_type": data_type, "names": split_names(names or "") or None}
+    axes = split_names(names) if isinstance(names, str) else list(names or ())
+    request = {"layout": layout, "dims": dims, "data_type": data_type, "names": axes or None, "views": list(views)}
     parse_request(request)
     return request
+
+
+def parse_view(text: str) -> dict[str, Any]:
+    """Parse a view as the address of the page has it.
+
+    Raises:
+        InvalidField: `text` is no view; its own texts are not checked.
+
+    >>> parse_view("reshape:2x17x20"), parse_view("submemory:1x8x5x4@0,8,0,0")
+    ({'op': 'reshape', 'dims': '2x17x20'}, {'op': 'submemory', 'dims': '1x8x5x4', 'offsets': '0,8,0,0'})
+    """
+    op, _, value = text.partition(":")
+    dims, at, offsets = value.partition("@")
+    forms: dict[str, dict[str, Any]] = {
+        "reshape": {"op": "reshape", "dims": value},
+        "digits": {"op": "reshape", "dims": value, "digits": True},
+        "permute": {"op": "permute", "axes": value},
+        "submemory": {"op": "submemory", "dims": dims, "offsets": offsets},
+    }
+    if op not in forms or not value or (op == "submemory") != bool(at):
+        problem = (
+            "a view is reshape:2x17x20, permute:n,h,w,c, submemory:1x8x5x4@0,8,0,0, or digits:32x20 for a reshape to "
+            f"free digits, not {shown(text)}"
+        )
+        raise InvalidField(FieldFault("views", problem, text))
+    return forms[op]
+
+
+def _view_text(view: Mapping[str, Any]) -> str:
+    """Return a view as the address of the page has it.
+
+    >>> _view_text(parse_view("digits:32x20")), _view_text(parse_view("submemory:1x8@0,8"))
+    ('digits:32x20', 'submemory:1x8@0,8')
+    """
+    if view["op"] == "permute":
+        return f"permute:{view['axes']}"
+    if view["op"] == "submemory":
+        return f"submemory:{view['dims']}@{view['offsets']}"
+    return f"{'digits' if view.get('digits') else 'reshape'}:{view['dims']}"
 
 
 def example_dims(layout: str) -> str:
@@ -102,13 +148,12 @@ def fragment_of(requests: Sequence[Mapping[str, Any]]) -> str:
     """
     parts: list[tuple[str, str]] = []
     for number, request in zip(("", "2"), requests, strict=False):
-        parts.append((f"l{number}", request["layout"]))
+        parts += [(f"l{number}", request["layout"]), (f"t{number}", request["data_type"])]
         if not number:
-            parts.append(("d", request["dims"]))
-        parts.append((f"t{number}", request["data_type"]))
-        if not number and request["names"]:
-            parts.append(("n", ",".join(request["names"])))
-    return "#" + "&".join(f"{key}={quote(value, safe='(),:')}" for key, value in parts) if parts else ""
+            parts.insert(1, ("d", request["dims"]))
+            parts += [("n", ",".join(request["names"]))] if request["names"] else []
+            parts += [("v", _view_text(view)) for view in request["views"]]
+    return "#" + "&".join(f"{key}={quote(value, safe='(),:@')}" for key, value in parts) if parts else ""
 
 
 def parse_request(request: object) -> ParsedRequest:
