@@ -5,7 +5,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -75,11 +75,15 @@ JSON = {"Content-Type": "application/json"}
 """Headers of a request in JSON."""
 
 
+COMMAND = ("-m", "inlay", "explore", "--no-open")
+"""Arguments of Python that run the explorer without a browser."""
+
+
 @contextmanager
-def serve_explorer(*arguments: str) -> Iterator[ExplorerProcess]:
-    """Run `inlay explore` with these arguments, without a browser, until the end of the block."""
+def serve_explorer(*arguments: str, program: Sequence[str] = COMMAND) -> Iterator[ExplorerProcess]:
+    """Run `inlay explore` with these arguments, or another program that does, until the end of the block."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "inlay", "explore", "--no-open", *arguments],
+        [sys.executable, *program, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

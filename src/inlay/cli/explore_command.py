@@ -1,5 +1,6 @@
 """The command that serves a page to explore layouts, or writes one: `inlay explore`."""
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -127,5 +128,5 @@ def _serve(requests: list[dict[str, Any]], port: int, opens: bool) -> None:
         echo(f"{advice}Ctrl-C ends the server", err=True)
 
     with suppress(KeyboardInterrupt):
-        server.run(announce)
+        server.run(announce, debug=bool(os.environ.get("INLAY_DEBUG")))
     echo("ended", err=True)

@@ -301,11 +301,34 @@ def test_a_defect_is_reported_without_a_traceback_and_the_server_goes_on(monkeyp
     status, body = get_from(application, "/token/api/choices", ZeroDivisionError)
     text = (
         "internal error: ZeroDivisionError: integer division or modulo by zero; "
-        "this is a defect of Inlay, please report it"
+        "this is a defect of Inlay, please report it; INLAY_DEBUG=1 shows where it happened"
     )
     assert (status, json.loads(body)["error"]["message"]) == (500, text)
     assert reports == [text]
     assert get_from(application, "/token/") == (200, page_files()["page.html"])
+
+
+BROKEN = """
+import sys
+from inlay.cli import main
+from inlay.render.explorer import server
+server.list_choices = lambda: 1 // 0
+sys.exit(main(["explore", "--no-open"]))
+"""
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_running_server_prints_one_line_of_a_defect_and_a_traceback_for_debugging(
+    monkeypatch: pytest.MonkeyPatch, debug: bool
+) -> None:
+    monkeypatch.setenv("INLAY_DEBUG", "1" if debug else "")
+    with serve_explorer(program=["-c", BROKEN]) as process:
+        assert process.fetch("api/choices").status == 500
+        assert process.fetch().status == 200
+        code, errors = process.end()
+    assert code == 0
+    assert errors.count("internal error: ZeroDivisionError") == 1
+    assert ("Traceback" in errors) is debug
 
 
 def get_from(application: Any, path: str, error: type[Exception] | None = None) -> tuple[int, bytes]:

@@ -100,10 +100,11 @@ class ExplorerServer:
         """The address of the page."""
         return f"http://{HOST}:{self.port}/{self.token}/"
 
-    def run(self, on_start: Callable[[], None] = lambda: None) -> None:
+    def run(self, on_start: Callable[[], None] = lambda: None, *, debug: bool = False) -> None:
         """Serve until the process gets SIGINT (Ctrl-C) or SIGTERM; `on_start` is called when requests are accepted.
 
-        Answers in progress have two seconds to end. The socket is closed afterwards.
+        Answers in progress have two seconds to end. The socket is closed afterwards. With `debug`, defects are logged
+        with a traceback.
 
         Raises:
             KeyboardInterrupt: the server has ended because of Ctrl-C.
@@ -122,7 +123,7 @@ class ExplorerServer:
         config = uvicorn.Config(
             make_application(self.token, self.port, self.report),
             log_config=None,
-            log_level="critical",
+            log_level="error" if debug else "critical",
             access_log=False,
             server_header=False,
             date_header=False,
@@ -184,7 +185,10 @@ def make_application(token: str, port: int, report: Reporter = _ignore) -> "ASGI
 
     async def answer_defect(_: "Request", error: Exception) -> "Response":
         """Report a defect; the server goes on."""
-        defect = f"internal error: {type(error).__name__}: {error}; this is a defect of Inlay, please report it"
+        defect = (
+            f"internal error: {type(error).__name__}: {error}; this is a defect of Inlay, please report it; "
+            "INLAY_DEBUG=1 shows where it happened"
+        )
         problem = str(error) if isinstance(error, InlayError) else defect
         report(problem)
         return _refuse(problem, 500)
