@@ -80,7 +80,9 @@ def test_gap_belongs_to_no_element(chromium: "Browser", explorer: ExplorerProces
         _wait_for_formula(page, "offset 7 belongs to no element")
         page.keyboard.press("ArrowRight")
         _wait_for_formula(page, "8*1 = 8")
-        page.wait_for_function("() => document.querySelector('#announcement').textContent.includes('a 1, b 0: offset 8*1 = 8')")
+        page.wait_for_function(
+            "() => document.querySelector('#announcement').textContent.includes('a 1, b 0: offset 8*1 = 8')"
+        )
 
 
 def test_keys_move_along_axes(chromium: "Browser", explorer: ExplorerProcess, size: str) -> None:
@@ -169,7 +171,9 @@ def test_views_are_applied_and_refused_with_repairs(chromium: "Browser", explore
         page.get_by_label("from").fill("1,0,8,0,0")
         views = "v=reshape:2x1x18x5x4&v=submemory:1x1x8x5x4@1,0,8,0,0"
         page.wait_for_function("views => location.hash.includes(views)", arg=views)
-        assert page.locator(".view .result").nth(1).inner_text().startswith("submemory((1, 1, 8, 5, 4), (1, 0, 8, 0, 0))")
+        assert (
+            page.locator(".view .result").nth(1).inner_text().startswith("submemory((1, 1, 8, 5, 4), (1, 0, 8, 0, 0))")
+        )
 
 
 def test_second_layout_and_reorder(chromium: "Browser", explorer: ExplorerProcess, size: str) -> None:

@@ -400,6 +400,7 @@ class Explorer {
     });
     const isLinked = this.state.at !== null;
     await this.update();
+    performance.mark("inlay-first-drawing");
     this.hasStarted = true;
     if (isLinked) for (const pane of this.visiblePanes()) pane.reveal(this.selection.current);
   }
