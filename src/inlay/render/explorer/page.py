@@ -13,6 +13,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -22,6 +23,7 @@ from inlay.errors import FileError, InvalidArguments
 from inlay.files import atomic_write
 from inlay.render.explorer.model import VERSION, explore_layout
 from inlay.render.explorer.reorder_model import explore_reorder
+from inlay.render.explorer.typed_text import InvalidField
 
 MAIN = "main.js"
 """The module that imports all others."""
@@ -68,7 +70,7 @@ def _is_page_file(entry: Traversable) -> bool:
 def save_page(path: str | Path, requests: Sequence[Mapping[str, Any]]) -> None:
     """Write one file that shows the layouts of these requests, without other files and without a server.
 
-    With two layouts of equal dims, the page has the reorder from the first to the second, too.
+    The page has the reorder from the first to the second layout, too, if there is one.
 
     Post-condition: `path` holds the whole page, or an error was raised and it is as it was.
 
@@ -113,9 +115,10 @@ def _standalone_data(requests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the JSON of a page in a file: its layouts with their requests, and the reorder between the first two."""
     panels = [{"request": request, "layout": explore_layout(request)} for request in requests]
     reorder = None
-    if len(requests) > 1 and panels[0]["layout"]["dims"] == panels[1]["layout"]["dims"]:
-        answer = explore_reorder({"src": requests[0], "dst": requests[1]})
-        reorder = {key: value for key, value in answer.items() if key not in ("src", "dst")}
+    if len(requests) > 1:
+        with suppress(InvalidField):  # there is none, as for other dims or overlapping elements
+            answer = explore_reorder({"src": requests[0], "dst": requests[1]})
+            reorder = {key: value for key, value in answer.items() if key not in ("src", "dst")}
     return {"version": VERSION, "panels": panels, "reorder": reorder}
 
 
