@@ -23,7 +23,7 @@ Color = npt.NDArray[Any]
 def deuteranopia(color: Color) -> Color:
     """The color that a person with deuteranopia sees."""
     seen = np.clip(_DEUTERANOPIA @ _linear(color), 0, 1)
-    return 255 * np.where(seen <= 0.0031308, 12.92 * seen, 1.055 * seen ** (1 / 2.4) - 0.055)
+    return np.asarray(255 * np.where(seen <= 0.0031308, 12.92 * seen, 1.055 * seen ** (1 / 2.4) - 0.055))
 
 
 def color_difference(a: Color, b: Color) -> float:

@@ -75,7 +75,7 @@ def test_tab_visits_all_and_leaves(chromium: "Browser", explorer: ExplorerProces
     with open_page(chromium, explorer.url + _ALL, size) as recorded:
         page = recorded.page
         page.wait_for_selector("#reorder-card summary", timeout=60_000)
-        visited = []
+        visited: list[str] = []
         for _ in range(120):
             page.keyboard.press("Tab")
             focus = page.evaluate(_FOCUS)
@@ -96,8 +96,8 @@ def test_selection_is_announced(chromium: "Browser", explorer: ExplorerProcess) 
     with open_page(chromium, explorer.url + _PADDED) as recorded:
         page = recorded.page
         expected = (
-            "n 1, c 17, h 4, w 3: offset 480*1 + 160*(17//8) + 32*4 + 8*3 + 17%8 = 953, byte 3812, padding: no element, "
-            "kept zero, block DP, cache line 59, page 0."
+            "n 1, c 17, h 4, w 3: offset 480*1 + 160*(17//8) + 32*4 + 8*3 + 17%8 = 953, byte 3812, padding: no "
+            "element, kept zero, block DP, cache line 59, page 0."
         )
         page.wait_for_function("text => document.querySelector('#announcement').textContent === text", arg=expected)
         roles = page.locator("[role=application]").evaluate_all("all => all.map(one => one.getAttribute('aria-label'))")

@@ -15,7 +15,7 @@ from tests.support.explorer_process import ExplorerProcess
 from tests.support.explorer_script import PROBE, check_answers, random_cases
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.heavy
 
@@ -74,12 +74,12 @@ def test_page_in_a_file_with_one_layout(chromium: "Browser", tmp_path: Path) -> 
         assert page.locator("#inputs").is_hidden()
 
 
-def _download(page: object, name: str, folder: Path) -> Path:
+def _download(page: "Page", name: str, folder: Path) -> Path:
     """Choose an item of the menu, and return the file that it saves."""
-    page.locator("#share summary").click()  # type: ignore[attr-defined]
-    with page.expect_download() as waiting:  # type: ignore[attr-defined]
-        page.get_by_role("button", name=name).click()  # type: ignore[attr-defined]
-    path = folder / waiting.value.suggested_filename
+    page.locator("#share summary").click()
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name=name).click()
+    path: Path = folder / waiting.value.suggested_filename
     waiting.value.save_as(path)
     return path
 

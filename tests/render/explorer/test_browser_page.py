@@ -80,9 +80,7 @@ def test_gap_belongs_to_no_element(chromium: "Browser", explorer: ExplorerProces
         _wait_for_formula(page, "offset 7 belongs to no element")
         page.keyboard.press("ArrowRight")
         _wait_for_formula(page, "8*1 = 8")
-        page.wait_for_function(
-            "() => document.querySelector('#announcement').textContent.includes('a 1, b 0: offset 8*1 = 8')"
-        )
+        page.locator("#announcement").get_by_text("a 1, b 0: offset 8*1 = 8").wait_for(state="attached")
 
 
 def test_keys_move_along_axes(chromium: "Browser", explorer: ExplorerProcess, size: str) -> None:
@@ -139,15 +137,22 @@ def test_mistake_is_marked_under_its_column(chromium: "Browser", explorer: Explo
         mark, box = wrong.bounding_box(), field.bounding_box()
         assert mark is not None
         assert box is not None
-        ruler = "(input) => {const c = document.createElement('canvas').getContext('2d'); const s = getComputedStyle(input);"
-        ruler += "c.font = s.font; return c.measureText('nChw8').width + parseFloat(s.paddingLeft) + 1}"
-        expected = box["x"] + float(field.evaluate(ruler))
+        expected = box["x"] + float(field.evaluate(_WIDTH_BEFORE, "nChw8"))
         assert abs(mark["x"] - expected) < 1
         assert _filled(page) == FORMULA
         page.get_by_role("button", name="nChw8c", exact=True).click()
         page.wait_for_function("() => document.querySelector('.field.layout .problem').textContent === ''")
         assert field.input_value() == "nChw8c"
         assert field.get_attribute("aria-invalid") is None
+
+
+_WIDTH_BEFORE = """(input, text) => {
+  const context = document.createElement("canvas").getContext("2d");
+  const style = getComputedStyle(input);
+  context.font = style.font;
+  return context.measureText(text).width + parseFloat(style.paddingLeft) + 1;
+}"""
+"""Pixels from the edge of a field to the end of a text in it."""
 
 
 def test_views_are_applied_and_refused_with_repairs(chromium: "Browser", explorer: ExplorerProcess, size: str) -> None:

@@ -1,4 +1,4 @@
-"""The script of the page computes what Python computes: offsets, digits, coordinates and formulas, from digits alone."""
+"""The script of the page computes offsets, digits, coordinates and formulas as Python does, from digits alone."""
 
 import shutil
 from pathlib import Path

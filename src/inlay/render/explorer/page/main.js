@@ -175,6 +175,7 @@ class Explorer {
     if (signal.aborted) return null;
     this._clearErrors();
     document.body.classList.toggle("stale", Boolean(first.error));
+    document.body.classList.toggle("blank", Boolean(first.error) && this.panels.length === 0);
     if (first.error) return this._showError(first.error, "source");
     const panels = [{ side: "source", layout: first.layout, request }];
     if (this.state.layout2 === null) return panels;
