@@ -28,11 +28,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inlay.errors import InlayError, InvalidArguments, MissingExtra, shown
+from inlay.render import show
 from inlay.render.explorer.model import explore_layout, list_choices, read_layout
 from inlay.render.explorer.page import MEDIA_TYPES, page_files
 from inlay.render.explorer.reorder_model import explore_reorder
 from inlay.render.explorer.typed_text import FieldFault, InvalidField
-from inlay.render.picture import Picture
 
 if TYPE_CHECKING:
     from starlette.requests import Request
