@@ -354,18 +354,14 @@ def _answer_picture(value: Any) -> "Response":
     """Answer with the picture of a layout, as `inlay.show` draws it."""
     from starlette.responses import Response
 
-    if (
-        not isinstance(value, Mapping)
-        or set(value) != {"request", "format"}
-        or str(value["format"]) not in _PICTURE_TYPES
-    ):
+    form = str(value.get("format")) if isinstance(value, Mapping) and set(value) == {"request", "format"} else ""
+    if form not in _PICTURE_TYPES:
         raise InvalidField(FieldFault("request", "a picture is an object with request, and format svg or png"))
     explored = read_layout(value["request"])
-    picture = Picture(explored.desc, explored.names)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"layout.{value['format']}"
-        picture.save(path)
-        return Response(path.read_bytes(), media_type=_PICTURE_TYPES[value["format"]])
+        path = Path(folder) / f"layout.{form}"
+        show(explored.desc, names=explored.names).save(path)
+        return Response(path.read_bytes(), media_type=_PICTURE_TYPES[form])
 
 
 _ANSWERS = {
