@@ -47,7 +47,7 @@ import {{ readFileSync }} from "node:fs";
 import * as layouts from "./layout.js";
 import * as formulas from "./formula.js";
 const answer = {PROBE};
-console.log(JSON.stringify(answer(JSON.parse(readFileSync("cases.json", "utf8")), layouts, formulas)));
+console.log(JSON.stringify(answer(JSON.parse(readFileSync("values.json", "utf8")), layouts, formulas)));
 """
 
 
@@ -240,12 +240,17 @@ def check_answers(cases: Sequence[LayoutCase], answers: Sequence[dict[str, Any]]
 
 def answer_in_node(folder: Path, cases: Sequence[LayoutCase]) -> list[dict[str, Any]]:
     """The answers of the script, run by Node in `folder`."""
+    return list(run_in_node(folder, _NODE_PROGRAM, [case.json for case in cases]))
+
+
+def run_in_node(folder: Path, program: str, values: object) -> Any:
+    """What a program of JavaScript prints as JSON; it finds the modules of the page, and `values` in values.json."""
     node = shutil.which("node")
     assert node is not None
-    for name in ("layout.js", "formula.js"):
-        shutil.copy(PAGE / name, folder / name)
+    for path in PAGE.glob("*.js"):
+        shutil.copy(path, folder / path.name)
     (folder / "package.json").write_text('{"type": "module"}')
-    (folder / "cases.json").write_text(json.dumps([case.json for case in cases]))
-    (folder / "probe.js").write_text(_NODE_PROGRAM)
+    (folder / "values.json").write_text(json.dumps(values))
+    (folder / "probe.js").write_text(program)
     done = subprocess.run([node, "probe.js"], cwd=folder, capture_output=True, text=True, check=True)
-    return list(json.loads(done.stdout))
+    return json.loads(done.stdout)

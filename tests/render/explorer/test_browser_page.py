@@ -68,6 +68,23 @@ def test_pointer_links_element_and_offset(chromium: "Browser", explorer: Explore
         assert _filled(page) == hovered
 
 
+def test_views_stay_where_they_are(chromium: "Browser", explorer: ExplorerProcess, size: str) -> None:
+    """The pointer scrolls nothing; a key scrolls the other view to the element that it selects."""
+    with open_page(chromium, explorer.url, size) as recorded:
+        page = recorded.page
+        _wait_for_formula(page, FORMULA)
+        tops = "() => ['tensor', 'source'].map((id) => document.getElementById(id).scrollTop)"
+        assert page.evaluate(tops) == [0, 0]
+        _point_at(page, "tensor", 60, 70)
+        page.wait_for_function("() => document.querySelector('#coordinate').value !== '1,16,4,3'")
+        page.mouse.move(3, 3)
+        _wait_for_formula(page, FORMULA)
+        assert page.evaluate(tops) == [0, 0]
+        page.locator("#source").focus()
+        page.keyboard.press("Control+End")
+        page.wait_for_function("() => ['tensor', 'source'].every((id) => document.getElementById(id).scrollTop > 0)")
+
+
 def test_gap_belongs_to_no_element(chromium: "Browser", explorer: ExplorerProcess, size: str) -> None:
     """An offset in a gap is selected by keys and by its number, and is announced as a gap."""
     with open_page(chromium, f"{explorer.url}#l=8,1&d=4x6&t=bf16", size) as recorded:

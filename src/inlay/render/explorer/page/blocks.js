@@ -132,9 +132,10 @@ export function blockColor(layout, coordinate) {
   return coordinate.reduce((sum, x, axis) => (sum + axisBlock(layout, axis, x).color) % COLORS, 0);
 }
 
-/** Return true if blocks need letters: there are more of them than colors. */
+/** Return true if blocks need letters: they have several elements, and there are more of them than colors. */
 export function hasLetters(layout) {
-  return blocksOf(layout).count > COLORS;
+  const { count, size } = blocksOf(layout);
+  return count > COLORS && size > 1;
 }
 
 /** Return the letters of block `number`: A to Z, then AA, AB and so on. */

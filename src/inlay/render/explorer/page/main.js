@@ -44,7 +44,7 @@ class Explorer {
       coordinate: (text) => this._goTo(parseCoordinate(this.panels[0].layout, text), (at) => ({ coordinate: at })),
       offset: (text) => this._goTo(parseOffset(this.panels[0].layout, text), (at) => this.sourcePane.selectionOf(at)),
     });
-    this.selection.listen((current) => this._selected(current));
+    this.selection.listen((current, isRevealed) => this._selected(current, isRevealed));
     window.addEventListener("hashchange", () => this._followLink());
   }
 
@@ -225,7 +225,8 @@ class Explorer {
   _showBanner(error) {
     const banner = byId("banner");
     banner.hidden = false;
-    banner.textContent = `No answer from inlay explore: it may have ended. Start it again; what is drawn stays. (${error.message})`;
+    const advice = "it may have ended. Start it again; what is drawn stays.";
+    banner.textContent = `No answer from inlay explore: ${advice} (${error.message})`;
   }
 
   _showPanels(panels) {
@@ -234,7 +235,7 @@ class Explorer {
     const isComparison = panels.length > 1;
     byId("panes").classList.toggle("comparison", isComparison);
     byId("lines").hidden = byId("destination-pane").hidden = !isComparison;
-    byId("source-name").textContent = isComparison ? "Source memory" : "Memory";
+    byId("source-name").textContent = isComparison ? "Source" : "Memory";
     document.title = `${panels.map(({ layout }) => layout.title).join(" to ")} – Inlay explorer`;
     showFacts(byId("facts-card").querySelector("dl"), panels[0].layout);
     showPaddedComputation(byId("padding-card"), panels[0].layout);
@@ -252,8 +253,8 @@ class Explorer {
     const at = this.state.at ?? this.selection.chosen?.coordinate ?? null;
     const last = dims.map((dim) => Number(dim) - 1);
     this.state.at = null;
-    if (fits(at)) this.selection.choose({ coordinate: at });
-    else this.selection.choose(last.some((x) => x < 0) ? null : { coordinate: last });
+    if (fits(at)) this.selection.choose({ coordinate: at }, false);
+    else this.selection.choose(last.some((x) => x < 0) ? null : { coordinate: last }, false);
   }
 
   _showMarkOptions() {
@@ -342,17 +343,16 @@ class Explorer {
 
   // Selection
 
-  _selected(current) {
+  _selected(current, isRevealed) {
     if (this.panels.length === 0) return;
     this.readout.show(this.panels, current);
     for (const pane of this.panes) pane.viewport.redrawOverlay();
     this.lines.redraw();
-    if (this.selection.hovered === null) {
-      this._showKept();
-      // Other views follow keys and clicks, so that both ends of the link are visible.
-      const focused = document.activeElement;
-      for (const pane of this.visiblePanes()) if (pane.scroller !== focused && this.hasStarted) pane.reveal(current);
-    }
+    if (this.selection.hovered === null) this._showKept();
+    if (!isRevealed) return;
+    // Other views follow keys and clicks, so that both ends of the link are visible.
+    const others = this.visiblePanes().filter((pane) => pane.scroller !== document.activeElement);
+    for (const pane of others) pane.reveal(current);
   }
 
   /** Select what was typed; return null, or the sentence on what is wrong with it. */
@@ -402,7 +402,6 @@ class Explorer {
     const isLinked = this.state.at !== null;
     await this.update();
     performance.mark("inlay-first-drawing");
-    this.hasStarted = true;
     if (isLinked) for (const pane of this.visiblePanes()) pane.reveal(this.selection.current);
   }
 }

@@ -136,7 +136,7 @@ export function paintGridOverlay(surface, view, scene, marks, selection) {
     return { x: x - view.left, y: y - view.top };
   };
   for (const mark of marks) {
-    drawArrow(surface, corner(mark.from_coordinate), corner(mark.coordinate), geometry.cell, mark.label, colors);
+    drawArrow(surface, view, corner(mark.from_coordinate), corner(mark.coordinate), scene, mark.label);
   }
   if (selection?.coordinate) {
     for (const member of elementsOfBlock(scene.layout, selection.coordinate)) {

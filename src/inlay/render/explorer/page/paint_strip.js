@@ -190,8 +190,7 @@ export function paintStripOverlay(surface, view, scene, marks, selection, offset
     const { x, y } = geometry.positionOf(at);
     return { x: x - view.left, y: y - view.top };
   };
-  for (const mark of marks)
-    drawArrow(surface, corner(mark.from), corner(mark.offset), geometry.cell, mark.label, colors);
+  for (const mark of marks) drawArrow(surface, view, corner(mark.from), corner(mark.offset), scene, mark.label);
   if (selection?.coordinate) {
     for (const member of elementsOfBlock(scene.colorLayout, selection.coordinate)) {
       const { x, y } = corner(Number(offsetOf(scene.layout, member)));

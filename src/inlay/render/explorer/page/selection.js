@@ -17,27 +17,27 @@ export class Selection {
     return this.hovered ?? this.chosen;
   }
 
-  /** Call `listener` after each change. */
+  /** Call `listener` after each change, with the element to show, and true if views are to scroll to it. */
   listen(listener) {
     this.listeners.push(listener);
   }
 
-  /** Choose an element; it stays selected when the pointer leaves. */
-  choose(selection) {
+  /** Choose an element; it stays selected when the pointer leaves. With `isRevealed`, views scroll to it. */
+  choose(selection, isRevealed = true) {
     this.chosen = selection;
     this.hovered = null;
-    this._notify();
+    this._notify(isRevealed);
   }
 
   /** Select the element under the pointer; null when the pointer leaves. */
   hover(selection) {
     if (isSame(selection, this.hovered)) return;
     this.hovered = selection;
-    this._notify();
+    this._notify(false);
   }
 
-  _notify() {
-    for (const listener of this.listeners) listener(this.current);
+  _notify(isRevealed) {
+    for (const listener of this.listeners) listener(this.current, isRevealed);
   }
 }
 
