@@ -193,9 +193,8 @@ def test_views_are_applied_and_refused_with_repairs(chromium: "Browser", explore
         page.get_by_label("from").fill("1,0,8,0,0")
         views = "v=reshape:2x1x18x5x4&v=submemory:1x1x8x5x4@1,0,8,0,0"
         page.wait_for_function("views => location.hash.includes(views)", arg=views)
-        assert (
-            page.locator(".view .result").nth(1).inner_text().startswith("submemory((1, 1, 8, 5, 4), (1, 0, 8, 0, 0))")
-        )
+        result = page.locator(".view .result").nth(1).inner_text()
+        assert result.startswith("submemory((1, 1, 8, 5, 4), (1, 0, 8, 0, 0))")
 
 
 def test_second_layout_and_reorder(chromium: "Browser", explorer: ExplorerProcess, size: str) -> None:
@@ -206,6 +205,7 @@ def test_second_layout_and_reorder(chromium: "Browser", explorer: ExplorerProces
         page.get_by_role("button", name="Compare with a second layout").click()
         page.get_by_label("Second layout").fill("nChw8c")
         page.wait_for_function("() => document.querySelectorAll('.formula').length === 2")
+        page.wait_for_function("() => document.title.startsWith('nchw to nChw8c')")
         page.locator("#reorder-card").get_by_text("tile of").first.wait_for(timeout=60_000)
         page.locator("#coordinate").fill("0,9,1,2")
         _wait_for_formula(page, "20*9 + 4*1 + 2 = 186")
