@@ -5,7 +5,10 @@
 import { axisBlock, blockLetters, COLORS, elementsOfBlock, hasLetters } from "./blocks.js";
 import { drawMember, drawRing, drawRow } from "./cells.js";
 import { drawArrow } from "./jump_marks.js";
-import { axisOffset, indexOf, placeSum } from "./layout.js";
+import { addressingOf, axisOffset, indexOf, placeSum } from "./layout.js";
+
+/** Height of cells, in pixels, from which on there are walls between digits. */
+const SMALLEST_WITH_WALLS = 10;
 
 /**
  * Draw the visible cells of the tensor.
@@ -16,6 +19,7 @@ export function paintGrid(surface, view, scene) {
   for (const group of scene.geometry.groupsIn(view)) paintGroupTitle(surface, view, scene, group);
   for (const plane of scene.geometry.planesIn(view)) {
     paintPlane(surface, view, scene, plane);
+    paintDigitWalls(surface, view, scene, plane);
     paintPlaneLabels(surface, view, scene, plane);
   }
 }
@@ -42,6 +46,33 @@ function paintPlane(surface, view, scene, plane) {
     const x = x0 + plane.columns[0] * geometry.cell.width;
     drawRow(surface, x, y0 + row * geometry.cell.height, geometry.cell, cells, scene.colors);
   }
+}
+
+/** Draw thin walls where a digit of the rows or of the columns moves on, such as around pairs of `2a`. */
+function paintDigitWalls(surface, view, scene, plane) {
+  const { geometry, colors } = scene;
+  if (geometry.isFolded || geometry.cell.height < SMALLEST_WITH_WALLS) return;
+  const [left, top] = [plane.x - view.left - 0.5, plane.y - view.top - 0.5];
+  for (const column of digitStarts(scene.layout, geometry.columnAxis, plane.columns)) {
+    const x = left + column * geometry.cell.width;
+    const ends = plane.rows.map((row) => [x, top + row * geometry.cell.height]);
+    surface.line(ends, colors.wall, 1);
+  }
+  for (const row of geometry.rowAxis === null ? [] : digitStarts(scene.layout, geometry.rowAxis, plane.rows)) {
+    const y = top + row * geometry.cell.height;
+    const ends = plane.columns.map((column) => [left + column * geometry.cell.width, y]);
+    surface.line(ends, colors.wall, 1);
+  }
+}
+
+/** Return the coordinates of an axis in a range, except 0, at which a digit other than the lowest one moves on. */
+function digitStarts(layout, axis, [first, last]) {
+  const weights = addressingOf(layout).terms.filter((digit) => digit.axis === axis && digit.weight > 1);
+  const starts = [];
+  for (let x = Math.max(1, first); x < last; x += 1) {
+    if (weights.some(({ weight }) => x % Number(weight) === 0)) starts.push(x);
+  }
+  return starts;
 }
 
 /** Return what the coordinates of an axis in a range add to offset, block and color, and if they are padding. */
