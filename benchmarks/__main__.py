@@ -254,6 +254,17 @@ def swizzles(count: Count = DEFAULT_ROUNDS) -> None:
 
 
 @app.command()
+def explorer() -> None:
+    """Measure first paint, hover and scrolling of the explorer in Chromium; exit with 1 where a limit is exceeded."""
+    from benchmarks.explorer import measure_explorer
+
+    to, figures = _headed([]), measure_explorer()
+    to.print(figures_table("Explorer", figures))
+    if not all(figure.is_met for figure in figures):
+        raise typer.Exit(1)
+
+
+@app.command()
 def emitted(
     target: Annotated[str | None, _option("--target", "NAME", "A target that runs here; this machine if none.")] = None,
     only: Only = "",

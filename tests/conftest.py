@@ -1,4 +1,4 @@
-"""Settings and fixtures of all tests: Hypothesis profiles, the cache directory, the machine model."""
+"""Settings and fixtures of all tests: Hypothesis profiles, the cache directory, the machine model, a browser."""
 
 import os
 import shutil
@@ -7,11 +7,16 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from tests.support.browser import SIZES, run_chromium
 from tests.support.paths import DATA, ROOT
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # Programs that tests start import what the tests import, a mutated or an installed copy of Inlay too.
 os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*filter(None, sys.path), str(ROOT), str(ROOT / "src")]))
@@ -84,3 +89,16 @@ def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "recent_processors", lambda *_: Processors((1.0, 1.0)))
     monkeypatch.setattr(disturbance, "_MAX_WAIT_SHARE", float("inf"))
     monkeypatch.setattr(timing, "_YARDSTICK_LIMIT", float("inf"))
+
+
+@pytest.fixture(scope="module")
+def chromium() -> "Iterator[Browser]":
+    """Chromium for the tests of a module; where no module uses it, Playwright's event loop does not run."""
+    with run_chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(params=SIZES)
+def size(request: pytest.FixtureRequest) -> str:
+    """Each size of window."""
+    return str(request.param)

@@ -3,25 +3,27 @@
 import functools
 import http.server
 import re
-import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from inlay_docs.page_expansion import read_catalog
 
+from tests.support.browser import open_page, require_accessible
 from tests.support.paths import ROOT
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 pytest.importorskip("furo")
 pytest.importorskip("myst_parser")
 pytestmark = pytest.mark.heavy
 
 PAGES = ["index.html", "reference/memory.html", "errors.html", "benchmarks.html", "cli.html"]
-SIZES = {"phone": (390, 844), "tablet": (820, 1180), "desktop": (1440, 900)}
 
 
 @pytest.fixture(scope="module")
@@ -118,110 +120,58 @@ def address(site: Path) -> Iterator[str]:
         thread.join()
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Chromium of the system."""
-    playwright = pytest.importorskip("playwright.sync_api")
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    if program is None:
-        pytest.skip("Chromium is not installed")
-    with playwright.sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def open_page(browser: Any, address: str) -> Iterator[Any]:
-    """Opens a page at a size and in a theme; at the end no error and no request to another host has been seen."""
-    faults: list[str] = []
-    contexts = []
-
-    def note_failure(request: Any) -> None:
-        if request.failure != "net::ERR_ABORTED":  # the next page was opened
-            faults.append(f"failed: {request.url}: {request.failure}")
-
-    def open_at(path: str, size: str = "desktop", theme: str = "light") -> Any:
-        width, height = SIZES[size]
-        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
-        contexts.append(context)
-        page = context.new_page()
-        page.on(
-            "console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None
-        )
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on(
-            "request",
-            lambda request: None if request.url.startswith((address, "data:")) else faults.append(request.url),
-        )
-        page.on("requestfailed", note_failure)
-        page.goto(address + path)
-        return page
-
-    yield open_at
-    for context in contexts:
-        context.close()
-    assert faults == []
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_pages_fit_their_window(chromium: "Browser", address: str, size: str, theme: str) -> None:
+    with open_page(chromium, address, size, color_scheme=theme) as page:
+        for path in PAGES:
+            page.goto(address + path)
+            assert page.title()
+            assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), path
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("size", SIZES)
-def test_pages_fit_their_window(open_page: Any, address: str, size: str, theme: str) -> None:
-    page = open_page("", size, theme)
-    for path in PAGES:
-        page.goto(address + path)
-        assert page.title()
-        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), path
+def test_pages_are_accessible(chromium: "Browser", address: str, theme: str) -> None:
+    with open_page(chromium, address, color_scheme=theme) as page:
+        for path in PAGES:
+            page.goto(address + path)
+            require_accessible(page)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_pages_are_accessible(open_page: Any, address: str, theme: str) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    page = open_page("", "desktop", theme)
-    serious = []
-    for path in PAGES:
-        page.goto(address + path)
-        violations = [one for one in axe.run(page).response["violations"] if one["impact"] in ("serious", "critical")]
-        serious += [f"{path} {one['id']}: {node['html'][:200]}" for one in violations for node in one["nodes"][:3]]
-    assert serious == []
+def test_the_search_finds_a_name(chromium: "Browser", address: str, size: str) -> None:
+    with open_page(chromium, f"{address}index.html", size) as page:
+        if size != "desktop":
+            page.locator("label[for=__navigation]:visible").first.click()
+        field = page.locator("input[name=q]:visible").first
+        field.fill("Reorder")
+        field.press("Enter")
+        page.wait_for_selector("#search-results li a")
+        titles = page.locator("#search-results li a").all_inner_texts()
+        assert titles[0] == "inlay.Reorder"
+        page.locator("#search-results li a", has_text=re.compile(r"^inlay\.Reorder$")).first.click()
+        page.wait_for_selector("dt[id='inlay.Reorder']")
+        assert page.url.endswith("reference/memory.html#inlay.Reorder")
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_the_search_finds_a_name(open_page: Any, size: str) -> None:
-    page = open_page("index.html", size)
-    if size != "desktop":
-        page.locator("label[for=__navigation]:visible").first.click()
-    field = page.locator("input[name=q]:visible").first
-    field.fill("Reorder")
-    field.press("Enter")
-    page.wait_for_selector("#search-results li a")
-    titles = page.locator("#search-results li a").all_inner_texts()
-    assert titles[0] == "inlay.Reorder"
-    page.locator("#search-results li a", has_text=re.compile(r"^inlay\.Reorder$")).first.click()
-    page.wait_for_selector("dt[id='inlay.Reorder']")
-    assert page.url.endswith("reference/memory.html#inlay.Reorder")
+def test_the_search_finds_words_of_an_error(chromium: "Browser", address: str) -> None:
+    with open_page(chromium, f"{address}search.html?q=overlapping+elements") as page:
+        page.wait_for_selector("#search-results li a")
+        assert page.locator("#search-results li a").count() > 0
 
 
-def test_the_search_finds_words_of_an_error(open_page: Any) -> None:
-    page = open_page("search.html?q=overlapping+elements")
-    page.wait_for_selector("#search-results li a")
-    assert page.locator("#search-results li a").count() > 0
-
-
-def test_the_button_changes_the_theme_of_page_and_pictures(open_page: Any) -> None:
-    page = open_page("index.html")
+def test_the_button_changes_the_theme_of_page_and_pictures(chromium: "Browser", address: str) -> None:
     color = "getComputedStyle(document.querySelector('.inlay-picture .page')).fill"
     background = "getComputedStyle(document.body).backgroundColor"
-    before = page.evaluate(f"[{color}, {background}]")
-    for _ in range(3):
-        page.locator("button.theme-toggle:visible").first.click()
-        if page.evaluate("document.body.dataset.theme") == "dark":
-            break
-    after = page.evaluate(f"[{color}, {background}]")
+    with open_page(chromium, f"{address}index.html") as page:
+        before = page.evaluate(f"[{color}, {background}]")
+        for _ in range(3):
+            page.locator("button.theme-toggle:visible").first.click()
+            if page.evaluate("document.body.dataset.theme") == "dark":
+                break
+        after = page.evaluate(f"[{color}, {background}]")
     assert before[0] != after[0]
     assert before[1] != after[1]
 
 
-def test_a_picture_is_wider_than_a_phone_and_is_scrolled_inside_of_the_page(open_page: Any) -> None:
-    page = open_page("pictures.html", "phone")
-    assert page.evaluate("(f => f.scrollWidth > f.clientWidth)(document.querySelector('.inlay-figure'))")
+def test_a_picture_is_wider_than_a_phone_and_is_scrolled_inside_of_the_page(chromium: "Browser", address: str) -> None:
+    with open_page(chromium, f"{address}pictures.html", "phone") as page:
+        assert page.evaluate("(f => f.scrollWidth > f.clientWidth)(document.querySelector('.inlay-figure'))")

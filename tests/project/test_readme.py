@@ -13,7 +13,7 @@ from inlay.cli import main
 from tests.support.drawing_scripts import PLAN, drawing_script
 from tests.support.paths import ROOT
 
-PAGES = ("README.md", "docs/cli.md", "docs/dictionary.md", "docs/json.md")
+PAGES = ("README.md", "docs/cli.md", "docs/dictionary.md", "docs/explorer.md", "docs/json.md")
 
 
 class Example(NamedTuple):

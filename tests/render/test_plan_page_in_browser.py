@@ -1,24 +1,20 @@
 """The page of a plan in a browser: what a user does with mouse, keys and fingers, at three sizes of the window."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from inlay.graph.plan import Plan
 from inlay.render.plan_page import PlanPage
-from tests.support.browser import SIZES, open_browser, open_page, require_accessible
+from tests.support.browser import open_page, require_accessible
 from tests.support.plan_pages import PageParts, known_plan
 from tests.support.profiles import profile_of
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 pytestmark = pytest.mark.heavy
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as found:
-        yield found
 
 
 def profiled_page(plan: Plan) -> PlanPage:
@@ -67,10 +63,10 @@ def in_view(page: Any, selector: str) -> bool:
 
 @pytest.mark.parametrize(
     ("name", "scheme", "size"),
-    [("encoder", "dark", "wide"), ("densenet121", "light", "medium"), ("measured", "light", "phone")],
+    [("encoder", "dark", "desktop"), ("densenet121", "light", "tablet"), ("measured", "light", "phone")],
 )
-def test_the_page_is_accessible(browser: Any, urls: dict[str, str], name: str, scheme: str, size: str) -> None:
-    with open_page(browser, urls[name], size, color_scheme=scheme) as page:
+def test_the_page_is_accessible(chromium: "Browser", urls: dict[str, str], name: str, scheme: str, size: str) -> None:
+    with open_page(chromium, urls[name], size, color_scheme=scheme) as page:
         require_accessible(page)
         for tab in ("reorders", "plans"):
             page.click(f"#tab-{tab}")
@@ -78,25 +74,23 @@ def test_the_page_is_accessible(browser: Any, urls: dict[str, str], name: str, s
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_an_unfolded_graph_and_details_are_accessible(browser: Any, urls: dict[str, str], scheme: str) -> None:
-    with open_page(browser, urls["measured"], color_scheme=scheme) as page:
+def test_an_unfolded_graph_and_details_are_accessible(chromium: "Browser", urls: dict[str, str], scheme: str) -> None:
+    with open_page(chromium, urls["measured"], color_scheme=scheme) as page:
         page.click("#steps-table tbody button >> nth=0")
         page.click("#unfold-all")
         require_accessible(page)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_the_page_fits_its_window(browser: Any, urls: dict[str, str], size: str) -> None:
-    with open_page(browser, urls["densenet121"], size) as page:
+def test_the_page_fits_its_window(chromium: "Browser", urls: dict[str, str], size: str) -> None:
+    with open_page(chromium, urls["densenet121"], size) as page:
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
         assert box(page, "#graph")["height"] > 250
         text = page.evaluate("document.querySelector('#graph .node text').getBoundingClientRect().height")
         assert text > 7
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_blocks_fold_and_unfold_where_they_are(browser: Any, urls: dict[str, str], size: str) -> None:
-    with open_page(browser, urls["encoder"], size) as page:
+def test_blocks_fold_and_unfold_where_they_are(chromium: "Browser", urls: dict[str, str], size: str) -> None:
+    with open_page(chromium, urls["encoder"], size) as page:
         folded = visible(page)
         head = box(page, "#folded-1 .head")
         page.mouse.click(head["x"] + head["width"] / 2, head["y"] + head["height"] / 2)
@@ -111,9 +105,9 @@ def test_blocks_fold_and_unfold_where_they_are(browser: Any, urls: dict[str, str
         assert visible(page) == folded
 
 
-def test_a_step_that_is_clicked_shows_its_descriptors(browser: Any, urls: dict[str, str]) -> None:
+def test_a_step_that_is_clicked_shows_its_descriptors(chromium: "Browser", urls: dict[str, str]) -> None:
     plan = known_plan("squeezenet")
-    with open_page(browser, urls["squeezenet"]) as page:
+    with open_page(chromium, urls["squeezenet"]) as page:
         page.click("#graph .node.step >> nth=0")
         text = page.inner_text("#details")
         step = plan.program.steps[0]
@@ -127,8 +121,8 @@ def test_a_step_that_is_clicked_shows_its_descriptors(browser: Any, urls: dict[s
         assert page.locator("#graph .selected, #graph .lit").count() == 0
 
 
-def test_a_step_and_a_wire_that_are_hovered_show_a_card(browser: Any, urls: dict[str, str]) -> None:
-    with open_page(browser, urls["squeezenet"]) as page:
+def test_a_step_and_a_wire_that_are_hovered_show_a_card(chromium: "Browser", urls: dict[str, str]) -> None:
+    with open_page(chromium, urls["squeezenet"]) as page:
         assert page.is_hidden("#card")
         first, second = (box(page, f"#graph .node.step >> nth={i}") for i in (0, 1))
         page.mouse.move(first["x"] + 20, first["y"] + 20)
@@ -140,10 +134,10 @@ def test_a_step_and_a_wire_that_are_hovered_show_a_card(browser: Any, urls: dict
         assert page.is_hidden("#card")
 
 
-def test_a_reorder_shows_bytes_time_and_reason(browser: Any, urls: dict[str, str]) -> None:
+def test_a_reorder_shows_bytes_time_and_reason(chromium: "Browser", urls: dict[str, str]) -> None:
     plan = known_plan("squeezenet")
     (step,) = plan.reorders
-    with open_page(browser, urls["squeezenet"]) as page:
+    with open_page(chromium, urls["squeezenet"]) as page:
         page.click("#tab-reorders")
         page.click("#reorders-table tbody button")
         assert in_view(page, ".node.reorder.selected")
@@ -155,9 +149,8 @@ def test_a_reorder_shows_bytes_time_and_reason(browser: Any, urls: dict[str, str
         assert f"the best plan without it takes {step.without:.3f} ms more" in text
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_the_graph_is_moved_and_zoomed(browser: Any, urls: dict[str, str], size: str) -> None:
-    with open_page(browser, urls["densenet121"], size) as page:
+def test_the_graph_is_moved_and_zoomed(chromium: "Browser", urls: dict[str, str], size: str) -> None:
+    with open_page(chromium, urls["densenet121"], size) as page:
         room = box(page, "#graph")
         x, y = room["x"] + 20, room["y"] + room["height"] / 2
         first = box(page, "#f1")
@@ -180,8 +173,8 @@ def test_the_graph_is_moved_and_zoomed(browser: Any, urls: dict[str, str], size:
         assert whole["width"] <= room["width"] + 1
 
 
-def test_the_wheel_zooms_around_the_pointer_with_ctrl(browser: Any, urls: dict[str, str]) -> None:
-    with open_page(browser, urls["squeezenet"]) as page:
+def test_the_wheel_zooms_around_the_pointer_with_ctrl(chromium: "Browser", urls: dict[str, str]) -> None:
+    with open_page(chromium, urls["squeezenet"]) as page:
         before = box(page, "#f2")
         x, y = before["x"] + before["width"] / 2, before["y"] + before["height"] / 2
         page.mouse.move(x, y)
@@ -195,8 +188,8 @@ def test_the_wheel_zooms_around_the_pointer_with_ctrl(browser: Any, urls: dict[s
         assert (after["x"] + after["width"] / 2, after["y"] + after["height"] / 2) == pytest.approx((x, y), abs=1)
 
 
-def test_keys_lead_through_the_graph(browser: Any, urls: dict[str, str]) -> None:
-    with open_page(browser, urls["encoder"]) as page:
+def test_keys_lead_through_the_graph(chromium: "Browser", urls: dict[str, str]) -> None:
+    with open_page(chromium, urls["encoder"]) as page:
         page.focus("#graph [tabindex='0']")
         names = []
         for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight", "ArrowLeft", "End", "Home"):
@@ -219,10 +212,10 @@ def test_keys_lead_through_the_graph(browser: Any, urls: dict[str, str]) -> None
         assert page.evaluate("document.activeElement.classList.contains('selected')")
 
 
-def test_a_search_marks_what_it_finds_and_leads_from_match_to_match(browser: Any, urls: dict[str, str]) -> None:
+def test_a_search_marks_what_it_finds_and_leads_from_match_to_match(chromium: "Browser", urls: dict[str, str]) -> None:
     plan = known_plan("squeezenet")
     count = sum("n5" in " ".join(step.ops) for step in plan.program.steps)
-    with open_page(browser, urls["squeezenet"]) as page:
+    with open_page(chromium, urls["squeezenet"]) as page:
         page.click("#unfold-all")
         page.keyboard.press("/")
         page.keyboard.type("convolution nhwc")
@@ -245,18 +238,18 @@ def test_a_search_marks_what_it_finds_and_leads_from_match_to_match(browser: Any
         assert count
 
 
-def test_the_address_names_the_selected_step(browser: Any, urls: dict[str, str]) -> None:
-    with open_page(browser, urls["densenet121"]) as page:
+def test_the_address_names_the_selected_step(chromium: "Browser", urls: dict[str, str]) -> None:
+    with open_page(chromium, urls["densenet121"]) as page:
         page.click("#steps-table tbody button >> nth=5")
         address, text = page.url, page.inner_text("#details")
-    with open_page(browser, urls["densenet121"]) as page:
+    with open_page(chromium, urls["densenet121"]) as page:
         page.goto(address)
         assert page.inner_text("#details") == text
         assert in_view(page, ".selected >> nth=0")
 
 
-def test_tables_are_sorted_by_their_heads(browser: Any, urls: dict[str, str]) -> None:
-    with open_page(browser, urls["squeezenet"]) as page:
+def test_tables_are_sorted_by_their_heads(chromium: "Browser", urls: dict[str, str]) -> None:
+    with open_page(chromium, urls["squeezenet"]) as page:
         page.click("#tab-steps")
 
         def column(number: int) -> list[str]:
@@ -275,9 +268,9 @@ def test_tables_are_sorted_by_their_heads(browser: Any, urls: dict[str, str]) ->
         assert page.get_attribute("#steps-table th:nth-child(4)", "aria-sort") == "ascending"
 
 
-def test_plans_are_beside_each_other(browser: Any, urls: dict[str, str]) -> None:
+def test_plans_are_beside_each_other(chromium: "Browser", urls: dict[str, str]) -> None:
     plan = known_plan("squeezenet")
-    with open_page(browser, urls["squeezenet"]) as page:
+    with open_page(chromium, urls["squeezenet"]) as page:
         page.click("#tab-plans")
         rows = page.locator("#plans-table tbody tr").all_inner_texts()
         for row, (name, ms) in zip(rows, {"this plan": plan.ms, **plan.totals}.items(), strict=True):
@@ -288,10 +281,10 @@ def test_plans_are_beside_each_other(browser: Any, urls: dict[str, str]) -> None
         assert page.get_attribute("#tab-reorders", "aria-selected") == "true"
 
 
-def test_predicted_and_measured_times_are_shown_in_turn(browser: Any, urls: dict[str, str]) -> None:
+def test_predicted_and_measured_times_are_shown_in_turn(chromium: "Browser", urls: dict[str, str]) -> None:
     data = PageParts(profiled_page(known_plan("squeezenet")).html()).data["plan"]["steps"]
     texts = "#graph .node.step >> nth=-1 >> text.{}.right"
-    with open_page(browser, urls["measured"]) as page:
+    with open_page(chromium, urls["measured"]) as page:
         assert page.text_content(texts.format("measured")) == f"{100 * data[-1]['measured']['share']:.1f} %"
         assert page.text_content(texts.format("predicted")) == f"{100 * data[-1]['share']:.1f} %"
         width = page.locator("#time-line .measured rect >> nth=-1").bounding_box()["width"]
@@ -305,8 +298,8 @@ def test_predicted_and_measured_times_are_shown_in_turn(browser: Any, urls: dict
         assert f"{data[-1]['measured']['ms']:.3f} ms" in page.inner_text("#details")
 
 
-def test_two_fingers_zoom(browser: Any, urls: dict[str, str]) -> None:
-    with open_page(browser, urls["squeezenet"], "phone", has_touch=True) as page:
+def test_two_fingers_zoom(chromium: "Browser", urls: dict[str, str]) -> None:
+    with open_page(chromium, urls["squeezenet"], "phone", has_touch=True) as page:
         room = box(page, "#graph")
         x, y = room["x"] + room["width"] / 2, room["y"] + room["height"] / 2
         before = box(page, "#f1")["width"]
@@ -323,8 +316,8 @@ def test_two_fingers_zoom(browser: Any, urls: dict[str, str]) -> None:
         assert box(page, "#f1")["width"] == pytest.approx(2 * before, rel=0.15)
 
 
-def test_the_page_works_without_its_script(browser: Any, urls: dict[str, str]) -> None:
-    with open_page(browser, urls["squeezenet"], java_script_enabled=False) as page:
+def test_the_page_works_without_its_script(chromium: "Browser", urls: dict[str, str]) -> None:
+    with open_page(chromium, urls["squeezenet"], java_script_enabled=False) as page:
         assert page.is_visible("#graph")
         assert page.is_visible("#plans-table")
         assert box(page, "#camera")["height"] <= box(page, "#graph")["height"]

@@ -12,6 +12,7 @@
     inlay info packed.safetensors
     inlay diff weights.safetensors packed.safetensors
     inlay emit nChw8c 2x17x5x4 --name act -o act.c
+    inlay explore nChw8c 2x17x5x4
     inlay bench nchw nChw16c 8x64x56x56
     inlay plan resnet50.onnx --html resnet50.html
     inlay run resnet50.onnx --input photo.npy
@@ -21,10 +22,11 @@
     inlay doctor
     inlay completion --install
 
-The exit code is 0 after success, 2 after an error, with one message on the error stream, and 130 after Ctrl-C. It is 1,
-without a message, if the reader of the output, such as `head`, ends early, and if `inlay diff` finds that elements of
-two files differ, or `inlay doctor` finds a fault. With --json, the output is one JSON document, for an error too. With
-INLAY_DEBUG in the environment, errors are reported with a traceback.
+The exit code is 0 after success, 2 after an error, with one message on the error stream, and 130 after Ctrl-C, except
+for `inlay explore`, which Ctrl-C ends with 0. It is 1, without a message, if the reader of the output, such as `head`,
+ends early, and if `inlay diff` finds that elements of two files differ, or `inlay doctor` finds a fault. With --json,
+the output is one JSON document, for an error too. With INLAY_DEBUG in the environment, errors are reported with a
+traceback.
 
 Each module uses those before it:
 
@@ -47,6 +49,7 @@ Each module uses those before it:
     conversion_progress progress of `inlay convert`, and notes on runs that go on
     convert_command     `inlay convert`
     emit_command        `inlay emit`
+    explore_command     `inlay explore`
     network_options     options of the commands on networks, checked and parsed
     plan_page_options   the option --html of `inlay plan` and `inlay run`: the page of a plan
     profile_options     the options of `inlay run` for a table of steps, a trace and a page
@@ -81,6 +84,7 @@ from inlay.cli import (  # each adds its commands
     convert_command,
     doctor_command,
     emit_command,
+    explore_command,
     inference_commands,
     layout_commands,
     network_commands,
@@ -94,6 +98,7 @@ from inlay.errors import InlayError
 __all__ = ["app", "main"]
 _COMMANDS = (
     layout_commands,
+    explore_command,
     inference_commands,
     convert_command,
     emit_command,
