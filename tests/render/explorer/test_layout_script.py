@@ -74,7 +74,7 @@ console.log(JSON.stringify([pairs, clashes.slice(0, 3)]));
 def test_neighboring_blocks_have_different_colors(tmp_path: Path) -> None:
     """Blocks that are adjacent in memory or along an axis have different colors, in 60 layouts of random tags."""
     choose = Seeded(25)
-    descs = []
+    descs: list[MemoryDesc] = []
     while len(descs) < 60:
         dims = draw_shape(choose, max_size=400, zero=False)
         desc = MemoryDesc(dims, "u8", draw_tag(choose, len(dims)))

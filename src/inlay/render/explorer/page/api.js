@@ -8,7 +8,7 @@ export function connect() {
   return data === null ? new LayoutServer() : new SavedLayouts(data);
 }
 
-export class LayoutServer {
+class LayoutServer {
   canParse = true;
 
   /** Return `{layout}` or `{error}` for a request; throw if the server has ended or the call is aborted. */
@@ -57,7 +57,7 @@ async function post(path, body, signal) {
   return answer;
 }
 
-export class SavedLayouts {
+class SavedLayouts {
   canParse = false;
 
   /** `data` is the JSON that `inlay explore --out` embeds: panels with request and layout, and a reorder or null. */

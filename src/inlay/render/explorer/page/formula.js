@@ -41,7 +41,7 @@ function termText(digit, word) {
 }
 
 /** Return terms as a sum, with a minus sign between where a term is negative. */
-export function joinTerms(texts) {
+function joinTerms(texts) {
   return texts.join(" + ").replaceAll("+ -", "- ") || "0";
 }
 

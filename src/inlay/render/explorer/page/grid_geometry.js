@@ -173,7 +173,7 @@ export function visibleRange(start, length, size, count) {
 }
 
 /** Return the axes that run down and across in a plane; the first is null for a tensor of one axis. */
-export function planeAxes(dims) {
+function planeAxes(dims) {
   const all = dims.map((_, axis) => axis);
   const long = all.filter((axis) => dims[axis] > 1).slice(-2);
   const short = all.filter((axis) => !long.includes(axis)).reverse();

@@ -156,7 +156,7 @@ export function placeSum(layout, sum) {
 }
 
 /** Return `sum` with some of its bits XORed into others (CuTe's `Swizzle<bits, base, shift>`). Its own inverse. */
-export function applySwizzle(swizzle, sum) {
+function applySwizzle(swizzle, sum) {
   const { bits, base, shift } = swizzle;
   const mask = ((1n << BigInt(bits)) - 1n) << BigInt(base + Math.max(0, shift));
   const read = BigInt(sum) & mask;

@@ -298,7 +298,6 @@ class Explorer {
     const isShown = (mark) => this.state.marks.includes("jumps") || this.state.marks.includes(mark.label);
     const marks = (first.layout.marks ?? []).filter(isShown);
     const note = undrawable(first.layout);
-    for (const pane of this.panes) pane.root.classList.toggle("empty", note !== null);
     for (const summary of document.querySelectorAll(".pane .summary")) summary.textContent = note ?? "";
     showMarks(
       byId("mark-list"),

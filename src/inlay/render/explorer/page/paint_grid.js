@@ -42,7 +42,7 @@ function paintPlane(surface, view, scene, plane) {
       ? contributions(scene, geometry.columnAxis, plane.columns, row * geometry.columns)
       : columns;
     const outer = rows === null ? base : add(base, rows[row - plane.rows[0]]);
-    const cells = inRow.map((inner) => cellOf(scene, plane, outer, inner, row, plane.rows[0]));
+    const cells = inRow.map((inner) => cellOf(scene, plane, outer, inner, row));
     const x = x0 + plane.columns[0] * geometry.cell.width;
     drawRow(surface, x, y0 + row * geometry.cell.height, geometry.cell, cells, scene.colors);
   }
@@ -111,7 +111,7 @@ function cellOf(scene, plane, outer, inner, row) {
   const cell = { kind: all.isPadding ? "padding" : "data", color: all.color, label: "", letters: "" };
   const { geometry } = scene;
   if (!geometry.hasLabels) return cell;
-  if (scene.hasLetters ?? hasLetters(scene.layout)) cell.letters = blockLetters(all.number);
+  if (hasLetters(scene.layout)) cell.letters = blockLetters(all.number);
   if (scene.labels === "offset") cell.label = String(placeSum(scene.layout, all.offset));
   else if (!all.isPadding) {
     const coordinate = [...plane.base];

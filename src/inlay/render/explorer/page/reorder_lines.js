@@ -16,7 +16,7 @@ const MOST_RUNS = 1500;
  *
  * `to` is the layout at the other end; `colorLayout` is the layout whose blocks have the colors.
  */
-export function findRuns(from, to, colorLayout, first, last) {
+function findRuns(from, to, colorLayout, first, last) {
   const runs = [];
   let run = null;
   for (let offset = first; offset < last && runs.length < MOST_RUNS; offset += 1) {

@@ -9,7 +9,7 @@
  *     mark          groups of memory and jump marks that are shown, joined by commas
  */
 
-export const DEFAULT_STATE = Object.freeze({
+const DEFAULT_STATE = Object.freeze({
   layout: "nChw8c",
   dims: "2x17x5x4",
   dataType: "f32",

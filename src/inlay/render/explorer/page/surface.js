@@ -200,7 +200,7 @@ function round(value) {
 }
 
 /** Return `text` with the characters that markup reserves replaced. */
-export function escapeMarkup(text) {
+function escapeMarkup(text) {
   const names = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
   return String(text).replace(/[&<>"']/g, (character) => names[character]);
 }
