@@ -8,12 +8,14 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from inlay.cli import main
+from inlay.render.explorer.server import ExplorerServer
 from tests.support.command_line import Capture
 from tests.support.explorer_process import serve_explorer
 
@@ -28,6 +30,7 @@ pytest.importorskip("uvicorn")
         (["nChw8c", "2x17x5x4"], "l=nChw8c&d=2x17x5x4&t=f32"),
         (["nChw8c"], "l=nChw8c&d=2x9x2x2&t=f32"),
         (["n c -> c n", "2x3", "--dtype", "u8", "--names", "row,col"], "l=n%20c%20-%3E%20c%20n&d=2x3&t=u8&n=row,col"),
+        (["ab", "2", "3"], "l=ab&d=2x3&t=f32"),
         (["ab", "2x3", "--to", "ba", "--to-dtype", "bf16"], "l=ab&d=2x3&t=f32&l2=ba&t2=bf16"),
         (
             ["abc", "2x3x4", "--view", "submemory:1x3x4@1,0,0", "--view", "permute:1,0,2", "--view", "digits:3x4"],
@@ -153,6 +156,18 @@ def test_a_page_in_a_file_shows_views_and_the_next_layout_has_their_dims(tmp_pat
     first, second = (panel["layout"] for panel in json.loads(data[1])["panels"])
     assert (first["title"], first["dims"], first["names"]) == ("view of nChw8c", [1, 5, 4, 8], ["n", "h", "w", "c"])
     assert (second["title"], second["dims"], second["names"]) == ("nchw", [1, 5, 4, 8], ["n", "h", "w", "c"])
+
+
+def test_the_served_page_is_a_document(capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def announce_and_close(server: ExplorerServer, on_start: Callable[[], None], **_: object) -> None:
+        on_start()
+        server.listener.close()
+
+    monkeypatch.setattr(ExplorerServer, "run", announce_and_close)
+    assert main(["explore", "ab", "2", "3", "--names", "row,col", "--no-open", "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]+/#l=ab&d=2x3&t=f32&n=row,col", found["url"])
+    assert (found["file"], [each["names"] for each in found["layouts"]]) == (None, [["row", "col"]])
 
 
 def test_ctrl_c_is_the_way_to_end_and_no_failure() -> None:

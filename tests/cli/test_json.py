@@ -61,6 +61,8 @@ CASES: list[tuple[str, list[str]]] = [
     ("show", ["show", "ab", "2", "3", "--svg", "a.svg"]),
     ("show", ["show", "nchw", "2x17x5x4", "--to", "nChw8c", "--out", "b.svg"]),
     ("show", ["show", "Swizzle<3,4,3> o (8,128):(128,1)", "8x128", "--dtype", "u8"]),
+    ("explore", ["explore", "nChw8c", "2", "17", "5", "4", "--to", "nchw", "--out", "page.html"]),
+    ("explore", ["explore", "ab", "--names", "row,col", "--view", "permute:col,row", "--out", "page.html"]),
     ("offset", ["offset", "OIhw4i16o4i", "33x17x3x3", "20,13,1,2", "--dtype", "s8"]),
     ("info_layout", ["info", "(m m4 m32) (k k4) -> m k m32 m4 k4", "300x20"]),
     ("info_file", ["info", "w.safetensors"]),
@@ -139,7 +141,7 @@ def test_a_document_is_what_the_schema_says(name: str, arguments: list[str], cap
 
 
 def test_every_command_and_every_definition_has_a_case() -> None:
-    assert {arguments[0] for _, arguments in CASES} == COMMANDS - {"explore"}
+    assert {arguments[0] for _, arguments in CASES} == COMMANDS
     used = {name for name, definition in DEFINITIONS.items() if definition["description"].startswith("`inlay ")}
     assert {name for name, _ in CASES} == used
 
@@ -171,6 +173,7 @@ WRONG: list[tuple[list[str], str]] = [
     (["draw", "nchw", "2x3x4x5"], "InvalidArguments"),
     (["show", "nchw"], "UsageError"),
     (["show", "nchw", "2x3x4x5", "--ofsets"], "UsageError"),
+    (["explore", "nchw", "2x3x4x5", "--out", "page.svg"], "InvalidArguments"),
     (["offset", "nchw", "2x3x4x5", "9,9,9,9"], "InvalidArguments"),
     (["info", "nowhere.safetensors"], "FileError"),
     (["diff", "nchw", "nhwc", "2x3"], "InvalidArguments"),

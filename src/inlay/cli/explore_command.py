@@ -8,11 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from inlay.cli.application import TAG_HELP, TypeOption, app
-from inlay.cli.output import echo
+from inlay.cli.application import TAG_HELP, JsonOption, TypeOption, app, parse_dims
+from inlay.cli.layout_documents import layout_document
+from inlay.cli.output import echo, print_json
 from inlay.errors import InvalidArguments, printable
 
-_DIMS_HELP = "Dims of the tensor, logical order: 2x17x5x4; small ones if none."
+_DIMS_HELP = "Dims of the tensor, logical order: 2x17x5x4 or 2 17 5 4; small ones if none."
 _TO_HELP = "Second layout, beside the first, with the reorder between them. With --out, several may be given."
 _VIEW_HELP = "A view of TAG: reshape:2x17x20, permute:n,h,w,c or submemory:1x8x5x4@0,8,0,0; may be repeated."
 _NAMES_HELP = "Names of the axes: n,c,h,w, or nchw."
@@ -24,7 +25,7 @@ def explore(
     tag: Annotated[
         str | None, typer.Argument(metavar="TAG", help=f"{TAG_HELP} Or strides: '320,20,4,1'.", show_default=False)
     ] = None,
-    dims: Annotated[str | None, typer.Argument(metavar="DIMS", help=_DIMS_HELP, show_default=False)] = None,
+    dims: Annotated[list[str] | None, typer.Argument(metavar="[DIMS]", help=_DIMS_HELP, show_default=False)] = None,
     data_type: TypeOption = "f32",
     to: Annotated[list[str] | None, typer.Option("--to", metavar="TAG", help=_TO_HELP)] = None,
     to_type: Annotated[
@@ -37,6 +38,7 @@ def explore(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write the page to FILE.html instead.")
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Serve a page on this machine, on which you type layouts and see their elements and memory, until Ctrl-C.
 
@@ -61,14 +63,17 @@ def explore(
     first = [] if tag is None else [_first_request(tag, dims, data_type, names, view or [])]
     requests = [*first, *(_next_request(first[0], text, to_type or data_type) for text in to or [])]
     if out is None:
-        _serve(requests, port, opens)
+        _serve(requests, port, opens, as_json=as_json)
         return
     from inlay.render.explorer.page import save_page
 
     if not requests:
         raise InvalidArguments("--out writes a page that shows a layout: give TAG, and DIMS")
     save_page(out, requests)
-    echo(f"wrote {printable(str(out))}")
+    if as_json:
+        print_json(_page_document(requests, file=str(out)))
+    else:
+        echo(f"wrote {printable(str(out))}")
 
 
 def _require_layout(tag: str | None, options: Mapping[str, object]) -> None:
@@ -82,17 +87,21 @@ def _require_layout(tag: str | None, options: Mapping[str, object]) -> None:
         raise InvalidArguments(f"{given[0]} belongs to a layout: give TAG too")
 
 
-def _first_request(tag: str, dims: str | None, data_type: str, names: str | None, views: list[str]) -> dict[str, Any]:
+def _first_request(
+    tag: str, dims: list[str] | None, data_type: str, names: str | None, views: list[str]
+) -> dict[str, Any]:
     """Return the request of the first layout, after a check of its texts and views.
 
     Raises:
+        InvalidArguments: a part of `dims` is no whole number.
         InvalidField: a text is wrong, or a view does not exist.
     """
     from inlay.render.explorer.model import read_layout
     from inlay.render.explorer.request import example_dims, make_request, parse_view
 
     steps = [parse_view(view) for view in views]
-    request = make_request(tag, example_dims(tag) if dims is None else dims, data_type, names, steps)
+    extents = "x".join(map(str, parse_dims(dims))) if dims else example_dims(tag)
+    request = make_request(tag, extents, data_type, names, steps)
     read_layout(request)
     return request
 
@@ -110,7 +119,17 @@ def _next_request(first: Mapping[str, Any], text: str, data_type: str) -> dict[s
     return make_request(text, "x".join(map(str, viewed.desc.dims)), data_type, viewed.names)
 
 
-def _serve(requests: list[dict[str, Any]], port: int, opens: bool) -> None:
+def _page_document(
+    requests: list[dict[str, Any]], *, url: str | None = None, file: str | None = None
+) -> dict[str, Any]:
+    """Return a page as a JSON object: its address or its file, and its layouts after the views."""
+    from inlay.render.explorer.model import read_layout
+
+    layouts = [read_layout(request) for request in requests]
+    return {"url": url, "file": file, "layouts": [layout_document(each.desc, each.names) for each in layouts]}
+
+
+def _serve(requests: list[dict[str, Any]], port: int, opens: bool, *, as_json: bool) -> None:
     """Serve the page with the layouts of these requests, until Ctrl-C."""
     from inlay.render.explorer.browser import open_in_browser
     from inlay.render.explorer.request import fragment_of
@@ -123,7 +142,10 @@ def _serve(requests: list[dict[str, Any]], port: int, opens: bool) -> None:
 
     def announce() -> None:
         """Print the address, and open it."""
-        echo(url)
+        if as_json:
+            print_json(_page_document(requests, url=url))
+        else:
+            echo(url)
         advice = "" if opens and open_in_browser(url) else "open this address in a web browser on this machine; "
         echo(f"{advice}Ctrl-C ends the server", err=True)
 

@@ -19,16 +19,20 @@ from inlay.errors import InvalidArguments
 from inlay.layout import Digit, Dims, Layout
 from inlay.notation.dictionary import NamedLayout, find_named, has_vendor, list_equivalent
 from inlay.notation.pattern import pattern_of
-from inlay.render import ComparisonPicture
+from inlay.render import ComparisonPicture, CompoundPicture
 from inlay.render.legend import names_of, offset_formula
 
 Document = dict[str, Any]
 """A JSON object."""
 
 
-def layout_document(desc: MemoryDesc) -> Document:
-    """Return what is known of a layout: its texts, digits, formula and sizes; null where it has none."""
-    names, layout = names_of(desc), _layout_of(desc)
+def layout_document(desc: MemoryDesc, names: Sequence[str] | None = None) -> Document:
+    """Return what is known of a layout: its texts, digits, formula and sizes; null where it has none.
+
+    `names` are the names of its axes; None for those of its notation.
+    """
+    layout = _layout_of(desc)
+    names = names_of(desc) if names is None else names
     bits = None if desc.data_type is None else desc.data_type.bits
     notations = dict(list_notations(desc, names))
     document: Document = {
@@ -98,11 +102,11 @@ def compound_document(desc: CompoundDesc) -> Document:
 
 def picture_document(desc: MemoryDesc | CompoundDesc, drawn: AnyPicture, file: Path | None) -> Document:
     """Return a layout, and the one beside it, with their picture in characters or the file that has it."""
-    is_compound = isinstance(desc, CompoundDesc)
+    names = None if isinstance(drawn, CompoundPicture) else drawn.names
     return {
-        "layout": None if is_compound else layout_document(desc),
-        "destination": layout_document(drawn.dst.desc) if isinstance(drawn, ComparisonPicture) else None,
-        "compound": compound_document(desc) if is_compound else None,
+        "layout": None if isinstance(desc, CompoundDesc) else layout_document(desc, names),
+        "destination": layout_document(drawn.dst.desc, names) if isinstance(drawn, ComparisonPicture) else None,
+        "compound": compound_document(desc) if isinstance(desc, CompoundDesc) else None,
         "picture": str(drawn) if file is None else None,
         "file": None if file is None else str(file),
     }

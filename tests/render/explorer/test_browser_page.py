@@ -19,7 +19,7 @@ FORMULA = "480*1 + 160*(16//8) + 32*4 + 8*3 = 952"
 
 
 def _filled(page: "Page") -> str:
-    return page.locator(".formula .filled").first.inner_text()
+    return str(page.locator(".formula .filled").first.inner_text())
 
 
 def _wait_for_formula(page: "Page", text: str) -> None:
