@@ -32,10 +32,10 @@ MATRIX, WEIGHTS = (4096, 4096), (4096, 11008)
 BLOCKS = "(k k16 k2) (n n16) -> n k k16 n16 k2"
 """Weights as the AMX instructions for bf16 read them: 16 columns of 16 pairs of rows in 1 KiB."""
 NEXT = (
-    ("show nChw8c 2x17x5x4", "17 channels in blocks of 8: where each element is stored"),
+    ("explore nChw8c 2x17x5x4", "17 channels in blocks of 8, in a browser: point at an element to see its offset"),
     ("emit nChw8c 2x17x5x4", "C functions that pack and unpack it"),
     (
-        "plan {folder}/efficientnet-lite0.onnx --picture {folder}/plan.html",
+        "plan {folder}/efficientnet-lite0.onnx --html {folder}/plan.html",
         "each format of the network, with its reason",
     ),
 )

@@ -11,12 +11,12 @@ import typer
 from inlay.cli.application import TAG_HELP, JsonOption, TypeOption, app, parse_dims
 from inlay.cli.layout_documents import layout_document
 from inlay.cli.output import echo, print_json
+from inlay.cli.picture_options import NamesOption
 from inlay.errors import InvalidArguments, printable
 
 _DIMS_HELP = "Dims of the tensor, logical order: 2x17x5x4 or 2 17 5 4; small ones if none."
 _TO_HELP = "Second layout, beside the first, with the reorder between them. With --out, several may be given."
 _VIEW_HELP = "A view of TAG: reshape:2x17x20, permute:n,h,w,c or submemory:1x8x5x4@0,8,0,0; may be repeated."
-_NAMES_HELP = "Names of the axes: n,c,h,w, or nchw."
 _PORT_HELP = "Port on this machine; any free one if 0."
 
 
@@ -31,7 +31,7 @@ def explore(
     to_type: Annotated[
         str | None, typer.Option("--to-dtype", metavar="TYPE", help="Data type of the second layout, if another.")
     ] = None,
-    names: Annotated[str | None, typer.Option("--names", metavar="NAMES", help=_NAMES_HELP)] = None,
+    names: NamesOption = None,
     view: Annotated[list[str] | None, typer.Option("--view", metavar="VIEW", help=_VIEW_HELP)] = None,
     port: Annotated[int, typer.Option("--port", metavar="N", help=_PORT_HELP)] = 0,
     opens: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the web browser.")] = True,

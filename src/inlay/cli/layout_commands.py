@@ -6,7 +6,6 @@ two, and `inlay names` names one in every notation and lists names. `inlay info`
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -33,7 +32,19 @@ from inlay.cli.layout_documents import (
 )
 from inlay.cli.name_lists import match_tags, match_types, match_vendor_names
 from inlay.cli.output import echo, print_json, write
-from inlay.cli.picture_options import AnyPicture, picture_options, picture_target, require_no_options
+from inlay.cli.picture_options import (
+    AnyPicture,
+    ChoicesOption,
+    DestinationOption,
+    HeatMapOption,
+    NamesOption,
+    OffsetsOption,
+    PictureOption,
+    SvgOption,
+    picture_options,
+    picture_target,
+    require_no_options,
+)
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.comparison import first_difference
 from inlay.descriptor.compound_desc import CompoundDesc, parse_desc
@@ -50,25 +61,13 @@ def show(
     tag: TagArgument,
     dims: DimsArgument,
     data_type: TypeOption = "f32",
-    offsets: Annotated[bool, typer.Option("--offsets", help="Write the element offset into every cell.")] = False,
-    names: Annotated[
-        str | None, typer.Option("--names", metavar="NAMES", help="Names of the axes: n,c,h,w or nchw.")
-    ] = None,
-    at: Annotated[
-        list[str] | None,
-        typer.Option("--at", metavar="AXIS=X", help="Show coordinates of an axis: n=0, c=8:16 or c=0,8,16."),
-    ] = None,
-    to: Annotated[
-        str | None, typer.Option("--to", metavar="TAG", help="Draw this layout beside it, as the destination.")
-    ] = None,
-    heat_map: Annotated[
-        bool | None,
-        typer.Option("--heat-map/--no-heat-map", help="Add a heat map of addresses; large tensors have one."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write the picture: .svg, .png, .html or .txt.")
-    ] = None,
-    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write an SVG picture instead.")] = None,
+    offsets: OffsetsOption = False,
+    names: NamesOption = None,
+    at: ChoicesOption = None,
+    to: DestinationOption = None,
+    heat_map: HeatMapOption = None,
+    output: PictureOption = None,
+    svg: SvgOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Draw a layout: the logical grid, and below it the memory in address order.

@@ -181,8 +181,6 @@ def run(
       inlay run resnet50.inlay --input photo.npy
     """
     named = parse_input_files(inputs or ())
-    if not named:
-        raise InvalidArguments("no input is given: give the arrays of the network, as --input [NAME=]FILE.npy")
     require_target(output, [model, *named.values()])
     request = request_profile(profile, all_rows, trace, [model, *named.values()], output, clean, page)
     require_engine_here(engine)
@@ -331,7 +329,7 @@ def parse_input_files(texts: Sequence[str]) -> dict[str | None, Path]:
     """Parse options --input `NAME=FILE` or `FILE`; return files by the name of the input, None without a name.
 
     Raises:
-        InvalidArguments: a name is given twice, or one of several files has no name.
+        InvalidArguments: there is none, a name is given twice, or one of several files has no name.
 
     >>> [(name, path.name) for name, path in parse_input_files(["ids=a.npy", "mask=b.npy"]).items()]
     [('ids', 'a.npy'), ('mask', 'b.npy')]
@@ -344,6 +342,8 @@ def parse_input_files(texts: Sequence[str]) -> dict[str | None, Path]:
         if name in files:
             raise InvalidArguments(f"--input {name or text} is given twice: give each input one file, as NAME=FILE")
         files[name] = Path(after if is_named else text)
+    if not files:
+        raise InvalidArguments("no input is given: give the arrays of the network, as --input [NAME=]FILE.npy")
     if None in files and len(files) > 1:
         raise InvalidArguments(f"--input {files[None]} does not say for which input it is: give NAME=FILE for each")
     return files

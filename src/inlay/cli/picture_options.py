@@ -3,12 +3,34 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
+
+import typer
 
 from inlay.errors import InvalidArguments
 from inlay.render import ComparisonPicture, CompoundPicture, Picture
 from inlay.render.saving import require_suffix
 from inlay.render.selection import AxisChoice
+
+OffsetsOption = Annotated[bool, typer.Option("--offsets", help="Write the element offset into every cell.")]
+NamesOption = Annotated[
+    str | None, typer.Option("--names", metavar="NAMES", help="Names of the axes: n,c,h,w or nchw.")
+]
+ChoicesOption = Annotated[
+    list[str] | None,
+    typer.Option("--at", metavar="AXIS=X", help="Show coordinates of an axis: n=0, c=8:16 or c=0,8,16."),
+]
+DestinationOption = Annotated[
+    str | None, typer.Option("--to", metavar="TAG", help="Draw this layout beside it, as the destination.")
+]
+HeatMapOption = Annotated[
+    bool | None,
+    typer.Option("--heat-map/--no-heat-map", help="Add a heat map of addresses; large tensors have one."),
+]
+PictureOption = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="Write the picture: .svg, .png, .html or .txt.")
+]
+SvgOption = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write an SVG picture instead.")]
 
 AnyPicture: TypeAlias = Picture | ComparisonPicture | CompoundPicture
 """A picture of `inlay show`."""

@@ -86,6 +86,10 @@ def read_layout(request: object) -> ExploredLayout:
 def explore_layout(request: object) -> dict[str, Any]:
     """Return the JSON of the layout that a request describes.
 
+    Args:
+        request: a mapping as the page sends it, of texts that a user types: `layout`, `dims`, and, if they are not the
+            default, `data_type` ("f32"), `names`, `views` and `offset0`.
+
     Raises:
         InvalidField: the request is malformed, a text of it is wrong, or a view does not exist.
 

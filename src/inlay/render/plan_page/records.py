@@ -23,6 +23,7 @@ THIS_PLAN = "this plan"
 """Name of the plan among those that it is compared with."""
 
 Record: TypeAlias = dict[str, Any]
+"""An object of JSON."""
 
 
 def record_plan(plan: PlannedProgram, profile: Profile | None = None) -> Record:
