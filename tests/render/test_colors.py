@@ -1,5 +1,7 @@
 """The laws of colors: blocks are told apart by people with deuteranopia and in grey, and numbers stand out."""
 
+import re
+from importlib.resources import files
 from itertools import combinations, pairwise
 
 import pytest
@@ -38,6 +40,12 @@ def test_the_oracle_knows_published_values() -> None:
         assert simulate(grey) == pytest.approx(grey, abs=0.01)
         assert difference(simulate(linear("#2e8b00")), simulate(linear("#a06000"))) < 25
         assert difference(linear("#2e8b00"), linear("#a06000")) > 60
+
+
+def test_the_explorer_has_the_fills_of_pictures() -> None:
+    style = (files("inlay.render.explorer") / "page" / "style.css").read_text()
+    pairs = re.findall(r"--block-(\d): light-dark\((#\w{6}), (#\w{6})\)", style)
+    assert pairs == [(str(i), *pair) for i, pair in enumerate(zip(colors.LIGHT, colors.DARK, strict=True))]
 
 
 @pytest.mark.parametrize("name", PALETTES)

@@ -21,9 +21,18 @@ def unreleased_changes(root: Path = ROOT) -> str:
     if done.returncode:
         raise RuntimeError(f"towncrier cannot write the changes of {root}: {done.stderr.strip()}")
     text = done.stdout.partition("## unreleased (today)")[2].strip()
-    return f"## Not yet released\n\n{text}"
+    return f"## Not yet released\n\n{link_pages(text)}"
 
 
 def released_changes(root: Path = ROOT) -> str:
     """Return the sections of the releases in Markdown, the newest first; empty before the first one."""
-    return (root / "CHANGES.md").read_text().partition(START)[2].strip()
+    return link_pages((root / "CHANGES.md").read_text().partition(START)[2].strip())
+
+
+def link_pages(text: str) -> str:
+    """Return a text of the root folder as a page of `docs` has it: its links to pages begin in `docs`.
+
+    >>> link_pages("[Platforms](docs/platforms.md) and [license](LICENSE)")
+    '[Platforms](platforms.md) and [license](LICENSE)'
+    """
+    return text.replace("](docs/", "](")

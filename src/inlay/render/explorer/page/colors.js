@@ -8,7 +8,10 @@ const NAMES = ["page", "ink", "muted", "gap", "hatch", "ring", "accent", "wall",
 
 let known = null;
 
-/** Return the colors of the current theme as CSS colors: one for each of `NAMES`, and `blocks`. */
+/** Part of the ink in the color of a line, which has to stand out from the page as a fill need not. */
+const INK_OF_LINES = 0.3;
+
+/** Return the colors of the current theme as CSS colors: one for each of `NAMES`, the fills `blocks`, their `lines`. */
 export function currentColors() {
   known ??= readColors();
   return known;
@@ -29,8 +32,15 @@ function readColors() {
   };
   const colors = Object.fromEntries(NAMES.map((name) => [name, read(name)]));
   colors.blocks = Array.from({ length: COLORS }, (_, i) => read(`block-${i}`));
+  colors.lines = colors.blocks.map((fill) => mixColors(fill, colors.ink, INK_OF_LINES));
   probe.remove();
   return colors;
+}
+
+/** Return the color that is `share` of the way from one color to another; both as `rgb(r, g, b)`. */
+function mixColors(from, to, share) {
+  const [start, end] = [from, to].map((color) => color.match(/\d+/g).map(Number));
+  return `rgb(${start.map((value, i) => Math.round(value + share * (end[i] - value))).join(", ")})`;
 }
 
 /** Let the theme follow the choice of the reader, `light` or `dark`, or the system's if the choice is `auto`. */

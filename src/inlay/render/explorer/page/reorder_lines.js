@@ -2,7 +2,7 @@
  * The reorder between two layouts: lines from offsets of the source to offsets of the destination.
  *
  * Elements that are adjacent on both sides are one run, and one line. Lines are drawn for the rows of the source and of
- * the destination that are visible, in the color of the block.
+ * the destination that are visible, in the color of the block, darkened or lightened.
  */
 
 import { blockColor } from "./blocks.js";
@@ -49,7 +49,7 @@ export function paintReorder(surface, width, height, ends, selected) {
     const start = [0, heightOf(source, run.from + middle)];
     const end = [width, heightOf(destination, run.to + middle)];
     const thickness = Math.min(8, 1.6 + run.length * 0.35);
-    drawLine(surface, start, end, width, height, colors.blocks[run.color], thickness, alpha);
+    drawLine(surface, start, end, width, height, colors.lines[run.color], thickness, alpha);
   }
   if (selected !== null) {
     const offsets = ends.map(({ scene }) => offsetOf(scene.layout, selected));
