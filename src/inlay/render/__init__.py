@@ -13,7 +13,7 @@ in which data flows:
     compose             from a descriptor to the scene of the cells that fit
     legend              the words
     text, svg, png      drawing of both
-    saving              files of pictures
+    saving              files of pictures and pages
     picture, comparison, compound    pictures as values that users have
     statements          calls whose picture would be lost
     network             pictures of plans

@@ -18,7 +18,7 @@ from inlay.render.compose import SceneOptions, compose
 from inlay.render.legend import Legend, crossed, layout_name, legend
 from inlay.render.picture import SVG_WIDTH, PictureFormat, terminal_for, text_room
 from inlay.render.png import png_bytes
-from inlay.render.saving import file_contents, save_picture, scrolling
+from inlay.render.saving import file_contents, save_contents, scrolling
 from inlay.render.scene import OFFSET, Scene, SpaceLimits
 from inlay.render.selection import Selection
 from inlay.render.svg import Canvas, description_of, identity_of
@@ -141,7 +141,7 @@ class ComparisonPicture:
             FileError: the file cannot be written.
         """
         plain = replace(self, format="text", width=self.width or 80, color=False)
-        save_picture(path, file_contents(self.title, self.svg, plain.text))
+        save_contents(path, file_contents(self.title, self.svg, plain.text))
 
     @property
     def title(self) -> str:

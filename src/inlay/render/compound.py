@@ -22,7 +22,7 @@ from inlay.render.colors import COLORS
 from inlay.render.legend import Legend
 from inlay.render.picture import PictureFormat
 from inlay.render.png import png_bytes
-from inlay.render.saving import file_contents, save_picture, scrolling
+from inlay.render.saving import file_contents, save_contents, scrolling
 from inlay.render.svg import CELL, Canvas, identity_of
 
 _MOST_LINES = 40
@@ -209,7 +209,7 @@ class CompoundPicture:
             MissingExtra: `path` ends in .png, and resvg-py is not installed.
             FileError: the file cannot be written.
         """
-        save_picture(path, file_contents(self._title(), self.svg, self.text))
+        save_contents(path, file_contents(self._title(), self.svg, self.text))
 
 
 def picture_compound(desc: CompoundFormat | CompoundDesc, format: PictureFormat = "text") -> CompoundPicture:

@@ -16,7 +16,7 @@ from inlay.render.blocks import blocks_of
 from inlay.render.compose import SceneOptions, compose
 from inlay.render.legend import Legend, legend
 from inlay.render.png import png_bytes
-from inlay.render.saving import file_contents, save_picture, scrolling
+from inlay.render.saving import file_contents, save_contents, scrolling
 from inlay.render.scene import Scene, SpaceLimits
 from inlay.render.selection import Selection
 from inlay.render.svg import draw_svg
@@ -112,7 +112,7 @@ class Picture:
         """
         plain = replace(self, format="text", width=self.width or 80, color=False)
         title = legend(self.desc, self.names, has_type=self.has_type).title
-        save_picture(path, file_contents(title, self.svg, plain.text))
+        save_contents(path, file_contents(title, self.svg, plain.text))
 
 
 def terminal_for(width: int | None, color: bool | None) -> Terminal:

@@ -1,8 +1,12 @@
-"""Files of pictures: SVG, PNG, a page of HTML or text, by the suffix of the name."""
+"""Files of pictures and pages: SVG, PNG, HTML or text, by the suffix of the name; parts of a page in one file."""
 
+import base64
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from inlay.errors import InvalidArguments
 from inlay.files import atomic_write
@@ -43,11 +47,11 @@ def file_contents(title: str, svg: Callable[[], str], text: Callable[[], str] | 
     return contents if text is None else {**contents, ".txt": lambda: f"{text()}\n"}
 
 
-def save_picture(path: str | Path, contents: Contents, subject: str = "a picture") -> None:
+def save_contents(path: str | Path, contents: Contents, subject: str = "a picture") -> None:
     """Write the content for the suffix of `path`.
 
     Raises:
-        InvalidArguments: `contents` has none for this suffix; the text calls the picture `subject`.
+        InvalidArguments: `contents` has none for this suffix; the text calls the picture or page `subject`.
         MissingExtra: the suffix is .png, and resvg-py is not installed.
         FileError: the file cannot be written.
     """
@@ -61,11 +65,33 @@ def save_picture(path: str | Path, contents: Contents, subject: str = "a picture
 def require_suffix(
     target: Path, suffixes: tuple[str, ...] = (".svg", ".png", ".html", ".txt"), subject: str = "a picture"
 ) -> None:
-    """Check that the suffix of a name is that of a picture's file.
+    """Check that the suffix of a name is one of `suffixes`.
 
     Raises:
         InvalidArguments: it is not.
     """
     if target.suffix.lower() not in suffixes:
-        formats = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+        formats = " or ".join(filter(None, (", ".join(suffixes[:-1]), suffixes[-1])))
         raise InvalidArguments(f"{subject} is saved as {formats}, not {target.suffix or 'without an ending'!r}")
+
+
+def inline_source(text: str) -> str:
+    """Return the source of a content security policy (W3C) that allows an inline script or style of this text.
+
+    >>> inline_source("")
+    "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
+    """
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def embed_json(value: Any) -> str:
+    r"""Return JSON for a script element of HTML: no character of it can end the element.
+
+    Raises:
+        ValueError: a number is not finite.
+
+    >>> embed_json({"text": "</script>"})
+    '{"text":"\\u003c/script>"}'
+    """
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -11,9 +11,10 @@ import pytest
 
 from inlay.errors import FileError, InvalidArguments
 from inlay.render.explorer.model import explore_layout
-from inlay.render.explorer.page import bundle_modules, embed_json, page_files, save_page, standalone_page
+from inlay.render.explorer.page import bundle_modules, page_files, save_page, standalone_page
 from inlay.render.explorer.request import make_request
 from inlay.render.explorer.typed_text import InvalidField
+from inlay.render.saving import embed_json
 from tests.support.refusals import raises_exactly
 
 NCHW, NCHW8C = (make_request(layout, "2x17x5x4") for layout in ("nchw", "nChw8c"))
@@ -66,7 +67,7 @@ def test_two_layouts_of_equal_dims_have_their_reorder() -> None:
 
 
 def test_nothing_in_the_data_ends_its_element() -> None:
-    assert embed_json({"a": "</script><!--", "b": "\u2028"}) == r'{"a": "\u003c/script>\u003c!--", "b": "\u2028"}'
+    assert embed_json({"a": "</script><!--", "b": "\u2028"}) == r'{"a":"\u003c/script>\u003c!--","b":"\u2028"}'
 
 
 def test_the_files_of_the_page_refer_to_no_other_host() -> None:

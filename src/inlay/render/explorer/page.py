@@ -8,9 +8,6 @@ top level are all different, so that none hides another.
 The page has a content security policy, which allows its own script and style by their hashes and no request at all.
 """
 
-import base64
-import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from inlay.errors import FileError, InvalidArguments
-from inlay.files import atomic_write
 from inlay.render.explorer.model import VERSION, explore_layout
 from inlay.render.explorer.reorder_model import explore_reorder
 from inlay.render.explorer.typed_text import InvalidField
+from inlay.render.saving import embed_json, inline_source, save_contents
 
 MAIN = "main.js"
 """The module that imports all others."""
@@ -45,7 +42,7 @@ _TOP_LEVEL = re.compile(
     r"^(?:export )?(?:async function\*?|function\*?|const|let|class) ([A-Za-z_$][\w$]*)", re.MULTILINE
 )
 _POLICY = (
-    "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; img-src data: blob:; "
+    "default-src 'none'; script-src {script}; style-src {style}; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'"
 )
 
@@ -76,15 +73,10 @@ def save_page(path: str | Path, requests: Sequence[Mapping[str, Any]]) -> None:
 
     Raises:
         InvalidField: a request is malformed, or a text of it is wrong.
-        InvalidArguments: there is no request, or `path` ends neither in .html nor in .htm.
+        InvalidArguments: there is no request, or `path` does not end in .html.
         FileError: the file cannot be written.
     """
-    target = Path(path)
-    if target.suffix.lower() not in (".html", ".htm"):
-        raise InvalidArguments(f"a page is saved as .html, not {target.suffix or 'without an ending'!r}")
-    page = standalone_page(requests).encode()
-    with atomic_write(target) as file:
-        file.write(page)
+    save_contents(path, {".html": lambda: standalone_page(requests)}, "a page")
 
 
 def standalone_page(requests: Sequence[Mapping[str, Any]]) -> str:
@@ -98,7 +90,7 @@ def standalone_page(requests: Sequence[Mapping[str, Any]]) -> str:
         raise InvalidArguments("a page shows one layout or more: give a request")
     content = {name: value.decode() for name, value in page_files().items()}
     style, script = content["style.css"], bundle_modules(content)
-    policy = _POLICY.format(script=_hash_of(f"\n{script}"), style=_hash_of(f"\n{style}"))
+    policy = _POLICY.format(script=inline_source(f"\n{script}"), style=inline_source(f"\n{style}"))
     head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
     replacements = {
         _STYLE: f"{head}\n<style>\n{style}</style>",
@@ -120,20 +112,6 @@ def _standalone_data(requests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             answer = explore_reorder({"src": requests[0], "dst": requests[1]})
             reorder = {key: value for key, value in answer.items() if key not in ("src", "dst")}
     return {"version": VERSION, "panels": panels, "reorder": reorder}
-
-
-def embed_json(value: Any) -> str:
-    r"""Return JSON for a script element of HTML: no character of it can end the element.
-
-    >>> embed_json({"text": "</script>"})
-    '{"text": "\\u003c/script>"}'
-    """
-    return json.dumps(value).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-def _hash_of(text: str) -> str:
-    """Return the SHA-256 of an inline script or style, as a content security policy has it."""
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 # One script of several modules

@@ -12,7 +12,7 @@ from inlay.errors import printable
 from inlay.graph.plan import Plan
 from inlay.graph.report import heading
 from inlay.render.network.drawing import draw_plan
-from inlay.render.saving import file_contents, save_picture, scrolling
+from inlay.render.saving import file_contents, save_contents, scrolling
 from inlay.render.saving import require_suffix as require_picture_suffix
 
 SUFFIXES = (".svg", ".png", ".html")
@@ -49,7 +49,7 @@ class PlanPicture:
             MissingExtra: `path` ends in .png, and resvg-py is not installed.
             FileError: the file cannot be written.
         """
-        save_picture(path, file_contents(printable(heading(self.plan)[0]), self.svg), _SUBJECT)
+        save_contents(path, file_contents(printable(heading(self.plan)[0]), self.svg), _SUBJECT)
 
 
 def require_suffix(target: Path) -> None:

@@ -7,9 +7,6 @@ scope, in the order of `SCRIPTS`. A content security policy with the hashes of s
 that the page cannot ask any host for anything.
 """
 
-import base64
-import hashlib
-import json
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
@@ -17,8 +14,7 @@ from pathlib import Path
 from string import Template
 from xml.etree.ElementTree import Element
 
-from inlay.errors import InvalidArguments, printable
-from inlay.files import atomic_write
+from inlay.errors import printable
 from inlay.graph.planned_program import PlannedProgram
 from inlay.graph.profiling import Profile
 from inlay.render.network.flow import flow_of
@@ -36,9 +32,11 @@ from inlay.render.plan_page.tables import (
     tabulate_reorders,
     tabulate_steps,
 )
+from inlay.render.saving import embed_json, inline_source, require_suffix, save_contents
 
 SUFFIX = ".html"
 """Ending of the name of a page."""
+_SUBJECT = "the page of a plan"
 SCRIPTS = ("details.js", "view.js", "panel.js", "main.js")
 """The scripts of the page, in their order."""
 
@@ -73,7 +71,6 @@ class PlanPage:
         drawing = GraphDrawing(folded, position_graph(folded), record)
         scripts = [_read_asset(name) for name in SCRIPTS]
         style = _read_asset("page.css")
-        data = json.dumps({"plan": record, "graph": record_graph(drawing)}, allow_nan=False, separators=(",", ":"))
         facts = Element("div", {"class": "facts"})
         for fact in describe_facts(self.plan):
             add(facts, "p", fact)
@@ -91,7 +88,7 @@ class PlanPage:
             steps=markup_of_element(tabulate_steps(self.plan, record)),
             reorders=markup_of_element(tabulate_reorders(record)),
             plans=markup_of_element(tabulate_plans(record)),
-            data=data.replace("<", "\\u003c"),
+            data=embed_json({"plan": record, "graph": record_graph(drawing)}),
             scripts="\n".join(f"<script>{script}</script>" for script in scripts),
         )
 
@@ -104,11 +101,7 @@ class PlanPage:
             InvalidArguments: `path` does not end in .html, or as `record`.
             FileError: the file cannot be written.
         """
-        target = Path(path)
-        require_page_name(target)
-        content = self.html().encode()
-        with atomic_write(target) as file:
-            file.write(content)
+        save_contents(path, {SUFFIX: self.html}, _SUBJECT)
 
 
 def require_page_name(target: Path) -> None:
@@ -117,8 +110,7 @@ def require_page_name(target: Path) -> None:
     Raises:
         InvalidArguments: it is not .html.
     """
-    if target.suffix.lower() != SUFFIX:
-        raise InvalidArguments(f"the page of a plan is saved as {SUFFIX}, not {target.suffix or 'without an ending'!r}")
+    require_suffix(target, (SUFFIX,), _SUBJECT)
 
 
 def _read_asset(name: str) -> str:
@@ -128,10 +120,5 @@ def _read_asset(name: str) -> str:
 
 def _content_policy(style: str, scripts: list[str]) -> str:
     """Return a content security policy that allows this style and these scripts, and nothing else."""
-    allowed = " ".join(map(_hash_source, scripts))
-    return f"default-src 'none'; style-src {_hash_source(style)}; script-src {allowed}; img-src data:"
-
-
-def _hash_source(text: str) -> str:
-    """Return the source expression of a policy that allows an inline element of this text."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+    allowed = " ".join(map(inline_source, scripts))
+    return f"default-src 'none'; style-src {inline_source(style)}; script-src {allowed}; img-src data:"
