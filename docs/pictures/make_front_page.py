@@ -26,13 +26,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).resolve().parent / "front"
 README = ROOT / "README.md"
-WIDTH, HEIGHT, SCALE = 800, 700, 2
-"""Size of a screenshot in CSS pixels, and the width of each of them in pixels of the file."""
+WIDTH, HEIGHT = 1600, 1400
+"""Size of a screenshot, in pixels of the file."""
 COLORS = 192
 """Colors of a screenshot's palette, which makes the file a third as large."""
 
 CELLS = (
-    'import inlay\n\ninlay.MemoryDesc((1, 6, 3, 4), "f32", "nChw4c")',
+    'import inlay\n\ninlay.MemoryDesc((1, 6, 2, 3), "f32", "nChw4c")',
     "def pack_rows(rows):\n    return rows.reshape(3, 8, 20).transpose(0, 2, 1).ravel()\n\n"
     'print(inlay.infer(pack_rows, (24, 20), "f32"))\n'
     'print(inlay.verify(inlay.MemoryDesc((24, 20), "f32", "Ab4a"), pack_rows))',
@@ -56,6 +56,10 @@ class Screenshot:
     """Text for readers who do not see it."""
     write_page: Callable[[Path], None]
     """Writes the HTML page that is photographed."""
+    width: int = 800
+    """Width of the page, in CSS pixels."""
+    fragment: str = ""
+    """Fragment of the address of the page."""
 
 
 def write_explorer(page: Path) -> None:
@@ -120,8 +124,10 @@ SCREENSHOTS: Mapping[str, Screenshot] = {
         "`inlay explore`: a page to play with",
         "The explorer: the tensor and its memory side by side, with the offset of one element",
         write_explorer,
+        width=1200,
+        fragment="#at=0,8,0,1",
     ),
-    "notebook": Screenshot("A notebook", "A notebook in which descriptors are pictures", write_notebook),
+    "notebook": Screenshot("A notebook", "A notebook in which descriptors are pictures", write_notebook, width=960),
     "terminal": Screenshot(
         "The command line", "A terminal: a layout, an offset by its digits, an error with its column", write_terminal
     ),
@@ -134,14 +140,16 @@ def take_screenshots(names: list[str]) -> None:
 
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        view = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, device_scale_factor=SCALE)
-        view.route(re.compile("^https?:"), lambda route: route.abort())
         for name in names:
-            page = Path(folder) / f"{name}.html"
-            SCREENSHOTS[name].write_page(page)
-            view.goto(page.as_uri())
+            shot, page = SCREENSHOTS[name], Path(folder) / f"{name}.html"
+            shot.write_page(page)
+            window = {"width": shot.width, "height": shot.width * HEIGHT // WIDTH}
+            view = browser.new_page(viewport=window, device_scale_factor=WIDTH / shot.width)
+            view.route(re.compile("^https?:"), lambda route: route.abort())
+            view.goto(page.as_uri() + shot.fragment)
             view.wait_for_timeout(500)
             write_png(FOLDER / f"{name}.png", view.screenshot())
+            view.close()
         browser.close()
 
 

@@ -141,7 +141,7 @@ def test_patterns_and_infer_and_rearrange_are_on_the_first_screen() -> None:
 def test_the_readme_shows_every_screenshot() -> None:
     script = drawing_script(FRONT_PAGE)
     files = {path.stem for path in script.FOLDER.glob("*.png")}
-    assert files <= script.SCREENSHOTS.keys()
+    assert files == script.SCREENSHOTS.keys()
     assert script.screenshots_text() in (ROOT / "README.md").read_text()
 
 
