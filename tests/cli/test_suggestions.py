@@ -93,7 +93,10 @@ def test_synonyms_are_no_commands_and_belong_to_one_command() -> None:
         (["plan", "net.onnx", "--batch-size", "4"], "--batch"),
         (["run", "net.onnx", "--cores", "4"], "--threads"),
         (["show", "nchw", "2x3x4x5", "--data-type", "s8"], "--dtype"),
-        (["show", "nchw", "2x3x4x5", "--png", "a.png"], "--svg"),
+        (["show", "nchw", "2x3x4x5", "--png", "a.png"], "--out"),
+        (["show", "nchw", "2x3x4x5", "--output", "a.png"], "--out"),
+        (["show", "nchw", "2x3x4x5", "--slice", "n=0"], "--at"),
+        (["plan", "net.onnx", "--page", "net.html"], "--html"),
         (["bench", "nchw", "nhwc", "2x3x4x5", "--repeat", "3"], "--rounds"),
     ],
 )

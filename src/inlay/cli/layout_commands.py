@@ -25,7 +25,6 @@ from inlay.cli.file_texts import compare_files, describe_file
 from inlay.cli.layout_documents import (
     difference_document,
     layout_document,
-    list_notations,
     names_document,
     offset_document,
     picture_document,
@@ -53,7 +52,7 @@ from inlay.descriptor.compound_table import find_compound
 from inlay.errors import printable
 from inlay.notation.dictionary import find_named, has_vendor, list_equivalent
 from inlay.render import show as picture
-from inlay.render.legend import explain_offset, legend, names_of
+from inlay.render.legend import explain_offset, legend, list_notations, names_of
 
 
 @app.command(short_help="Draw a layout.")

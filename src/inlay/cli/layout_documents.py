@@ -3,7 +3,7 @@
 `docs/json.md` describes the documents, and `inlay/data/documents.schema.json` has a definition for each.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from math import prod
 from pathlib import Path
@@ -14,13 +14,12 @@ from inlay.cli.picture_options import AnyPicture
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.compound_desc import CompoundDesc
 from inlay.descriptor.compound_format import CompoundFormat
-from inlay.descriptor.fields import addressed_layout, require_layout
+from inlay.descriptor.fields import addressed_layout
 from inlay.errors import InvalidArguments
 from inlay.layout import Digit, Dims, Layout
 from inlay.notation.dictionary import NamedLayout, find_named, has_vendor, list_equivalent
-from inlay.notation.pattern import pattern_of
 from inlay.render import ComparisonPicture, CompoundPicture
-from inlay.render.legend import names_of, offset_formula
+from inlay.render.legend import list_notations, names_of, offset_formula
 
 Document = dict[str, Any]
 """A JSON object."""
@@ -68,24 +67,6 @@ def _layout_of(desc: MemoryDesc) -> Layout | None:
 def _digit_document(digit: Digit) -> Document:
     """Return a digit of an axis: its extent, and its stride in elements."""
     return {"extent": digit.extent, "stride": digit.stride}
-
-
-def list_notations(desc: MemoryDesc, axes: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the name of each notation that can say a layout, and its text; `axes` are the names in the pattern.
-
-    A name of an axis that ends in a number would be an extent there, so such axes are called a, b, c, ...
-    """
-    if desc.tag is not None:
-        yield "tag", desc.tag
-    with suppress(InvalidArguments):
-        yield (
-            "pattern",
-            pattern_of(
-                require_layout(desc, "pattern")[0], axes if not any(name[-1].isdigit() for name in axes) else None
-            ),
-        )
-    with suppress(InvalidArguments):
-        yield "shape:stride", desc.shape_stride
 
 
 def compound_document(desc: CompoundDesc) -> Document:

@@ -19,7 +19,8 @@ uses for its formats:
 its stride adds up.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from typing import assert_never
@@ -33,7 +34,7 @@ from inlay.layout import RUNTIME, Digit, Dims, Layout, Swizzle
 from inlay.layout.axis import LETTERS
 from inlay.notation import Notation, parse_notation
 from inlay.notation.format_tag import ALIASES, FormatTag
-from inlay.notation.pattern import Pattern
+from inlay.notation.pattern import Pattern, pattern_of
 from inlay.notation.recognition import SwizzledNotation
 from inlay.render.blocks import blocks_of, digit_in_words, places, shares_elements
 
@@ -108,6 +109,24 @@ def checked_names(names: object, ndims: int) -> tuple[str, ...]:
 
 Fact = tuple[str, str]
 """A line of the legend: its heading and its text."""
+
+
+def list_notations(desc: MemoryDesc, names: Sequence[str]) -> Iterator[Fact]:
+    """Yield the name of each notation that can say a layout, and its text; the pattern has these `names` of axes.
+
+    A name of an axis that ends in a number would be an extent there, so such axes are called a, b, c, ...
+
+    >>> dict(list_notations(MemoryDesc((17, 4), "f32", "Ab8a"), "nc"))
+    {'tag': 'Ab8a', 'pattern': '(n n8) c -> n c n8', 'shape:stride': '((8,3),4):((1,32),8)'}
+    """
+    if desc.tag is not None:
+        yield "tag", desc.tag
+    if isinstance(desc.layout, Layout):
+        letters = None if any(name[-1].isdigit() for name in names) else names
+        with suppress(InvalidArguments):
+            yield "pattern", pattern_of(desc.layout, letters)
+        with suppress(InvalidArguments):
+            yield "shape:stride", desc.shape_stride
 
 
 _SPARSE_NOTES = {

@@ -8,7 +8,6 @@ Numbers above 2**53 - 1 are texts, because numbers of JavaScript are not exact t
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -16,11 +15,10 @@ from typing import Any
 from inlay.data_type import DATA_TYPES, MOVED_TYPES
 from inlay.descriptor import MemoryDesc
 from inlay.descriptor.fields import addressed_layout
-from inlay.errors import InlayError, InvalidArguments
+from inlay.errors import InlayError
 from inlay.layout import Layout
 from inlay.notation.dictionary import has_vendor, list_equivalent, list_rows
 from inlay.notation.format_tag import ALIASES
-from inlay.notation.pattern import pattern_of
 from inlay.render.blocks import blocks_of, digit_in_words, shares_elements
 from inlay.render.explorer.jump_marks import jump_marks
 from inlay.render.explorer.memory_groups import memory_groups
@@ -31,6 +29,7 @@ from inlay.render.legend import (
     blocks_in_words,
     digits_in_words,
     layout_name,
+    list_notations,
     offset_formula,
     size_in_words,
     swizzle_formula,
@@ -227,14 +226,7 @@ def _words(desc: MemoryDesc, layout: Layout, names: Sequence[str]) -> dict[str, 
 
 def _notations(desc: MemoryDesc, names: Sequence[str]) -> list[tuple[str, str]]:
     """Return the name of each notation that can say a layout, and its text; then the names that vendors give it."""
-    notations = [("tag", desc.tag)] if desc.tag else []
-    if isinstance(desc.layout, Layout):
-        letters = None if any(name[-1].isdigit() for name in names) else names
-        with suppress(InvalidArguments):
-            notations.append(("pattern", pattern_of(desc.layout, letters)))
-        with suppress(InvalidArguments):
-            notations.append(("shape:stride", desc.shape_stride))
-    also = _vendor_names(desc)
+    notations, also = list(list_notations(desc, names)), _vendor_names(desc)
     return [*notations, ("also", ", ".join(also))] if also else notations
 
 

@@ -20,7 +20,6 @@ import hmac
 import json
 import secrets
 import socket
-import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inlay.errors import InlayError, InvalidArguments, MissingExtra, shown
-from inlay.render import show
+from inlay.render import Picture, show
 from inlay.render.explorer.model import explore_layout, list_choices, read_layout
 from inlay.render.explorer.page import MEDIA_TYPES, page_files
 from inlay.render.explorer.reorder_model import explore_reorder
@@ -346,8 +345,11 @@ def _answer_reorder(value: Any) -> "Response":
     return _json(explore_reorder(value))
 
 
-_PICTURE_TYPES = {"svg": "image/svg+xml", "png": "image/png"}
-"""Media types of pictures, by format."""
+_PICTURES: Mapping[str, tuple[str, Callable[[Picture], str | bytes]]] = {
+    "svg": ("image/svg+xml", Picture.svg),
+    "png": ("image/png", Picture.png),
+}
+"""Media type of each format of pictures, and the function that draws it."""
 
 
 def _answer_picture(value: Any) -> "Response":
@@ -355,13 +357,10 @@ def _answer_picture(value: Any) -> "Response":
     from starlette.responses import Response
 
     form = str(value.get("format")) if isinstance(value, Mapping) and set(value) == {"request", "format"} else ""
-    if form not in _PICTURE_TYPES:
+    if form not in _PICTURES:
         raise InvalidField(FieldFault("request", "a picture is an object with request, and format svg or png"))
-    explored = read_layout(value["request"])
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"layout.{form}"
-        show(explored.desc, names=explored.names).save(path)
-        return Response(path.read_bytes(), media_type=_PICTURE_TYPES[form])
+    explored, (media_type, draw) = read_layout(value["request"]), _PICTURES[form]
+    return Response(draw(show(explored.desc, names=explored.names)), media_type=media_type)
 
 
 _ANSWERS = {
