@@ -1,5 +1,6 @@
 """Commands in this process and in one of their own, and the small networks that they read."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,12 @@ def complaint(capsys: Capture, *args: str) -> str:
     assert out == ""
     assert err.startswith("error: ")
     return err.removeprefix("error: ").removesuffix("\n")
+
+
+def matches(expected: str, output: str) -> bool:
+    """Return whether the output of a command is the expected one, in which `...` stands for any text."""
+    pattern = ".*".join(re.escape(part) for part in expected.split("..."))
+    return re.fullmatch(pattern, output, re.DOTALL) is not None
 
 
 def run_process(call: list[str], **options: Any) -> tuple[int, str | None, str]:

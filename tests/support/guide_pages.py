@@ -3,7 +3,6 @@
 import ast
 import doctest
 import importlib.util
-import re
 import shlex
 from types import ModuleType
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 import inlay
 from inlay.cli import main
+from tests.support.command_line import matches
 from tests.support.paths import ROOT
 
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
@@ -28,12 +28,6 @@ def load_guide_notebooks() -> ModuleType:
 
 
 NOTEBOOKS: Any = load_guide_notebooks()
-
-
-def matches(expected: str, output: str) -> bool:
-    """Return whether the output of a command is the expected one, in which `...` stands for any text."""
-    pattern = ".*".join(re.escape(part) for part in expected.split("..."))
-    return re.fullmatch(pattern, output, re.DOTALL) is not None
 
 
 def run_page(text: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
