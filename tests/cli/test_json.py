@@ -89,7 +89,12 @@ CASES: list[tuple[str, list[str]]] = [
     ("emit", ["emit", "nChw8c", "2x17x5x4", "--form", "words"]),
     ("plan", ["plan", "net.onnx", "--batch", "2", "--costs", "analytic"]),
     ("plan", ["plan", "net.onnx", "--batch", "2", "--isa", "avx2"]),
+    ("plan", ["plan", "net.onnx", "--batch", "2", "--costs", "analytic", "--html", "p.html", "--picture", "p.svg"]),
     ("run", ["run", "net.onnx", "--input", "image.npy", "--costs", "analytic"]),
+    (
+        "run",
+        ["run", "net.onnx", "--input", "image.npy", "--costs", "analytic", "--html", "p.html", "--trace", "t.json"],
+    ),
     ("run", ["run", "net.onnx", "--input", "image.npy", "--costs", "analytic", "--profile", "-o", "y.npz"]),
     ("bench_reorder", ["bench", "ab", "ba", "8", "8", "--rounds", "1"]),
     (
