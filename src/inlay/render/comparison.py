@@ -16,9 +16,8 @@ from inlay.descriptor.fields import addressed_layout
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.render.compose import SceneOptions, compose
 from inlay.render.legend import Legend, crossed, layout_name, legend
-from inlay.render.picture import SVG_WIDTH, PictureFormat, terminal_for, text_room
-from inlay.render.png import png_bytes
-from inlay.render.saving import file_contents, save_contents, scrolling
+from inlay.render.picture import SVG_WIDTH, Drawing, PictureFormat, terminal_for, text_room
+from inlay.render.saving import file_contents, save_contents
 from inlay.render.scene import OFFSET, Scene, SpaceLimits
 from inlay.render.selection import Selection
 from inlay.render.svg import Canvas, description_of, identity_of
@@ -49,7 +48,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ComparisonPicture:
+class ComparisonPicture(Drawing):
     """The picture of a source beside its destination."""
 
     src: Side
@@ -106,29 +105,6 @@ class ComparisonPicture:
         """Draw the memory of one side, whose data type tells the tooltips the bytes."""
         canvas.data_type = side.desc.data_type
         canvas.strip(scene, heading)
-
-    def html(self) -> str:
-        """The picture as an HTML element that scrolls where the page is too narrow."""
-        return scrolling(self.svg())
-
-    def png(self, scale: float = 2.0) -> bytes:
-        """The picture as a PNG file, with `scale` pixels for each pixel of the SVG.
-
-        Raises:
-            InvalidArguments: `scale` is no number from 0.1 to 16.
-            MissingExtra: resvg-py is not installed.
-        """
-        return png_bytes(self.svg(), scale)
-
-    def __str__(self) -> str:
-        """The picture in its format."""
-        return {"text": self.text, "svg": self.svg, "html": self.html}[self.format]()
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        """Return the HTML for a notebook."""
-        return self.html()
 
     def save(self, path: str | Path) -> None:
         """Write the picture to `path`: SVG, PNG, a page of HTML, or text without color, by its suffix.

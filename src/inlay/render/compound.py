@@ -20,9 +20,8 @@ from inlay.descriptor.compound_format import CompoundFormat, Section, Stream
 from inlay.errors import InvalidArguments, shown
 from inlay.render.colors import COLORS
 from inlay.render.legend import Legend
-from inlay.render.picture import PictureFormat
-from inlay.render.png import png_bytes
-from inlay.render.saving import file_contents, save_contents, scrolling
+from inlay.render.picture import Drawing, PictureFormat
+from inlay.render.saving import file_contents, save_contents
 from inlay.render.svg import CELL, Canvas, identity_of
 
 _MOST_LINES = 40
@@ -116,7 +115,7 @@ def _step(line: ByteLine, runs: tuple[BitRun, ...]) -> int | None:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class CompoundPicture:
+class CompoundPicture(Drawing):
     """The picture of a compound format, or of its use for a tensor."""
 
     compound_format: CompoundFormat
@@ -151,19 +150,6 @@ class CompoundPicture:
             _draw_map(canvas, rows, kinds)
         return canvas.finished(self._title(), about)
 
-    def html(self) -> str:
-        """The picture as an HTML element that scrolls where the page is too narrow."""
-        return scrolling(self.svg())
-
-    def png(self, scale: float = 2.0) -> bytes:
-        """The picture as a PNG file, with `scale` pixels for each pixel of the SVG.
-
-        Raises:
-            InvalidArguments: `scale` is no number from 0.1 to 16.
-            MissingExtra: resvg-py is not installed.
-        """
-        return png_bytes(self.svg(), scale)
-
     def _title(self) -> str:
         """Return name, dims and size."""
         fmt = self.compound_format
@@ -188,16 +174,6 @@ class CompoundPicture:
             yield f"bytes of a block{number}{at}", byte_lines(fmt, index)
             if section.footer_nbytes:
                 yield f"bytes of the footer of a row of blocks{number}", byte_lines(fmt, index, in_footer=True)
-
-    def __str__(self) -> str:
-        """The picture in its format."""
-        return {"text": self.text, "svg": self.svg, "html": self.html}[self.format]()
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        """Return the HTML for a notebook."""
-        return self.html()
 
     def save(self, path: str | Path) -> None:
         """Write the picture to `path`: SVG, PNG, HTML, or text, by its suffix.

@@ -5,6 +5,7 @@ a file. What the terminal can show, and the values of the elements, are read at 
 window that has been widened since.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -29,8 +30,47 @@ SVG_WIDTH = 110
 """Characters across in markup."""
 
 
+class Drawing(ABC):
+    """A picture as text and as markup, in one of which `str` returns it."""
+
+    __slots__ = ()
+    format: PictureFormat
+    """The format that `str` returns."""
+
+    @abstractmethod
+    def text(self) -> str:
+        """The picture as lines of text."""
+
+    @abstractmethod
+    def svg(self) -> str:
+        """The picture as one self-contained `svg` element."""
+
+    def html(self) -> str:
+        """The picture as an HTML element that scrolls where the page is too narrow."""
+        return scrolling(self.svg())
+
+    def png(self, scale: float = 2.0) -> bytes:
+        """The picture as a PNG file, with `scale` pixels for each pixel of the SVG.
+
+        Raises:
+            InvalidArguments: `scale` is no number from 0.1 to 16.
+            MissingExtra: resvg-py is not installed.
+        """
+        return png_bytes(self.svg(), scale)
+
+    def __str__(self) -> str:
+        """The picture in its format."""
+        return {"text": self.text, "svg": self.svg, "html": self.html}[self.format]()
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Return the HTML for a notebook: its only form of markup, since a notebook stores all of them."""
+        return self.html()
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class Picture:
+class Picture(Drawing):
     """The picture of one descriptor."""
 
     desc: MemoryDesc
@@ -65,19 +105,6 @@ class Picture:
         words, scene = self._drawn(self.width or SVG_WIDTH, None)
         return draw_svg(words, scene, self.desc.data_type)
 
-    def html(self) -> str:
-        """The picture as an HTML element that scrolls where the page is too narrow."""
-        return scrolling(self.svg())
-
-    def png(self, scale: float = 2.0) -> bytes:
-        """The picture as a PNG file, with `scale` pixels for each pixel of the SVG.
-
-        Raises:
-            InvalidArguments: `scale` is no number from 0.1 to 16.
-            MissingExtra: resvg-py is not installed.
-        """
-        return png_bytes(self.svg(), scale)
-
     def _drawn(self, width: int, colors: Colors | None) -> tuple[Legend, Scene | None]:
         """Return the legend, and the scene for text of so many colors or, for None, for markup.
 
@@ -89,16 +116,6 @@ class Picture:
         room = text_room(width, colors, self.desc) if colors is not None else SpaceLimits(width)
         options = SceneOptions(self.offsets, self.values, self.selection, self.heat_map)
         return words, compose(self.desc, self.names, room, options)
-
-    def __str__(self) -> str:
-        """The picture in its format."""
-        return {"text": self.text, "svg": self.svg, "html": self.html}[self.format]()
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        """Return the HTML for a notebook: its only form of markup, since a notebook stores all of them."""
-        return self.html()
 
     def save(self, path: str | Path) -> None:
         """Write the picture to `path`: SVG, PNG, a page of HTML, or text without color, by its suffix.
