@@ -23,7 +23,7 @@ pytest.importorskip("furo")
 pytest.importorskip("myst_parser")
 pytestmark = pytest.mark.heavy
 
-PAGES = ["index.html", "reference/memory.html", "errors.html", "benchmarks.html", "cli.html"]
+PAGES = ["index.html", "tutorial.html", "reference/memory.html", "errors.html", "benchmarks.html", "cli.html"]
 
 
 @pytest.fixture(scope="module")
