@@ -10,7 +10,7 @@ from tests.support.processes import run_python
 
 
 @pytest.mark.heavy
-@pytest.mark.skipif(sys.platform != "linux", reason="the unit of peak memory is that of Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads memory from /proc")
 def test_a_plan_of_10_terabytes_fits_in_one_gigabyte() -> None:
     figures = json.loads(run_python("-m", "tests.support.large_checkpoint").stdout)
     assert figures["tensors"] == COUNT

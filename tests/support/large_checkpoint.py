@@ -4,7 +4,6 @@ The output is JSON: tensors, boxes, and bytes of the plan; calls that computed s
 """
 
 import json
-import resource
 import sys
 from pathlib import Path
 from unittest.mock import patch
@@ -17,6 +16,7 @@ from inlay.storage.finished_tasks import FinishedTasks
 from inlay.storage.operation import BoxCounts
 from inlay.storage.source_files import FileVersion
 from inlay.storage.store import StoredTensor, row_major
+from tests.support.processes import peak_memory
 
 SHAPES = ((16384, 8192), (8192, 16384), (28672, 8192), (16384, 8192), (8192,))
 """Shapes of the tensors, in turns."""
@@ -56,7 +56,7 @@ def main() -> None:
         "finished": finished.count,
         "computed": cut_extents.cache_info().misses,
         "digest": digest,
-        "memory": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        "memory": peak_memory(),
     }
     sys.stdout.write(json.dumps(figures) + "\n")
 

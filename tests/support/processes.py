@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 
 def run_python(*arguments: str, timeout: float = 600.0, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -17,3 +18,12 @@ def run_python(*arguments: str, timeout: float = 600.0, **environment: str) -> "
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return done
+
+
+def peak_memory() -> int:
+    """Return the greatest resident memory of this process since its program started, in bytes; Linux only.
+
+    `ru_maxrss` counts that of the process from which it was forked too.
+    """
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))

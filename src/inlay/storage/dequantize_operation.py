@@ -13,7 +13,7 @@ from inlay.memory import Memory, reorder
 from inlay.memory.compound import CompoundMemory
 from inlay.storage.box import Box, whole_box
 from inlay.storage.box_bytes import locate_box
-from inlay.storage.operation import BoxCounts, ScanResult, join_units
+from inlay.storage.operation import BoxCounts, OnePassOperation, join_units
 from inlay.storage.quantization import Floats
 from inlay.storage.quantize_operation import F32, element_box
 from inlay.storage.store import StoredTensor, StoreReader, row_major
@@ -53,7 +53,7 @@ class ScaleTensor:
 
 
 @dataclass(frozen=True, slots=True)
-class DequantizeOperation:
+class DequantizeOperation(OnePassOperation):
     """A computation of floats from quants: value = quant * scale in f32, rounded to the type of the result.
 
     Results of f64 are computed in f64.
@@ -69,29 +69,11 @@ class DequantizeOperation:
     """The products of the scales for one box."""
 
     @property
-    def targets(self) -> tuple[TargetTensor, ...]:
-        """The one tensor."""
-        return (self.target,)
-
-    @property
     def units(self) -> Dims | None:
         """The groups, where an axis has several of them, and the chunks of the target."""
         sizes = self.scales[0].groups
         units = tuple(size if size < n else 1 for size, n in zip(sizes, self.dims, strict=True))
         return join_units(units, self.target.chunks, self.dims)
-
-    @property
-    def needs_scan(self) -> bool:
-        """False."""
-        return False
-
-    def scan(self, memory: Memory) -> ScanResult:
-        """Return 0."""
-        return 0.0
-
-    def with_scan(self, greatest: ScanResult) -> "DequantizeOperation":
-        """Return the same operation."""
-        return self
 
     def with_inputs(self, reader: StoreReader, box: Box) -> "DequantizeOperation":
         """Return the operation that has the scales of the quants of a box.
@@ -148,7 +130,7 @@ def spread_scales(scales: Floats, groups: Dims, box: Box) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class UnpackOperation:
+class UnpackOperation(OnePassOperation):
     """A computation of floats from the blocks of a compound format; boxes are of bytes, in rows along the last axis."""
 
     target: TargetTensor
@@ -157,24 +139,6 @@ class UnpackOperation:
     """Format, and dims of the tensor."""
     units: Dims
     """Multiples of which boxes consist, in bytes along the last axis."""
-
-    @property
-    def targets(self) -> tuple[TargetTensor, ...]:
-        """The one tensor."""
-        return (self.target,)
-
-    @property
-    def needs_scan(self) -> bool:
-        """False."""
-        return False
-
-    def scan(self, memory: Memory) -> ScanResult:
-        """Return 0."""
-        return 0.0
-
-    def with_scan(self, greatest: ScanResult) -> "UnpackOperation":
-        """Return the same operation."""
-        return self
 
     def apply(self, memory: Memory, box: Box, writer: TargetWriter) -> BoxCounts:
         """Compute the values of a box of blocks, and write them.

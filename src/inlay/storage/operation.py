@@ -11,7 +11,7 @@ the first `apply`. An operation that reads more tensors of the source, such as t
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import lcm
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -105,24 +105,17 @@ class InputOperation(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class ReorderOperation:
-    """A reorder to the descriptor of one tensor of the target; counts what another data type cannot represent."""
+class OnePassOperation:
+    """The part of a `BoxOperation` that operations on one tensor of the target share, if they need no scan."""
+
+    __slots__ = ()
 
     target: TargetTensor
-    """The tensor to write."""
-    src_type: DataType
-    """Data type of the source."""
 
     @property
     def targets(self) -> tuple[TargetTensor, ...]:
         """The one tensor."""
         return (self.target,)
-
-    @property
-    def units(self) -> Dims | None:
-        """The chunks of the target."""
-        return self.target.chunks
 
     @property
     def needs_scan(self) -> bool:
@@ -133,9 +126,24 @@ class ReorderOperation:
         """Return 0."""
         return 0.0
 
-    def with_scan(self, greatest: ScanResult) -> "ReorderOperation":
+    def with_scan(self, greatest: ScanResult) -> Self:
         """Return the same operation."""
         return self
+
+
+@dataclass(frozen=True, slots=True)
+class ReorderOperation(OnePassOperation):
+    """A reorder to the descriptor of one tensor of the target; counts what another data type cannot represent."""
+
+    target: TargetTensor
+    """The tensor to write."""
+    src_type: DataType
+    """Data type of the source."""
+
+    @property
+    def units(self) -> Dims | None:
+        """The chunks of the target."""
+        return self.target.chunks
 
     def apply(self, memory: Memory, box: Box, writer: TargetWriter) -> BoxCounts:
         """Reorder the elements of a box to the layout of the target, and write them.

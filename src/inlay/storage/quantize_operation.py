@@ -23,7 +23,7 @@ from inlay.memory import Memory, reorder
 from inlay.memory.compound import pack_compound
 from inlay.notation.format_tag import FormatTag
 from inlay.storage.box import Box
-from inlay.storage.operation import BoxCounts, ScanResult
+from inlay.storage.operation import BoxCounts, OnePassOperation, ScanResult
 from inlay.storage.quantization import ElementFormat, Floats, QuantizationScheme
 from inlay.storage.quantization_error import measure_error
 from inlay.storage.store import row_major
@@ -199,7 +199,7 @@ def _multiply(quants: Memory, factors: Floats) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class PackOperation:
+class PackOperation(OnePassOperation):
     """A quantization to the blocks of a compound format."""
 
     target: TargetTensor
@@ -208,24 +208,6 @@ class PackOperation:
     """Format, and dims of the tensor."""
     units: Dims
     """Multiples of which boxes consist."""
-
-    @property
-    def targets(self) -> tuple[TargetTensor, ...]:
-        """The one tensor."""
-        return (self.target,)
-
-    @property
-    def needs_scan(self) -> bool:
-        """False."""
-        return False
-
-    def scan(self, memory: Memory) -> ScanResult:
-        """Return 0."""
-        return 0.0
-
-    def with_scan(self, greatest: ScanResult) -> "PackOperation":
-        """Return the same operation."""
-        return self
 
     def apply(self, memory: Memory, box: Box, writer: TargetWriter) -> BoxCounts:
         """Quantize the elements of a box, write the blocks, and return the error.
