@@ -61,6 +61,18 @@ def private_path(name: str) -> Path:
     return require_cache_directory() / name
 
 
+def measure_cache() -> tuple[Path, int, int]:
+    """Return the directory of the cache, the number of its files, and their size in bytes.
+
+    Raises:
+        FileError: as `require_cache_directory`.
+    """
+    directory = require_cache_directory()
+    with os.scandir(directory) as entries:
+        sizes = [entry.stat().st_size for entry in entries if entry.is_file(follow_symlinks=False)]
+    return directory, len(sizes), sum(sizes)
+
+
 def configured_directory() -> str:
     """Return the directory of the cache that the environment currently specifies; it may not exist."""
     return os.environ.get("INLAY_CACHE_DIR") or str(_user_cache_directory())

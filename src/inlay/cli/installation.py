@@ -191,18 +191,17 @@ def _engine_fact() -> InstallationFact:
     return InstallationFact("engine", text, values)
 
 
-def _cache_directory_fact() -> InstallationFact:
+def _cache_fact() -> InstallationFact:
     """Return the directory of the cache, how much it holds, and its limit."""
     from rich.filesize import decimal
 
-    from inlay.cache import require_cache_directory
+    from inlay.cache import measure_cache
     from inlay.cache.size_limit import cache_limit
 
-    path, limit = require_cache_directory(), cache_limit()
-    sizes = [entry.stat().st_size for entry in os.scandir(path) if entry.is_file(follow_symlinks=False)]
-    values = {"path": str(path), "files": len(sizes), "nbytes": sum(sizes), "limit": limit}
-    count = f"{len(sizes)} file{'s' * (len(sizes) != 1)}"
-    text = f"{path}, {decimal(sum(sizes))} in {count}, at most {decimal(limit)} (INLAY_CACHE_MB)"
+    (path, count, nbytes), limit = measure_cache(), cache_limit()
+    values = {"path": str(path), "files": count, "nbytes": nbytes, "limit": limit}
+    files = f"{count} file{'s' * (count != 1)}"
+    text = f"{path}, {decimal(nbytes)} in {files}, at most {decimal(limit)} (INLAY_CACHE_MB)"
     return InstallationFact("cache directory", text, values)
 
 
@@ -248,7 +247,7 @@ _FACTS: Mapping[str, Callable[[], InstallationFact]] = {
     "memory": _memory_fact,
     "caches": _caches_fact,
     "engine": _engine_fact,
-    "cache directory": _cache_directory_fact,
+    "cache directory": _cache_fact,
     "machine code": _machine_code_fact,
     "completion": _completion_fact,
     "environment": _environment_fact,
