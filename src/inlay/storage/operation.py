@@ -30,7 +30,7 @@ ScanResult: TypeAlias = float | npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class BoxCounts:
-    """What an operation counted in one box, or in several: sums, and the greatest error."""
+    """Counts of an operation in one box, or in several: sums, and the greatest error."""
 
     nonzero: int = 0
     """Number of nonzero elements, including NaN; 0 where the new type represents every number."""
@@ -63,7 +63,7 @@ class BoxCounts:
 
 
 class BoxOperation(Protocol):
-    """What a conversion does with each box of a tensor: a value that can be pickled."""
+    """The work of a conversion on each box of a tensor: a value that can be pickled."""
 
     @property
     def targets(self) -> tuple[TargetTensor, ...]:

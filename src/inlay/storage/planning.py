@@ -177,7 +177,7 @@ def _require_quantized(to: Sequence[str], dequantize: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Drafting:
-    """What becomes of the tensors of a store; `chunk_rules` is None if the target has no chunks."""
+    """The rules that decide the drafts of the tensors of a store; `chunk_rules` is None if the target has no chunks."""
 
     planner: QuantizationPlanner
     rules: _TensorRules

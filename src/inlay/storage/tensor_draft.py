@@ -15,7 +15,7 @@ Targets: TypeAlias = Mapping[str, TargetTensor]
 
 
 class TensorDraft(Protocol):
-    """What becomes of one stored tensor that an operation of its own converts, before places are known."""
+    """The conversion of one stored tensor by an operation of its own, before places are known."""
 
     @property
     def tensor(self) -> StoredTensor:
