@@ -35,6 +35,8 @@ The modules in the order in which data flows:
     joining              concat, sum, binary
     recurrent, gated     recurrent networks: vanilla RNN and LSTM, those with update gates
     reorder              reorder, as a primitive
+    dynamic_quantization, cache_write
+                         kinds that the specification lacks
 
 Glossary, with the name in the specification or in oneDNN:
 

@@ -128,6 +128,21 @@ class PrimitiveAttributes:
     """Least precise floating-point type in which f32 may be computed; `strict` is f32."""
     recurrent: RecurrentScales | None = None
     """Quantization of a recurrent network in 8 bits; None elsewhere."""
+    fpmath_integers: bool = False
+    """True if integer weights become floating-point numbers before they are multiplied by a floating-point source.
+
+    Source: `dnnl_primitive_attr_set_fpmath_mode_v2`, `apply_to_int`.
+    """
+
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        """Names of the arguments with the values of scales and zero points, such as `src_scales`.
+
+        >>> PrimitiveAttributes(scales={"src": Scales()}, zero_points={"dst": ZeroPoints()}).value_names
+        ('src_scales', 'dst_zero_points')
+        """
+        scales = tuple(f"{name}_scales" for name in self.scales)
+        return scales + tuple(f"{name}_zero_points" for name in self.zero_points)
 
 
 PLAIN = PrimitiveAttributes()

@@ -73,6 +73,10 @@ def require_attributes(primitive_name: str, operation: Operation) -> None:
         )
     for name, modes in _MODES.items():
         require_choice(primitive_name, name, getattr(attributes, name), modes)
+    if not isinstance(attributes.fpmath_integers, bool):
+        raise InvalidArguments(
+            f"{primitive_name}: fpmath_integers is {shown(attributes.fpmath_integers)}: give True or False"
+        )
     _require_quantization(primitive_name, operation)
     if attributes.recurrent is not None and operation.kind not in ("lstm", "gru", "reorder"):
         raise InvalidArguments(
@@ -89,6 +93,16 @@ def require_attributes(primitive_name: str, operation: Operation) -> None:
         raise InvalidArguments(f"{primitive_name}: post_ops follow forward primitives: leave them out of a gradient")
     for i, post_op in enumerate(attributes.post_ops):
         _require_post_op(f"{primitive_name}: post_op {i}", post_op, operation.descs.get("dst"))
+
+
+def require_no_attributes(primitive_name: str, attributes: PrimitiveAttributes | None) -> None:
+    """Check that a primitive that has no attributes is given none.
+
+    Raises:
+        InvalidArguments: there are attributes.
+    """
+    if attributes is not None and attributes != PLAIN:
+        raise InvalidArguments(f"{primitive_name}: it has no attributes: leave {shown(attributes)} out")
 
 
 def _require_quantization(primitive_name: str, operation: Operation) -> None:

@@ -59,7 +59,7 @@ class Operation:
     """The description of a primitive without its data: arguments, parameters and attributes, already checked."""
 
     kind: str
-    """Kind of the primitive: a name of `rules.KINDS`."""
+    """Kind of the primitive: a name of `rules.KINDS` or `rules.INLAY_KINDS`."""
     prop_kind: PropKind
     """Propagation kind: inference, training, or the gradient that is computed."""
     descs: Mapping[str, MemoryDesc]

@@ -19,6 +19,8 @@ from typing import Any
 from inlay import primitives
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
+from inlay.primitives.cache_write import CacheWrite
+from inlay.primitives.dynamic_quantization import DynamicQuantization
 from inlay.primitives.engine import Engine, Implementation, Operation
 from inlay.primitives.primitive import Primitive
 
@@ -108,6 +110,11 @@ def _normalization_arguments(operation: Operation) -> dict[str, Any]:
     return {**descs, **operation.parameters}
 
 
+def _dynamic_quantization_arguments(operation: Operation) -> dict[str, Any]:
+    """Return the arguments of a dynamic quantization, which derives the descriptors of its scale and zero point."""
+    return {name: desc for name, desc in operation.descs.items() if name in ("src", "dst")}
+
+
 def _resampling_arguments(operation: Operation) -> dict[str, Any]:
     """Return the arguments of a resampling, which derives its factors from the dims."""
     return {name: value for name, value in _plain_arguments(operation).items() if name != "factors"}
@@ -125,6 +132,7 @@ _ARGUMENTS: Mapping[str, Callable[[Operation], dict[str, Any]]] = MappingProxyTy
         **dict.fromkeys(("concat", "sum"), _joined_arguments),
         **dict.fromkeys(_NORMALIZATIONS, _normalization_arguments),
         **dict.fromkeys(_RECURRENT, _recurrent_arguments),
+        "dynamic_quantization": _dynamic_quantization_arguments,
         "resampling": _resampling_arguments,
     }
 )
@@ -137,5 +145,7 @@ def _forward_classes() -> dict[str, Callable[..., Primitive]]:
     return {one.kind: one for one in forward if "Backward" not in one.__name__}
 
 
-CLASSES: Mapping[str, Callable[..., Primitive]] = MappingProxyType(_forward_classes())
+CLASSES: Mapping[str, Callable[..., Primitive]] = MappingProxyType(
+    {**_forward_classes(), DynamicQuantization.kind: DynamicQuantization, CacheWrite.kind: CacheWrite}
+)
 """The forward class of each kind."""

@@ -65,7 +65,7 @@ class Primitive:
     __slots__ = ("_engine", "_implementation", "_last", "_may_substitute", "_operation", "_signature")
 
     kind: ClassVar[str]
-    """Kind of the operation: a name of `rules.KINDS`."""
+    """Kind of the operation: a name of `rules.KINDS` or `rules.INLAY_KINDS`."""
     in_place: ClassVar[frozenset[tuple[str, str]]] = frozenset()
     """Pairs (read argument, written argument) that may be the same memory."""
     _checks_sparse: ClassVar[bool] = True

@@ -141,7 +141,7 @@ _WINDOW = "algorithm strides dilations padding_l padding_r"
 _LAYER = "src_layer src_iter?"
 _WEIGHTS = "weights_layer weights_iter"
 
-_TABLE: Mapping[str, Mapping[Direction, Signature]] = {
+_TABLE: dict[str, Mapping[Direction, Signature]] = {
     "convolution": _weighted(_WINDOW),
     "deconvolution": _weighted(_WINDOW),
     "inner_product": {**_weighted(""), "forward": _product()},
@@ -180,13 +180,20 @@ _TABLE: Mapping[str, Mapping[Direction, Signature]] = {
     "binary": {"forward": _signature("src_0 src_1 src_2?", "dst", "algorithm", "dst")},
 }
 
+_INLAY_TABLE: dict[str, Mapping[Direction, Signature]] = {
+    "dynamic_quantization": {"forward": _signature("src", "dst scale zero_point", "", "dst")},
+    "cache_write": {"forward": _signature("src position", "dst", "axis")},
+}
+
 SIGNATURES: Mapping[tuple[str, Direction], Signature] = MappingProxyType(
-    {(kind, direction): row for kind, rows in _TABLE.items() for direction, row in rows.items()}
+    {(kind, direction): row for kind, rows in (_TABLE | _INLAY_TABLE).items() for direction, row in rows.items()}
 )
 """The signature of each (kind, direction). `src_0` of concat and sum stands for src_0, src_1, and so on."""
 
 KINDS = tuple(_TABLE)
-"""The names of all kinds, as in oneDNN's creation functions."""
+"""The names of the kinds of the specification, as in oneDNN's creation functions."""
+INLAY_KINDS = tuple(_INLAY_TABLE)
+"""The names of the kinds that the specification lacks, which Inlay's own engines compute."""
 
 
 _FORMATS = ("blocked", "digits", "any", "opaque")

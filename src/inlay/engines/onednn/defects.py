@@ -179,6 +179,8 @@ def find_unsupported(known: Capabilities, operation: Operation) -> str | None:
         if isinstance(flags, frozenset) and "rms_norm" in flags:
             return "root mean square normalization"
     attributes = operation.attributes
+    if attributes.fpmath_integers:
+        return f"{kind} of integer weights in floating-point arithmetic"
     if attributes is PLAIN or known.grouped_values:
         return None
     return next(_find_unsupported_values(attributes), None)

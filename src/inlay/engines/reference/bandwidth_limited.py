@@ -1,4 +1,4 @@
-"""Formulas of bandwidth-limited primitives: eltwise, PReLU, softmax, shuffle, reduction, binary, concat and sum.
+"""Formulas of bandwidth-limited primitives: eltwise, PReLU, softmax, shuffle, reduction, binary, concat, sum ...
 
 Eltwise: each algorithm has two functions of (x, alpha, beta), the function and its derivative. For an algorithm that
 ends in `_use_dst_for_bwd`, the derivative is a function of the result instead of the source:
@@ -32,6 +32,8 @@ Binary combines two tensors element by element; axes with a dim of 1 are broadca
     ge gt le lt eq ne            1 where it holds, else 0
     select                       src_0 where src_2 is not zero, else src_1
 
+Dynamic quantization and cache write are described in the modules of `inlay.primitives` with these names.
+
 Source: oneAPI specification, "Eltwise", "PReLU", "Softmax" and "LogSoftmax", "Shuffle", "Reduction", "Binary", "Concat"
 and "Sum"; oneDNN for derivatives where a function is not differentiable.
 """
@@ -45,6 +47,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from inlay.engines.reference.values import Array, Results, Shapes
+from inlay.errors import InvalidArguments
 
 Function: TypeAlias = Callable[[Array, float, float], Array]
 
@@ -299,3 +302,33 @@ def concat(*, sources: Sequence[Array], axis: int) -> Results:
 def weighted_sum(*, sources: Sequence[Array], scales: Sequence[float]) -> Results:
     """Compute `dst = scales[0] * src_0 + scales[1] * src_1 + ...`."""
     return {"dst": sum((scale * src for scale, src in zip(scales, sources, strict=True)), np.zeros(()))}
+
+
+def dynamic_quantization(*, src: Array) -> Results:
+    """Quantize to u8 with the scale and zero point of the range of the elements, in f32 as ONNX does."""
+    x = src.astype(np.float32)
+    low, high = x.min(initial=0), x.max(initial=0)
+    scale = np.float32(1) if low == high else (high - low) / np.float32(255)
+    zero_point = np.rint(np.clip(-low / scale, 0, 255))
+    quantized = np.clip(np.rint(x / scale) + zero_point, 0, 255)
+    return {
+        "dst": quantized.astype(np.float64),
+        "scale": np.full(1, scale, np.float64),
+        "zero_point": np.full(1, zero_point, np.float64),
+    }
+
+
+def cache_write(*, src: Array, position: Array, axis: int, read_destination: Callable[[str], Array]) -> Results:
+    """Replace the rows of the destination from a position on.
+
+    Raises:
+        InvalidArguments: the rows are not all within the destination.
+    """
+    dst, first, count = read_destination("dst"), int(position[0]), src.shape[axis]
+    if not 0 <= first <= dst.shape[axis] - count:
+        raise InvalidArguments(
+            f"CacheWrite: position is {first}: it is from 0 to {dst.shape[axis] - count}, since dst has "
+            f"{dst.shape[axis]} elements along axis {axis} and src {count}"
+        )
+    dst[(slice(None),) * axis + (slice(first, first + count),)] = src
+    return {"dst": dst}

@@ -258,6 +258,8 @@ FORMULAS: Mapping[tuple[str, Direction], Formula] = MappingProxyType(
         ("binary", "forward"): bandwidth_limited.binary,
         ("concat", "forward"): bandwidth_limited.concat,
         ("sum", "forward"): bandwidth_limited.weighted_sum,
+        ("dynamic_quantization", "forward"): bandwidth_limited.dynamic_quantization,
+        ("cache_write", "forward"): bandwidth_limited.cache_write,
         **{(kind, "forward"): recurrent.forward_formula for kind in RECURRENT},
         **{(kind, "backward"): recurrent.backward_formula for kind in RECURRENT},
     }

@@ -58,6 +58,10 @@ def digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:32]
 
 
+_LATER_FIELDS = frozenset({"fpmath_integers"})
+"""Fields that are left out of the text where they have their default value."""
+
+
 def _text_of(value: object) -> str:
     """Return a value as text, with the items of mappings and sets sorted.
 
@@ -78,7 +82,9 @@ def _text_of(value: object) -> str:
                 "{" + ", ".join(sorted(f"{_text_of(name)}: {_text_of(entry)}" for name, entry in value.items())) + "}"
             )
     if is_dataclass(value) and not isinstance(value, type):
-        inner = ", ".join(f"{field.name}={_text_of(getattr(value, field.name))}" for field in fields(value))
+        # Tables on disk have keys from before a field of `_LATER_FIELDS` existed.
+        shown = [one.name for one in fields(value) if one.name not in _LATER_FIELDS or getattr(value, one.name)]
+        inner = ", ".join(f"{name}={_text_of(getattr(value, name))}" for name in shown)
         # Tables on disk have keys of post-operations by the names without the suffix.
         return f"{type(value).__name__.removesuffix('PostOp')}({inner})"
     raise TypeError(f"{value!r} is of no type that operations contain")
