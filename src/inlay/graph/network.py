@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from inlay.graph.states import TensorState
 from inlay.layout import Dims
 
 
@@ -117,6 +118,29 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
+class TensorQuantization(StructuralEquality):
+    """The numbers that the integers of a tensor represent: `(integer - zero_point) * scale`.
+
+    >>> TensorQuantization("s8", np.ones(64, np.float32), axis=0)
+    TensorQuantization(data_type='s8', scales=<float32 (64,)>, zero_points=None, axis=0, group=0)
+    """
+
+    data_type: str
+    """Data type of the integers: s8, u8, s32, s4 or u4."""
+    scales: np.ndarray[Any, np.dtype[Any]]
+    """Scales as f32: without axes, or one for each coordinate of `axis`.
+
+    With groups they have all axes of the tensor, with one coordinate for each group along `axis`.
+    """
+    zero_points: np.ndarray[Any, np.dtype[Any]] | None = None
+    """Zero points, of the type of the integers and the dims of `scales`; None if all are 0."""
+    axis: int | None = None
+    """Axis along which scales differ, from 0 on; None if there is one scale."""
+    group: int = 0
+    """Number of elements along `axis` that share a scale; 0 without groups."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Node(StructuralEquality):
     """One operator of ONNX with its inputs and outputs."""
 
@@ -178,6 +202,12 @@ class Network(StructuralEquality):
     """Dims and types of all tensors that are read or written."""
     constants: Mapping[str, np.ndarray[Any, np.dtype[Any]]] = field(default_factory=dict)
     """Read-only arrays of tensors with known elements; no node writes them."""
+    declared_types: Mapping[str, str] = field(default_factory=dict)
+    """Data type of the model, `bf16` or `f16`, for each tensor that has become f32; constants too."""
+    quantized: Mapping[str, TensorQuantization] = field(default_factory=dict)
+    """Scales and zero points of constants whose arrays are integers of the model, by name of the constant."""
+    states: tuple[TensorState, ...] = ()
+    """Inputs that sessions keep between the steps of decoding, with the outputs that replace them."""
     again: Callable[[Mapping[str, Dims]], "Network"] | None = field(default=None, compare=False, repr=False)
     """Function from dims of inputs, by name, to the network of the same model with these dims; None without a model."""
 

@@ -25,6 +25,7 @@ from inlay.data_type import as_number_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.graph.network import Node, StructuralEquality, Tensor
+from inlay.graph.states import TensorState
 from inlay.layout import Dims
 from inlay.primitives.attributes import PLAIN, PostOp, PrimitiveAttributes
 from inlay.primitives.engine import Operation, Parameter
@@ -83,7 +84,7 @@ class Op(StructuralEquality):
     name: str
     """Name, unique in the graph: that of its node, with a suffix where a node became several operations."""
     kind: str
-    """A kind of `primitives.rules.KINDS`, or `view`, or `reference`."""
+    """A kind of `primitives.rules.SIGNATURES`, or `view`, or `reference`."""
     reads: Mapping[str, str]
     """Tensor of each argument that is read: `src`, `src_1`, or `weights` where another operation computes them.
 
@@ -101,6 +102,12 @@ class Op(StructuralEquality):
     """Every parameter of the kind's signature, as in `primitives.engine.Operation`.
 
     Dense windows have dilation 0; windows have an entry for each spatial axis.
+    """
+    attributes: PrimitiveAttributes = PLAIN
+    """Scales and zero points, and whether integer weights become floating-point numbers; no post-operations.
+
+    Their values are arguments in `reads` or `constants`, by the names of `PrimitiveAttributes.value_names`, with one
+    axis: one number for the tensor, or those of `Scales.shape` in row-major order.
     """
     transforms: tuple[ViewTransform, ...] = ()
     """For a view: its transforms in order."""
@@ -151,6 +158,13 @@ class OpGraph:
     """The operations in the order in which they run."""
     tensors: Mapping[str, Tensor]
     """Dims and types of all tensors that are read or written, without constants."""
+    storage_types: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Further data types in which a plan may store an f32 tensor, by its name, such as `("bf16",)`.
+
+    A tensor may always have its own type, in which callers see it. Arithmetic is that of f32 with rounded results.
+    """
+    states: tuple[TensorState, ...] = ()
+    """Inputs that sessions keep between the steps of decoding, with the outputs that replace them."""
     sessions: ProcessObjects = field(default_factory=ProcessObjects, repr=False, compare=False)
     """Sessions of ONNX Runtime by the name of their operation, for compilation, which removes those that it uses."""
 
@@ -177,39 +191,63 @@ def exact_graph(graph: OpGraph) -> OpGraph:
     return replace(graph, ops=tuple(ops), tensors=tensors)
 
 
-def operation_of(op: Op, descs: Mapping[str, MemoryDesc], post_ops: Sequence[PostOp] = ()) -> Operation:
+def operation_of(
+    op: Op, descs: Mapping[str, MemoryDesc], post_ops: Sequence[PostOp] = (), *, weights_type: str | None = None
+) -> Operation:
     """Return the engine's operation for the primitive `op`, whose tensors have the formats of `descs`.
 
     `descs` has a descriptor for each argument that is read or written, `any` where the engine may choose, and may have
-    one for a constant. Other constants are `any` if they are weights, else dense and row-major.
+    one for a constant. Other constants are `any` if they are weights, else dense and row-major. Values of scales and
+    zero points have no descriptors in the operation: those of `descs` are left out.
+
+    Weights without a descriptor get the data type `weights_type`; None for that of their array. Other constants, such
+    as the bias, always have that of their array.
 
     Raises:
-        InvalidArguments: `op` is a view or a reference, an argument has no descriptor, or there is no such argument; or
-            a constant has a type that oneDNN lacks.
+        InvalidArguments: `op` is a view or a reference, an argument has no descriptor, or there is no such argument; a
+            value of its attributes is missing; or a constant has a type that oneDNN lacks.
     """
     row = SIGNATURES.get((op.kind, "forward"))
     if row is None:
         raise InvalidArguments(f"{op.name} is a {op.kind}: an engine computes primitives only")
-    needed, known = {*op.reads, *op.writes}, {*op.reads, *op.writes, *op.constants}
+    values = op.attributes.value_names
+    _require_arguments(op, descs, values)
+    constants = {
+        name: _constant_argument(array, name in row.free and "weights" in name, weights_type)
+        for name, array in op.constants.items()
+        if name not in descs and name not in values
+    }
+    used = {name: desc for name, desc in descs.items() if name not in values} if values else descs
+    attributes = replace(op.attributes, post_ops=tuple(post_ops)) if post_ops else op.attributes
+    return Operation(op.kind, "forward_inference", {**constants, **used}, dict(op.parameters), attributes)
+
+
+def _require_arguments(op: Op, descs: Mapping[str, MemoryDesc], values: Sequence[str]) -> None:
+    """Check that each argument has a descriptor, and each value of the attributes an argument."""
+    needed, known = {*op.reads, *op.writes}.difference(values), {*op.reads, *op.writes, *op.constants}
     if missing := sorted(needed - descs.keys()):
         raise InvalidArguments(f"{op.name}, a {op.kind}: descs lack {', '.join(missing)}: give a format, or any")
     if unknown := sorted(descs.keys() - known):
         raise InvalidArguments(
             f"{op.name}, a {op.kind}, has no {', '.join(unknown)}: it has {', '.join(sorted(known))}"
         )
-    constants = {
-        name: constant_desc(op.constants[name], name in row.free and "weights" in name)
-        for name in op.constants
-        if name not in descs
-    }
-    attributes = PrimitiveAttributes(post_ops=tuple(post_ops)) if post_ops else PLAIN
-    return Operation(op.kind, "forward_inference", {**constants, **descs}, dict(op.parameters), attributes)
+    if absent := sorted(set(values) - known):
+        raise InvalidArguments(
+            f"{op.name}, a {op.kind}: its attributes need {', '.join(absent)}: add them to its reads or its constants"
+        )
 
 
-def constant_desc(array: Array, is_free: bool = False) -> MemoryDesc:
+def _constant_argument(array: Array, is_weights: bool, weights_type: str | None) -> MemoryDesc:
+    """Return the descriptor of a constant argument."""
+    return constant_desc(array, is_weights, weights_type if is_weights else None)
+
+
+def constant_desc(array: Array, is_free: bool = False, data_type: str | None = None) -> MemoryDesc:
     """Return the descriptor of a constant: `any` if `is_free`, else dense and row-major.
+
+    It has the type `data_type`; None for that of the array.
 
     Raises:
         InvalidArguments: oneDNN has no such type.
     """
-    return MemoryDesc(array.shape, as_number_type(array.dtype), "any" if is_free else None)
+    return MemoryDesc(array.shape, as_number_type(data_type or array.dtype), "any" if is_free else None)

@@ -27,6 +27,7 @@ from inlay.graph.op_graph import OpGraph
 from inlay.graph.open_network import OpenNetwork
 from inlay.graph.planned_program import Cliff, PlannedProgram
 from inlay.graph.planning import Planner, PlanOptions, Tier, plan_program
+from inlay.graph.precision import PrecisionName, PrecisionRequest
 from inlay.graph.profiling import Profile
 from inlay.graph.refinement import Refinement
 from inlay.graph.replanning import refine_program
@@ -178,6 +179,8 @@ def plan(
     convolutions: Convolutions = "auto",
     engine: EngineLike = None,
     fallback: Fallback = "auto",
+    precision: PrecisionName = "model",
+    tolerance: float | None = None,
 ) -> Plan:
     """Plan a network: choose the formats of its tensors, the operations that are fused, and the reorders.
 
@@ -196,6 +199,9 @@ def plan(
             `primitives.get_engine`).
         fallback: what computes nodes without a primitive: `auto` for ONNX Runtime where it is installed and supports
             the node, else NumPy; False for NumPy alone; None for neither, so that such nodes are refused.
+        precision: data types in which f32 tensors may be stored: `model` for those that the file declares, where the
+            processor computes in them; or `f32`.
+        tolerance: limit of the error of each output, as part of its largest element, for precisions that choose types.
 
     While other programs compute, nothing is measured, and the plan is for as many threads as really run (see
     `Plan.load`).
@@ -206,10 +212,11 @@ def plan(
     Raises:
         InvalidArguments: the network has open dims; there are no costs of that name; `isa` is given for costs of this
             machine, or `seconds` or `progress` for costs that are not measured; `threads` is more than Inlay may use on
-            this machine; or `convolutions`, `engine` or `fallback` is unknown.
+            this machine; `convolutions`, `engine`, `fallback` or `precision` is unknown; or `tolerance` is not
+            positive, or for a precision without a choice of types.
         MissingExtra: the engine is needed and not installed.
-        Unimplemented: a tensor has no format that an engine supports, or nothing that `fallback` allows computes a
-            node.
+        Unimplemented: a tensor has no format that an engine supports, nothing that `fallback` allows computes a
+            node, or `precision` is none of `model` and `f32`.
     """
     options = PlanOptions(
         costs=costs,
@@ -220,6 +227,7 @@ def plan(
         convolutions=convolutions,
         engine=engine,
         fallback=fallback,
+        precision=PrecisionRequest(precision, tolerance),
     )
     planner = Planner(network, options)
     return _as_plan(planner.plan(), planner, engine)
@@ -235,14 +243,17 @@ def compile(
     convolutions: Convolutions = "auto",
     engine: EngineLike = None,
     fallback: Fallback = "auto",
+    precision: PrecisionName = "model",
+    tolerance: float | None = None,
     most_shapes: int = MOST_SHAPES,
 ) -> Session:
     """Return a session of a network that plans each shape of the inputs at its first call, or at `Session.prepare`.
 
     Args:
         network: the network; `OpenNetwork`, which `load` returns, has shapes that are open.
-        costs, threads, seconds, progress, convolutions, engine, fallback: as of `plan`. Kernels are measured for the
-            first shape and by `Session.prepare`; a run with another new shape takes the formats of a known one.
+        costs, threads, seconds, progress, convolutions, engine, fallback, precision, tolerance: as of `plan`. Kernels
+            are measured for the first shape and by `Session.prepare`; a run with another new shape takes the formats of
+            a known one.
         most_shapes: number of shapes of which the session keeps the plan; it forgets the least recently used.
 
     Raises:
@@ -256,6 +267,7 @@ def compile(
         convolutions=convolutions,
         engine=engine,
         fallback=fallback,
+        precision=PrecisionRequest(precision, tolerance),
     )
     return Session(Planner(network, options), engine=engine, most_shapes=most_shapes)
 

@@ -87,6 +87,8 @@ class PlannedProgram:
     """Free share of each processor while the plan was made; None if it was not measured."""
     most_threads: int | None = None
     """Number of threads that the plan was requested for, which a session does not exceed; None without a limit."""
+    precision: str = "model"
+    """Precision that the plan was requested for: a `precision.PrecisionName`."""
     guards: RunGuards | None = field(default=None, repr=False, compare=False)
     """Buffers that runs check for NaN and infinities, in a plan from a file; None if compilation computes them."""
 

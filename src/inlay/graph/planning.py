@@ -9,7 +9,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from inlay.arguments import integer_or_none
@@ -18,6 +18,7 @@ from inlay.forks import ForkResetLock
 from inlay.graph.algorithms import ALGORITHMS, CONVOLUTIONS, Convolutions
 from inlay.graph.costs import CostSources, MeasuredCosts, analytic, measured, probed
 from inlay.graph.costs.estimates import Costs, Progress
+from inlay.graph.costs.instruction_sets import allowed_isa
 from inlay.graph.fallback.assignment import Fallback, assign_fallback, require_fallback
 from inlay.graph.lowering.translation import lower_network
 from inlay.graph.network import Network, Tensor
@@ -32,6 +33,7 @@ from inlay.graph.planner.formats import Format
 from inlay.graph.planner.groups import Candidate
 from inlay.graph.planner.plan_search import ELIMINATION, FormatAssignment, PlanSearch, compare_plans
 from inlay.graph.planner.problem import Problem, make_problem
+from inlay.graph.precision import PrecisionRequest, assign_storage_types
 from inlay.graph.program import Program
 from inlay.graph.runtime.arguments import require_dims
 from inlay.layout import Dims
@@ -64,6 +66,8 @@ class PlanOptions:
     """Engine whose kernels are measured or probed; the default one if None."""
     fallback: Fallback = "auto"
     """Computer of the nodes without a primitive."""
+    precision: PrecisionRequest = field(default_factory=PrecisionRequest)
+    """Data types in which tensors of f32 may be stored."""
 
     def require_valid(self) -> None:
         """Check all options that need no graph.
@@ -74,6 +78,7 @@ class PlanOptions:
         if self.convolutions not in CONVOLUTIONS:
             raise InvalidArguments(f"convolutions are {self.convolutions!r}: give auto, the fastest, or direct")
         require_fallback(self.fallback)
+        self.precision.require_valid()
         self._require_threads()
         if _is_costs(self.costs):
             if self.isa is not None or self.threads is not None:
@@ -156,7 +161,8 @@ class Planner:
                 with ThreadLimit(self._threads(processors)):
                     costs = self._costs = self._costs or _select_costs(self.options, graph)
                     found = plan_program(graph, costs, self.options.convolutions)
-            return replace(found, processors=getattr(costs, "processors", None) or processors, most_threads=most)
+            processors = getattr(costs, "processors", None) or processors
+            return replace(found, processors=processors, most_threads=most, precision=self.options.precision.name)
 
     @contextmanager
     def hold_costs(self) -> Iterator[Costs | None]:
@@ -188,7 +194,7 @@ class Planner:
                 with costs.without_measuring() if isinstance(costs, MeasuredCosts) else nullcontext():
                     adapted = adapt_program(graph, costs, known, self.options.convolutions)
                     found = adapted or plan_program(graph, costs, self.options.convolutions)
-            return replace(found, most_threads=known.most_threads)
+            return replace(found, most_threads=known.most_threads, precision=self.options.precision.name)
 
     def _graph_for(self, dims: Mapping[str, Dims] | None) -> OpGraph:
         """Return the rewritten graph of operations for these dims, with the constants of the first one."""
@@ -211,7 +217,11 @@ class Planner:
             else:
                 network = network.again(dims)
         graph = network if isinstance(network, OpGraph) else lower_network(network)
-        return graph if self._is_rewritten else _rewrite(graph, self.options.fallback)
+        if self._is_rewritten:
+            return graph
+        declared = {} if isinstance(network, OpGraph) else network.declared_types
+        isa = self.options.isa or allowed_isa()
+        return assign_storage_types(_rewrite(graph, self.options.fallback), declared, self.options.precision, isa)
 
     def _threads(self, processors: Processors | None) -> int | None:
         """Return the number of threads that the plan is limited to: that of the first plan, if there is one."""

@@ -132,6 +132,8 @@ class Program:
     """Buffer of each input, in a plain format; a run copies the input into it or reads the caller's memory instead."""
     outputs: Mapping[str, str]
     """Buffer of each output, in a plain format."""
+    states: Mapping[str, str] = field(default_factory=dict)
+    """Buffer of each input that is a state of decoding, by name of the input; see `graph.states`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,11 @@ def _require_rows(rows: MemoryDesc, cache: MemoryDesc, axis: int) -> None:
         )
     count = rows.dims[axis] if rows.ndims == cache.ndims else 1
     require_dims(
-        "CacheWrite", "src", rows, (*cache.dims[:axis], count, *cache.dims[axis + 1 :]), f"dst {cache.dims} and the axis"
+        "CacheWrite",
+        "src",
+        rows,
+        (*cache.dims[:axis], count, *cache.dims[axis + 1 :]),
+        f"dst {cache.dims} and the axis",
     )
     if not 0 < count <= cache.dims[axis]:
         raise InvalidArguments(

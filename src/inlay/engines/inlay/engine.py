@@ -1,24 +1,25 @@
-"""`InlayEngine`: reorders, and Winograd convolutions on the threads of another engine.
+"""`InlayEngine`: reorders, and the kernels of `KERNELS` on the threads of another engine.
 
-Reorders between layouts are compiled; if a side is sparse, memory is converted. Convolutions run on the threads of the
-other engine and not on threads of their own: the other engine's threads spin while they wait for their next call, and a
+Reorders between layouts are compiled; if a side is sparse, memory is converted. Kernels run on the threads of the other
+engine and not on threads of their own: the other engine's threads spin while they wait for their next call, and a
 second team would compete with them for the processors.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, get_args
 
 from inlay.descriptor import MemoryDesc, kinds
 from inlay.engines.inlay.winograd_code import create_weights_transform, is_winograd_weights
-from inlay.engines.inlay.winograd_convolution import create_winograd_convolution
+from inlay.engines.inlay.winograd_convolution import create_winograd_convolution, requests_winograd
 from inlay.errors import Unimplemented
 from inlay.layout import Layout
 from inlay.memory import Memory
 from inlay.memory.reorder_cache import find_reorder
 from inlay.memory.sparse_entries import convert_sparse
 from inlay.primitives.attributes import reorder_attributes
-from inlay.primitives.engine import Engine, Implementation, Operation, PlainImplementation
+from inlay.primitives.engine import Engine, Implementation, Operation, PlainImplementation, ThreadTeam
 from inlay.reordering.attributes import PLAIN, Attributes, operands
 from inlay.reordering.target import host_target
 
@@ -83,12 +84,28 @@ def _bind_conversion(memories: _Memories) -> Callable[[], None]:
     return partial(convert_sparse, src.desc, src.buffers, dst.desc, dst.buffers)
 
 
+@dataclass(frozen=True, slots=True)
+class InlayKernel:
+    """Machine code of Inlay's own that computes some operations on the threads of another engine."""
+
+    supports: Callable[[Operation], bool]
+    """Returns whether the kernel is meant for an operation."""
+    create: Callable[[Operation, ThreadTeam, int], Implementation]
+    """Creates the implementation of an operation that the kernel is meant for, on so many threads of a team.
+
+    It raises Unimplemented if the code does not support the operation.
+    """
+
+
+KERNELS: tuple[InlayKernel, ...] = (InlayKernel(requests_winograd, create_winograd_convolution),)
+"""The kernels of the engine; the first that is meant for an operation computes it."""
+
 _FORMATS = (Layout, *get_args(kinds.Sparse))
 _AVX2 = 32  # bytes of a vector register
 
 
 class InlayEngine(Engine):
-    """An engine that computes reorders, and Winograd convolutions if it has threads of another engine.
+    """An engine that computes reorders, and by the kernels of `KERNELS` if it has threads of another engine.
 
     >>> InlayEngine().name
     'inlay'
@@ -97,17 +114,17 @@ class InlayEngine(Engine):
     name = "inlay"
 
     def __init__(self, host: Engine | None = None) -> None:
-        """Create the engine; it supports convolutions only if `host` has a thread team."""
+        """Create the engine; it has kernels only if `host` has a thread team."""
         self._host = host
         self._team = host.thread_team if host is not None and _has_fused_multiply_add() else None
 
     def with_threads_of(self, host: Engine) -> "InlayEngine":
-        """Return a new engine that runs convolutions on the threads of `host`."""
+        """Return a new engine that runs its kernels on the threads of `host`."""
         return InlayEngine(host)
 
     @property
     def num_threads(self) -> int:
-        """The number of threads of convolutions that are created from now on: that of the other engine."""
+        """The number of threads of kernels that are created from now on: that of the other engine."""
         return 0 if self._host is None else self._host.num_threads
 
     @property
@@ -116,22 +133,21 @@ class InlayEngine(Engine):
         return self._team is None
 
     def supports(self, operation: Operation) -> bool:
-        """Return whether the operation is a reorder or a Winograd convolution.
+        """Return whether the operation is a reorder, or a kernel is meant for it.
 
         Reorders are supported between layouts and sparse formats, and to the format of Winograd weights.
         """
         if operation.kind == "reorder":
             is_known = all(isinstance(desc.layout, _FORMATS) for desc in operation.descs.values())
             return is_known or is_winograd_weights(operation.descs["dst"])
-        request = operation.kind, operation.prop_kind, operation.parameters.get("algorithm")
-        return self._team is not None and request == ("convolution", "forward_inference", "winograd")
+        return self._team is not None and _find_kernel(operation) is not None
 
     def accepts_any_contents(self, desc: MemoryDesc) -> bool:
         """Return True for transformed weights of Winograd convolutions, which are floats."""
         return is_winograd_weights(desc)
 
     def create(self, operation: Operation) -> Implementation:
-        """Compile a reorder, or prepare a convolution.
+        """Compile a reorder, or prepare a kernel.
 
         Raises:
             InvalidArguments: the descriptors or attributes of a reorder are inconsistent.
@@ -142,13 +158,20 @@ class InlayEngine(Engine):
                 f"inlay has no {operation.kind} {operation.prop_kind} such as this: it computes reorders between "
                 "layouts, and Winograd convolutions on threads of GNU OpenMP"
             )
-        if operation.kind == "convolution":
+        if operation.kind != "reorder":
+            kernel = _find_kernel(operation)
+            assert kernel is not None
             assert self._team is not None
-            return create_winograd_convolution(operation, self._team, self.num_threads)
+            return kernel.create(operation, self._team, self.num_threads)
         if is_winograd_weights(operation.descs["dst"]):
             return create_weights_transform(operation)
         is_sparse = any(desc.kind == "sparse" for desc in operation.descs.values())
         return create_sparse_conversion(operation) if is_sparse else create_reorder(operation)
+
+
+def _find_kernel(operation: Operation) -> InlayKernel | None:
+    """Return the first kernel that is meant for an operation; None if there is none."""
+    return next((kernel for kernel in KERNELS if kernel.supports(operation)), None)
 
 
 def _has_fused_multiply_add() -> bool:

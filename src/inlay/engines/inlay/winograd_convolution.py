@@ -410,6 +410,12 @@ def _table(
     return table
 
 
+def requests_winograd(operation: Operation) -> bool:
+    """Return whether an operation is a forward convolution by the algorithm of Winograd."""
+    request = operation.kind, operation.prop_kind, operation.parameters.get("algorithm")
+    return request == ("convolution", "forward_inference", "winograd")
+
+
 def create_winograd_convolution(operation: Operation, team: ThreadTeam, threads: int) -> PlainImplementation:
     """Create a convolution with `algorithm` winograd that runs on `threads` threads of `team`.
 

@@ -11,6 +11,9 @@ Data flow, from node to operations:
     normalizations   rules of normalizations, softmax and reductions
     products         rules of matrix products and recurrent layers
     einsum           rule of Einsum: a matrix product between permutations of axes
+    quantized        rules of operators on integers whose scales and zero points the model states
+    dynamic_quantization  rules of operators whose scales and zero points the network computes
+    block_quantized  rules of matrix products whose weights have a scale for each group of elements
 
 A rule computes exactly what ONNX specifies, in each opset from 7 on, or raises `UnsupportedNode`. Then the node becomes
 a reference operation, which NumPy computes.

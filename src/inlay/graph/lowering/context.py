@@ -8,9 +8,10 @@ A rule returns the operand that holds each of the node's results. If no primitiv
 it raises `UnsupportedNode`. Then the node becomes a reference operation, and the emitted operations are discarded.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,6 +21,7 @@ from inlay.errors import InlayError
 from inlay.graph.network import Network, Node, Tensor, unused_name
 from inlay.graph.op_graph import Array, BroadcastView, Op, PermuteView, ReshapeView, SubmemoryView, ViewTransform
 from inlay.layout import Dims
+from inlay.primitives.attributes import PLAIN, PrimitiveAttributes
 from inlay.primitives.engine import Parameter
 
 Operand: TypeAlias = str | Array
@@ -102,8 +104,8 @@ class LoweringContext:
 
     # Operands
 
-    def operand(self, index: int) -> Operand:
-        """Return input `index` as an operand of a primitive: a float32 tensor or constant.
+    def operand(self, index: int, dtypes: Collection[np.dtype[Any]] = (F32,)) -> Operand:
+        """Return input `index` as an operand of a primitive: a tensor or constant of a type in `dtypes`.
 
         Raises:
             UnsupportedNode: the input has another type, too many axes, or no elements.
@@ -111,7 +113,8 @@ class LoweringContext:
         name = self.node.inputs[index]
         operand = self.network.constants.get(name, name)
         dtype = self._tensor(name).dtype if isinstance(operand, str) else operand.dtype
-        require(dtype == F32, f"{name} is {dtype}, and primitives are used for float32")
+        wanted = " or ".join(map(str, dtypes))
+        require(dtype in dtypes, f"{name} is {dtype}, and primitives are used for {wanted}")
         return self._require_describable(operand)
 
     def source(self, index: int) -> str:
@@ -168,18 +171,40 @@ class LoweringContext:
 
     # Emission
 
-    def emit(self, kind: str, operands: Mapping[str, Operand], dims: Dims, **parameters: Parameter) -> str:
+    def emit(
+        self,
+        kind: str,
+        operands: Mapping[str, Operand],
+        dims: Dims,
+        *,
+        dtype: np.dtype[Any] | None = None,
+        attributes: PrimitiveAttributes = PLAIN,
+        **parameters: Parameter,
+    ) -> str:
         """Append a primitive whose one result has these dims, and return the name of the result.
+
+        The result has the type `dtype`; None for that of the sources of a concatenation, and float32 of others.
+        `operands` has the values of `attributes` too: see `Op.attributes`.
 
         Raises:
             UnsupportedNode: all operands are constant, or the result has too many or no axes.
         """
-        return self.emit_all(kind, operands, {"dst": dims}, **parameters)["dst"]
+        dtypes = {} if dtype is None else {"dst": dtype}
+        return self.emit_all(kind, operands, {"dst": dims}, dtypes=dtypes, attributes=attributes, **parameters)["dst"]
 
     def emit_all(
-        self, kind: str, operands: Mapping[str, Operand], results: Mapping[str, Dims], **parameters: Parameter
+        self,
+        kind: str,
+        operands: Mapping[str, Operand],
+        results: Mapping[str, Dims],
+        *,
+        dtypes: Mapping[str, np.dtype[Any]] = MappingProxyType({}),
+        attributes: PrimitiveAttributes = PLAIN,
+        **parameters: Parameter,
     ) -> dict[str, str]:
         """Append a primitive with several results, and return the name of each result, by argument.
+
+        Results have the types of `dtypes`, by argument, and those without one the type that `emit` states.
 
         Raises:
             UnsupportedNode: a reason of `emit`.
@@ -188,9 +213,12 @@ class LoweringContext:
         constants = {argument: operand for argument, operand in operands.items() if not isinstance(operand, str)}
         require(bool(reads), "all of its inputs are constant")
         dtype = self.dtype(next(iter(reads.values()))) if kind == "concat" else F32
-        writes = {argument: self._add_tensor(self._checked_dims(dims), dtype) for argument, dims in results.items()}
+        writes = {
+            argument: self._add_tensor(self._checked_dims(dims), dtypes.get(argument, dtype))
+            for argument, dims in results.items()
+        }
         fixed = {argument: np.ascontiguousarray(array) for argument, array in constants.items()}
-        self._add_op(kind, reads, writes, constants=fixed, parameters=parameters)
+        self._add_op(kind, reads, writes, constants=fixed, parameters=parameters, attributes=attributes)
         return writes
 
     def convert(self, operand: str, dtype: np.dtype[Any]) -> str:
@@ -263,3 +291,7 @@ def require(condition: bool, reason: str) -> None:
     """
     if not condition:
         raise UnsupportedNode(reason)
+
+
+LoweringRule: TypeAlias = Callable[[LoweringContext], Operand | tuple[Operand | None, ...]]
+"""A function from the state of a node's lowering to the operands that hold the node's results."""

@@ -15,30 +15,45 @@ the layer after it reads the image itself.
 'convolution'
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TypeAlias
 
 from inlay.errors import InvalidArguments
 from inlay.graph.background import yield_to_runs
-from inlay.graph.lowering.context import LoweringContext, Operand, UnsupportedNode, require
+from inlay.graph.lowering.block_quantized import BLOCK_RULES
+from inlay.graph.lowering.context import LoweringContext, LoweringRule, Operand, UnsupportedNode
 from inlay.graph.lowering.data_movement import DATA_MOVEMENT
+from inlay.graph.lowering.dynamic_quantization import DYNAMIC_RULES
 from inlay.graph.lowering.einsum import EINSUM
 from inlay.graph.lowering.elementwise import ELEMENTWISE
 from inlay.graph.lowering.normalizations import NORMALIZATIONS
 from inlay.graph.lowering.products import PRODUCTS
+from inlay.graph.lowering.quantized import QUANTIZED_RULES
 from inlay.graph.lowering.selection import SELECTION
 from inlay.graph.lowering.spatial import SPATIAL
 from inlay.graph.network import Network, Node, Subgraph, Tensor
 from inlay.graph.op_graph import Op, OpGraph
 
-LoweringRule: TypeAlias = Callable[[LoweringContext], Operand | tuple[Operand | None, ...]]
-
 TABLE: Mapping[str, LoweringRule] = MappingProxyType(
-    {**ELEMENTWISE, **DATA_MOVEMENT, **NORMALIZATIONS, **PRODUCTS, **EINSUM, **SELECTION, **SPATIAL}
+    {
+        **ELEMENTWISE,
+        **DATA_MOVEMENT,
+        **NORMALIZATIONS,
+        **PRODUCTS,
+        **EINSUM,
+        **SELECTION,
+        **SPATIAL,
+        **QUANTIZED_RULES,
+        **DYNAMIC_RULES,
+        **BLOCK_RULES,
+    }
 )
-"""Rule of each operator of ONNX that has one."""
+"""Rule of each operator that has one: by name, or by `domain:name` where the domain is not ONNX's own.
+
+An operator of another domain, such as the Attention of com.microsoft, may have the name of one of ONNX's.
+"""
+_ONNX_DOMAINS = ("", "ai.onnx")
 
 
 _OLDEST = 7
@@ -91,8 +106,10 @@ class _GraphBuilder:
         yield_to_runs()
         context = LoweringContext(node, self.network, self.new_tensors, self.writers, self.used_tensors)
         try:
-            require(node.domain in ("", "ai.onnx") and node.operator in TABLE, _no_rule(node))
-            _name_results(context, TABLE[node.operator](context))
+            rule = TABLE.get(rule_name(node))
+            if rule is None:
+                raise UnsupportedNode(_no_rule(node))
+            _name_results(context, rule(context))
         except UnsupportedNode as why:
             self._replace_by_reference(context, str(why))
         except MemoryError:
@@ -116,7 +133,13 @@ class _GraphBuilder:
         names = [*self.network.inputs, *(name for op in ops for name in (*op.reads.values(), *op.writes.values()))]
         tensors = {name: self.new_tensors.get(name) or self.network.tensors[name] for name in names}
         network = self.network
-        return OpGraph(network.name, network.opset, network.inputs, network.outputs, tuple(ops), tensors)
+        ends = network.inputs, network.outputs
+        return OpGraph(network.name, network.opset, *ends, tuple(ops), tensors, states=network.states)
+
+
+def rule_name(node: Node) -> str:
+    """Return the key of a node's operator in `TABLE`."""
+    return node.operator if node.domain in _ONNX_DOMAINS else f"{node.domain}:{node.operator}"
 
 
 def _no_rule(node: Node) -> str:

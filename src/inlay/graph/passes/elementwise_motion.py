@@ -88,7 +88,7 @@ class _ElementwiseMotion:
     def can_hoist(self, op: Op, tensor: str, dims: Dims) -> bool:
         """Return whether `op` can compute the elements of `tensor`, which it reads, in other dims."""
         (dst,) = op.writes.values() if len(op.writes) == 1 else ("",)
-        if op.kind not in ("eltwise", "binary") or op.exact is not None:
+        if op.kind not in ("eltwise", "binary") or op.exact is not None or op.attributes.value_names:
             return False
         if self.tensors[dst].dims != self.tensors[tensor].dims or 0 in dims:
             return False

@@ -4,7 +4,8 @@
 
 Few processors have float16 or bfloat16 arithmetic. Inputs and outputs keep their types, and constants are converted
 once. Results are rounded to the narrow type at outputs only. So they are at least as exact as those of kernels that
-round after each node, and intermediate results cannot overflow the narrow type.
+round after each node, and intermediate results cannot overflow the narrow type. `Network.declared_types` has the
+narrow type of each tensor that has become float32.
 
 A Cast from float32 to a narrow type stays if its only consumers are Casts and outputs: the model uses it for its
 rounding. Any other Cast between float types becomes a no-op.
@@ -17,6 +18,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from inlay.data_type import as_data_type
 from inlay.graph.network import Network, Node, Subgraph, Tensor, read_only, unused_name
 from inlay.graph.op_graph import Array
 
@@ -55,7 +57,16 @@ class _FloatWidening:
             self._add_source(name)
         for node in old.nodes:
             self._add_node(node)
-        return replace(old, nodes=tuple(self._nodes), tensors=self._tensors, constants=self._constants)
+        declared = {wide: as_data_type(old.tensors[name].dtype).name for name, wide in self._widened()}
+        tables = {"tensors": self._tensors, "constants": self._constants, "declared_types": declared}
+        return replace(old, nodes=tuple(self._nodes), **tables)
+
+    def _widened(self) -> Iterator[tuple[str, str]]:
+        """Yield the name of each narrow tensor and that of its elements in float32."""
+        for name, tensor in self._tensors.items():
+            if tensor.dtype == F32 and name in self._old.tensors and self._is_narrow(name):
+                yield name, name
+        yield from self._float32_names.items()
 
     def _is_narrow(self, name: str) -> bool:
         """Return whether a tensor of the original network has a narrow type."""

@@ -25,9 +25,9 @@ def has_same_operations(graph: OpGraph, other: OpGraph) -> bool:
 
 
 def _is_same(op: Op, other: Op) -> bool:
-    """Return whether two operations have the same name, kind, tensors and constant arguments."""
-    mine = op.name, op.kind, op.reads, op.writes, op.constants.keys()
-    return mine == (other.name, other.kind, other.reads, other.writes, other.constants.keys())
+    """Return whether two operations have the same name, kind, tensors, attributes and constant arguments."""
+    mine = op.name, op.kind, op.reads, op.writes, op.constants.keys(), op.attributes
+    return mine == (other.name, other.kind, other.reads, other.writes, other.constants.keys(), other.attributes)
 
 
 def collect_choices(program: Program, graph: OpGraph) -> PlanChoices:

@@ -20,7 +20,7 @@ from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Op, operation_of
 from inlay.graph.planner.formats import Format, Formats
 from inlay.graph.planner.groups import KernelCall
-from inlay.primitives.attributes import PostOp
+from inlay.primitives.attributes import PLAIN, PostOp, PrimitiveAttributes
 from inlay.primitives.engine import Operation
 
 NO_ALGORITHMS: Mapping[str, str] = MappingProxyType({})
@@ -60,7 +60,8 @@ class CostCache:
         if known is None:
             constants = tuple((name, array.shape, array.dtype) for name, array in sorted(op.constants.items()))
             parameters = tuple(sorted(op.parameters.items(), key=lambda item: item[0]))
-            key = (op.kind, constants, parameters, tuple(op.reads), tuple(op.writes))
+            attributes = () if op.attributes is PLAIN else _attributes_key(op.attributes)
+            key = (op.kind, constants, parameters, tuple(op.reads), tuple(op.writes), attributes)
             known = self._shapes[id(op)] = (op, self._numbers.setdefault(key, len(self._numbers)))
         return known[1]
 
@@ -140,8 +141,9 @@ class CostCache:
 
     def _query_preferred(self, op: Op, arguments: Mapping[str, Tensor]) -> dict[str, Format]:
         kernel = self._query_kernel(op, arguments) if all(map(self.formats.plain, arguments.values())) else None
-        descs = {} if kernel is None else {name: kernel.operation.descs[name] for name in arguments}
-        return {name: self.formats.add(desc) for name, desc in descs.items() if desc.kind == "blocked"}
+        descs = {} if kernel is None else kernel.operation.descs
+        known = {name: descs[name] for name in arguments if name in descs}  # values of attributes have none
+        return {name: self.formats.add(desc) for name, desc in known.items() if desc.kind == "blocked"}
 
     def _query_kernel(self, op: Op, arguments: Mapping[str, Tensor]) -> KernelEstimate | None:
         """Return the engine's kernel for `op` with `any` for every tensor."""
@@ -150,3 +152,9 @@ class CostCache:
             return self.source.kernel(operation_of(op, free))
         except InvalidArguments:  # a constant of a type that oneDNN lacks
             return None
+
+
+def _attributes_key(attributes: PrimitiveAttributes) -> Hashable:
+    """Return a key that is equal for equal attributes of an operation of a graph."""
+    entries = (*attributes.scales.items(), *attributes.zero_points.items())
+    return attributes.fpmath_mode, attributes.fpmath_integers, len(attributes.scales), entries

@@ -310,13 +310,17 @@ class FormatCombinations:
         for src in choices[main]:
             written = {name: self.like(src, tensor) or choices[name][0] for name, tensor in op.writes.items()}
             others = [name for name in (*op.reads, *op.constants) if name != main and _is_operand(op, name)]
+            values = {name: choices[name][0] for name in op.attributes.value_names if name in op.reads}
             for formats in product(*(self.operands(op, name, src) for name in others)):
-                yield {main: src, **dict(zip(others, formats, strict=True)), **written}
+                yield {main: src, **dict(zip(others, formats, strict=True)), **values, **written}
 
 
 def _is_operand(op: Op, name: str) -> bool:
-    """Return whether the format of an argument is a choice; constant statistics, scales and weights are packed."""
-    return name in op.reads or name.startswith("src_")
+    """Return whether the format of an argument is a choice; constant statistics and weights are packed.
+
+    Values of scales and zero points are dense.
+    """
+    return name not in op.attributes.value_names and (name in op.reads or name.startswith("src_"))
 
 
 def _is_consistent(op: Op, formats: ArgumentFormats) -> bool:

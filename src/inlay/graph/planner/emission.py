@@ -190,7 +190,8 @@ def emit_program(problem: Problem, assignment: FormatAssignment, without: Withou
     graph = problem.graph
     inputs = {name: emission.buffers.of(name, problem.domains[name][0]) for name in graph.inputs}
     outputs = {name: emission.buffers.of(name, problem.domains[name][0]) for name in graph.outputs}
-    return Program(tuple(emission.steps), emission.buffers.build(), inputs, outputs)
+    states = {state.input: inputs[state.input] for state in graph.states}
+    return Program(tuple(emission.steps), emission.buffers.build(), inputs, outputs, states)
 
 
 @dataclass(slots=True)

@@ -178,7 +178,7 @@ def _chain(graph: OpGraph, first: int, readers: _Readers, taken: set[int]) -> It
     """Yield the index of an operation, then those of the operations that its epilogue can have."""
     yield first
     head, kinds = graph.ops[first], _FUSES.get(graph.ops[first].kind)
-    if kinds is None or len(head.writes) != 1:
+    if kinds is None or len(head.writes) != 1 or _quantizes_result(head):
         return
     (tensor,) = head.writes.values()
     leaves_range = may_leave_range(head)
@@ -197,11 +197,18 @@ def _chain(graph: OpGraph, first: int, readers: _Readers, taken: set[int]) -> It
         (tensor,) = follower.writes.values()
 
 
+def _quantizes_result(op: Op) -> bool:
+    """Return whether an operation has scales or zero points of its result, which come after post-operations."""
+    return "dst" in op.attributes.scales or "dst" in op.attributes.zero_points
+
+
 def _is_fusible(graph: OpGraph, tensor: str, op: Op) -> bool:
     """Return whether `op` may be a post-operation of the operation that writes `tensor`.
 
-    It must be element-wise, in the same dims and type, and read the tensor once.
+    It must be element-wise without scales and zero points, in the same dims and type, and read the tensor once.
     """
+    if op.attributes.value_names:
+        return False
     (dst,) = op.writes.values()
     one, other = graph.tensors[tensor], graph.tensors[dst]
     if one.dims != other.dims or one.dtype != other.dtype:

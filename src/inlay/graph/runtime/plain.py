@@ -57,7 +57,8 @@ class _PlainProgramBuilder:
             else:
                 self._step(op)
         graph = self._graph
-        ends = ({name: name for name in names} for names in (graph.inputs, graph.outputs))
+        kept = [state.input for state in graph.states]
+        ends = ({name: name for name in names} for names in (graph.inputs, graph.outputs, kept))
         return Program(tuple(self._steps), self._buffers, *ends)
 
     def _add_buffer(self, tensor: str) -> Buffer:

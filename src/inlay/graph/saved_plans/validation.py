@@ -33,12 +33,14 @@ from inlay.graph.op_graph import (
     operation_of,
 )
 from inlay.graph.planned_program import PlannedProgram
+from inlay.graph.precision import NARROW_TYPES
 from inlay.graph.program import Program, Step
 from inlay.graph.runtime.checking import OLD_DST, require_names
 from inlay.graph.runtime.guards import RunGuards, can_scan
 from inlay.graph.stored_constants import StoredConstants
 from inlay.graph.view_transforms import apply_transform
 from inlay.memory.reorder_cache import cached_desc
+from inlay.primitives.calls import attribute_value_descs
 from inlay.primitives.engine import Operation
 from inlay.primitives.operation_checks import require_operation
 from inlay.primitives.rules import SIGNATURES
@@ -67,6 +69,7 @@ def require_valid_plan(plan: PlannedProgram, guards: RunGuards) -> None:
         if len(parts) > MOST_PARTS:
             raise FileError(f"it has {len(parts)} {what}, and {MOST_PARTS} are the limit")
     _require_graph(graph)
+    _require_tables(graph)
     if any(op.exact is not None for op in graph.ops):
         _require_graph(exact_graph(graph))
     _require_program(program, graph)
@@ -95,6 +98,20 @@ def _require_graph(graph: OpGraph) -> None:
     for name in graph.outputs:
         if name not in written:
             raise FileError(f"output {shown(name)} is not written")
+
+
+def _require_tables(graph: OpGraph) -> None:
+    """Check the types of storage and the states of a graph."""
+    for name, types in graph.storage_types.items():
+        tensor = graph.tensors[_known(name, graph.tensors, "a tensor with types of storage")]
+        if tensor.dtype != np.float32 or not types or not set(types) <= NARROW_TYPES:
+            raise FileError(f"tensor {shown(name)}, {tensor.dtype}, has the types of storage {shown(types)}")
+    _require_unique((state.input for state in graph.states), "state")
+    for state in graph.states:
+        if state.input not in graph.inputs or (state.output is not None and state.output not in graph.outputs):
+            raise FileError(f"state {shown(state.input)} is no input of the graph, or has no output of it")
+        if not 0 <= state.axis < len(graph.tensors[state.input].dims) or state.maximum < 1:
+            raise FileError(f"state {shown(state.input)} has axis {state.axis} and maximum {state.maximum}")
 
 
 def _require_tensor(name: str, tensor: Tensor) -> None:
@@ -134,9 +151,20 @@ def _require_op(op: Op, graph: OpGraph) -> None:
     else:
         used = {**op.reads, **op.writes}
         descs = {argument: _plain_desc(graph.tensors[name]) for argument, name in used.items()}
-        operation = operation_of(op, descs | (_constant_descs(op) if op.constants else {}))
+        descs |= _constant_descs(op) if op.constants else {}
+        operation = operation_of(op, descs)
         require_operation(operation)
+        _require_values(op.name, descs, operation)
         _require_sides(op.name, op.reads, op.writes, operation)
+
+
+def _require_values(name: str, descs: Mapping[str, MemoryDesc], operation: Operation) -> None:
+    """Check dims and types of the values of an operation's scales and zero points."""
+    if operation.attributes.post_ops:
+        raise FileError(f"{shown(name)}, a {operation.kind}, has post-operations, which only steps have")
+    for argument, desc in attribute_value_descs(operation).items():
+        if descs[argument] != desc:
+            raise FileError(f"{argument} of {shown(name)} is {descs[argument]!r}, and {desc!r} follows")
 
 
 def _constant_descs(op: Op) -> dict[str, MemoryDesc]:
@@ -237,6 +265,8 @@ def _require_program(program: Program, graph: OpGraph) -> None:
         for tensor, name in ends.items():
             if program.buffers[name].tensor != tensor:
                 raise FileError(f"{what} {shown(tensor)} is in buffer {shown(name)}, which has another tensor")
+    if program.states != {state.input: program.inputs[state.input] for state in graph.states}:
+        raise FileError("the program has other states than the graph")
     for step in program.steps:
         _require_step(step, program)
 
