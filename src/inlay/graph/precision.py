@@ -48,9 +48,10 @@ class PrecisionRequest:
             InvalidArguments: there is no such precision, or the tolerance is no positive number or is for a precision
                 without a choice of types.
         """
-        if not isinstance(self.name, str) or self.name not in get_args(PrecisionName):
+        name: object = self.name
+        if not isinstance(name, str) or name not in get_args(PrecisionName):
             names = ", ".join(get_args(PrecisionName))
-            raise InvalidArguments(f"precision is {shown(self.name)}: give one of {names}")
+            raise InvalidArguments(f"precision is {shown(name)}: give one of {names}")
         limit: object = self.tolerance
         if limit is None:
             return

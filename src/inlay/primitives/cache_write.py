@@ -89,13 +89,8 @@ def _require_rows(rows: MemoryDesc, cache: MemoryDesc, axis: int) -> None:
             f"CacheWrite: src is {type_of(rows)} and dst {type_of(cache)}: describe both with the same type"
         )
     count = rows.dims[axis] if rows.ndims == cache.ndims else 1
-    require_dims(
-        "CacheWrite",
-        "src",
-        rows,
-        (*cache.dims[:axis], count, *cache.dims[axis + 1 :]),
-        f"dst {cache.dims} and the axis",
-    )
+    wanted = (*cache.dims[:axis], count, *cache.dims[axis + 1 :])
+    require_dims("CacheWrite", "src", rows, wanted, f"dst {cache.dims} and axis {axis}")
     if not 0 < count <= cache.dims[axis]:
         raise InvalidArguments(
             f"CacheWrite: src has {count} elements along axis {axis}: dst has room for 1 to {cache.dims[axis]}"

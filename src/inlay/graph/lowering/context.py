@@ -176,9 +176,9 @@ class LoweringContext:
         kind: str,
         operands: Mapping[str, Operand],
         dims: Dims,
-        *,
         dtype: np.dtype[Any] | None = None,
         attributes: PrimitiveAttributes = PLAIN,
+        /,
         **parameters: Parameter,
     ) -> str:
         """Append a primitive whose one result has these dims, and return the name of the result.
@@ -190,16 +190,16 @@ class LoweringContext:
             UnsupportedNode: all operands are constant, or the result has too many or no axes.
         """
         dtypes = {} if dtype is None else {"dst": dtype}
-        return self.emit_all(kind, operands, {"dst": dims}, dtypes=dtypes, attributes=attributes, **parameters)["dst"]
+        return self.emit_all(kind, operands, {"dst": dims}, dtypes, attributes, **parameters)["dst"]
 
     def emit_all(
         self,
         kind: str,
         operands: Mapping[str, Operand],
         results: Mapping[str, Dims],
-        *,
         dtypes: Mapping[str, np.dtype[Any]] = MappingProxyType({}),
         attributes: PrimitiveAttributes = PLAIN,
+        /,
         **parameters: Parameter,
     ) -> dict[str, str]:
         """Append a primitive with several results, and return the name of each result, by argument.

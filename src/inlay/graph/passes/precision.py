@@ -58,8 +58,8 @@ class _FloatWidening:
         for node in old.nodes:
             self._add_node(node)
         declared = {wide: as_data_type(old.tensors[name].dtype).name for name, wide in self._widened()}
-        tables = {"tensors": self._tensors, "constants": self._constants, "declared_types": declared}
-        return replace(old, nodes=tuple(self._nodes), **tables)
+        nodes = tuple(self._nodes)
+        return replace(old, nodes=nodes, tensors=self._tensors, constants=self._constants, declared_types=declared)
 
     def _widened(self) -> Iterator[tuple[str, str]]:
         """Yield the name of each narrow tensor and that of its elements in float32."""
