@@ -13,7 +13,8 @@ Data flows through these values; each is built from the one before:
     Refinement  the plan by new times of the steps that were not as predicted                replanning, refinement
 
 `open_network` has models with open dims, `planning` all steps from a `Network` to a `PlannedProgram`, and `background`
-the pauses of planning beside runs.
+the pauses of planning beside runs. `precision` has the data types in which a plan may store tensors, `layer_errors` the
+errors of that, and `states` the inputs that a session keeps between the steps of decoding.
 
 A plan can be saved with its packed weights, and a session started from the file                 saved_plans
 
