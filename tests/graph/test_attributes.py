@@ -13,6 +13,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError, InvalidArguments
 from inlay.graph.costs import analytic
 from inlay.graph.op_graph import Array, Op, OpGraph, operation_of
+from inlay.graph.passes.value_ranges import ANY, bounded, infer_range
 from inlay.graph.plan import plan_graph
 from inlay.graph.planner.adaptation import has_same_operations
 from inlay.graph.planner.groups import group_operations
@@ -110,6 +111,13 @@ def test_operations_with_other_attributes_are_not_the_same() -> None:
     assert has_same_operations(graph, quantized_graph())
     assert not has_same_operations(graph, replace(graph, ops=(QUANTIZE, other, graph.ops[2])))
     assert replace(graph, ops=(QUANTIZE, other, graph.ops[2])) != graph
+
+
+def test_nothing_is_known_about_results_with_scales() -> None:
+    ranges = {"src": bounded(0, 255), "weights": bounded(-128, 127)}
+    dims = {"src": (4, 64), "weights": (64, 32), "dst": (4, 32)}
+    assert infer_range(PRODUCT, ranges, dims) == ANY
+    assert infer_range(replace(PRODUCT, attributes=PrimitiveAttributes()), ranges, dims) != ANY
 
 
 # Saved plans

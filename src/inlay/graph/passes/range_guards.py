@@ -46,7 +46,7 @@ _HORIZON = 40
 _CALL_BYTES = 1 << 18
 """Bytes that could be checked during the overhead of a call."""
 
-_MOVING = frozenset(("concat", "reorder", "shuffle", "sum", "view", "reference"))
+_MOVING = frozenset(("cache_write", "concat", "reorder", "shuffle", "sum", "view", "reference"))
 """Kinds of operations that only move or add elements."""
 _MASKING = frozenset(("binary", "concat", "eltwise", "reference", "sum", "view"))
 """Kinds of operations that bring infinities of masks into scores."""

@@ -131,8 +131,11 @@ def range_of_array(array: Array) -> ValueRange:
 
 
 def infer_range(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
-    """Return the range of every result of a primitive or view, from the ranges and dims of its arguments."""
-    rule = _RULES.get(op.kind)
+    """Return the range of every result of a primitive or view, from the ranges and dims of its arguments.
+
+    Nothing is known about the results of an operation with scales and zero points.
+    """
+    rule = None if op.attributes.value_names else _RULES.get(op.kind)
     return ANY if rule is None else rule(op, ranges, dims)
 
 
