@@ -12,6 +12,7 @@ from inlay import Session
 from inlay.descriptor import MemoryDesc
 from inlay.errors import FileError, InvalidArguments
 from inlay.graph.costs import analytic
+from inlay.graph.costs.machine import is_weights
 from inlay.graph.op_graph import Array, Op, OpGraph, operation_of
 from inlay.graph.passes.value_ranges import ANY, bounded, infer_range
 from inlay.graph.plan import plan_graph
@@ -56,6 +57,15 @@ def expected(x: Array) -> Array:
     integers = np.clip(np.rint(x / scale) + zero_point, 0, 255)
     product = (integers.astype(np.float64) - zero_point) @ WEIGHTS.astype(np.float64)
     return np.maximum(product * float(scale) * WEIGHTS_SCALES, 0)
+
+
+def test_scales_of_weights_are_weights() -> None:
+    product = operation_of(PRODUCT, DESCS | VALUE_DESCS)
+    names = ("weights", "weights_scales", "src_scales", "src")
+    assert [is_weights(name, product) for name in names] == [True, True, False, False]
+    descs = {"src": MemoryDesc((4, 64), "f32"), "dst": DESCS["src"], "scale": MemoryDesc((1,), "f32")}
+    quantize = operation_of(QUANTIZE, descs | {"zero_point": MemoryDesc((1,), "s32")})
+    assert not is_weights("scale", quantize)
 
 
 @pytest.mark.parametrize("engine", ["reference", None])

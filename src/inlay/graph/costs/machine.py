@@ -73,13 +73,13 @@ def workload(operation: Operation) -> Workload:
 def is_weights(name: str, operation: Operation) -> bool:
     """Return whether an argument keeps its value from run to run: weights, biases, scales and statistics.
 
-    The second operand of a batched matrix product counts as an activation.
+    The second operand of a batched matrix product counts as an activation, and so do its scales and zero points.
     """
     if name in ("mean", "variance", "scale", "shift", "bias"):
-        return True
+        return name in operation.signature.reads
     if not name.startswith("weights"):
         return False
-    return not (operation.kind == "matmul" and prod(operation.descs[name].dims[:-2]) > 1)
+    return not (operation.kind == "matmul" and prod(operation.descs["weights"].dims[:-2]) > 1)
 
 
 @lru_cache(maxsize=8192)
