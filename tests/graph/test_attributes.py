@@ -56,7 +56,7 @@ def expected(x: Array) -> Array:
     zero_point = np.rint(-low / scale)
     integers = np.clip(np.rint(x / scale) + zero_point, 0, 255)
     product = (integers.astype(np.float64) - zero_point) @ WEIGHTS.astype(np.float64)
-    return np.maximum(product * float(scale) * WEIGHTS_SCALES, 0)
+    return np.asarray(np.maximum(product * float(scale) * WEIGHTS_SCALES, 0))
 
 
 def test_scales_of_weights_are_weights() -> None:
