@@ -7,8 +7,17 @@ conv1  bf16  2.1e-03     0.410  yes
 error of y: 3.4e-03, tolerance 1.0e-02
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from inlay.graph.background import yield_to_runs
+from inlay.graph.op_graph import Array, Op, OpGraph
+from inlay.graph.precision import convert_weights, round_to
+from inlay.graph.runtime.plain import plain_program
+from inlay.graph.runtime.program_session import ProgramSession
+from inlay.primitives.engine import EngineLike
 
 _HEAD = ("layer", "type", "error", "ms saved", "used")
 
@@ -62,3 +71,131 @@ def _format_row(row: tuple[str, ...], widths: list[int]) -> str:
         for title, text, width in zip(_HEAD, row, widths, strict=True)
     ]
     return "  ".join(cells).rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Operations that one kernel computes, and the narrow type that it may compute in."""
+
+    ops: tuple[str, ...]
+    """Names of the operations, in the order of the graph; the first one names the layer."""
+    data_type: str
+    """Narrow type of the tensors that the layer reads and writes."""
+
+
+def measure_error(found: Array, expected: Array) -> float:
+    """Return the largest absolute difference, as part of the largest element of `expected`; 0 without elements.
+
+    Elements of `expected` that are not finite do not count. It is infinite where `found` has NaN or an infinity in
+    place of a number.
+
+    >>> measure_error(np.float32([1.5, -4.0]), np.float32([1.0, -4.0]))
+    0.125
+    """
+    one, other = (np.asarray(array).astype(np.float64, copy=False) for array in (found, expected))
+    counted = np.isfinite(other)
+    if not counted.any():
+        return 0.0
+    with np.errstate(invalid="ignore"):
+        difference = float(np.abs(one - other)[counted].max())
+    if not difference:
+        return 0.0
+    largest = float(np.abs(other[counted]).max())
+    return difference / largest if largest and np.isfinite(difference) else float("inf")
+
+
+def measure_outputs(found: Mapping[str, Array], expected: Mapping[str, Array]) -> dict[str, float]:
+    """Return the error of each output of floating-point numbers, by name."""
+    floats = {name: array for name, array in expected.items() if _is_float(array.dtype)}
+    return {name: measure_error(found[name], array) for name, array in floats.items()}
+
+
+def _is_float(dtype: np.dtype[np.generic]) -> bool:
+    """Return whether a type is one of floating-point numbers, ml_dtypes' included."""
+    return dtype.kind == "f" or dtype.name == "bfloat16"
+
+
+def run_in_f32(graph: OpGraph, arrays: Mapping[str, Array], engine: EngineLike = None) -> dict[str, Array]:
+    """Return the outputs of a graph for these inputs, computed in f32 without fused operations.
+
+    Raises:
+        Unimplemented, MissingExtra, OutOfMemory: as `ProgramSession`.
+    """
+    plain = replace(graph, storage_types={})
+    with ProgramSession(plain_program(plain), plain, engine=engine) as session:
+        return session.run(arrays)
+
+
+def measure_layers(
+    graph: OpGraph, layers: Sequence[Layer], arrays: Mapping[str, Array], engine: EngineLike = None
+) -> dict[str, float]:
+    """Return the error of each layer in its narrow type, by the name of its first operation.
+
+    The sources of a layer are those of a run in f32. In the narrow type they, the constant weights and the result are
+    rounded, and sums are of f32, as kernels compute.
+
+    Args:
+        graph: the graph, in which all arithmetic is that of f32.
+        layers: groups of its operations; no operation is in two of them.
+        arrays: its inputs, by name.
+        engine: engine that computes.
+
+    Raises:
+        Unimplemented, MissingExtra, OutOfMemory: as `ProgramSession`.
+    """
+    values = {name: np.asarray(array) for name, array in arrays.items()}
+    errors: dict[str, float] = {}
+    units = list(_list_units(graph, layers))
+    last_reads = {name: i for i, (ops, _) in enumerate(units) for op in ops for name in op.reads.values()}
+    for i, (ops, data_type) in enumerate(units):
+        yield_to_runs()
+        part = _part_of(graph, ops)
+        sources = {name: values[name] for name in part.inputs}
+        results = run_in_f32(part, sources, engine)
+        if data_type is not None:
+            rounded = _run_rounded(part, sources, data_type, engine)
+            errors[ops[0].name] = max(measure_outputs(rounded, results).values(), default=0.0)
+        values |= results
+        for name in [name for name in sources if last_reads[name] <= i]:
+            del values[name]
+    return errors
+
+
+def _list_units(graph: OpGraph, layers: Sequence[Layer]) -> Iterator[tuple[tuple[Op, ...], str | None]]:
+    """Yield the operations of each layer with its type, and each other operation, in an order in which they can run.
+
+    A layer follows the last of its operations in the graph: only then everything that it reads is known.
+    """
+    layer_of = {name: layer for layer in layers for name in layer.ops}
+    waiting: dict[str, list[Op]] = {}
+    for op in graph.ops:
+        layer = layer_of.get(op.name)
+        if layer is None:
+            yield (op,), None
+            continue
+        ops = waiting.setdefault(layer.ops[0], [])
+        ops.append(op)
+        if len(ops) == len(layer.ops):
+            yield tuple(ops), layer.data_type
+
+
+def _part_of(graph: OpGraph, ops: Sequence[Op]) -> OpGraph:
+    """Return the graph of some operations: it reads what none of them writes, and returns what others read."""
+    written = [name for op in ops for name in op.writes.values()]
+    read = {name for op in ops for name in op.reads.values()}
+    inputs = tuple(dict.fromkeys(n for op in ops for n in op.reads.values() if n not in written))
+    outputs = tuple(name for name in written if name not in read or len(ops) == 1)
+    tensors = {name: graph.tensors[name] for name in (*inputs, *written)}
+    return OpGraph(ops[0].name, graph.opset, inputs, outputs, tuple(ops), tensors)
+
+
+def _run_rounded(part: OpGraph, sources: Mapping[str, Array], data_type: str, engine: EngineLike) -> dict[str, Array]:
+    """Return the results of operations whose f32 sources, weights and results are rounded to a narrow type."""
+
+    def rounded(array: Array) -> Array:
+        """Return the elements of an f32 array, rounded; any other array as it is."""
+        return round_to(array, data_type).astype(np.float32) if array.dtype == np.float32 else array
+
+    narrow = convert_weights(part, rounded)
+    results = run_in_f32(narrow, {name: rounded(array) for name, array in sources.items()}, engine)
+    return {name: rounded(array) for name, array in results.items()}

@@ -203,7 +203,8 @@ class Network(StructuralEquality):
     constants: Mapping[str, np.ndarray[Any, np.dtype[Any]]] = field(default_factory=dict)
     """Read-only arrays of tensors with known elements; no node writes them."""
     declared_types: Mapping[str, str] = field(default_factory=dict)
-    """Data type of the model, `bf16` or `f16`, for each tensor that has become f32; constants too."""
+    """Data type of the model, `bf16` or `f16`, for each tensor that has become f32, and `f32` for each that was f32;
+    constants too. Empty for a model without bf16 and f16."""
     quantized: Mapping[str, TensorQuantization] = field(default_factory=dict)
     """Scales and zero points of constants whose arrays are integers of the model, by name of the constant."""
     states: tuple[TensorState, ...] = ()

@@ -33,6 +33,7 @@ from inlay.primitives.rules import SIGNATURES
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 """A NumPy array of any type."""
+_FLOATS = ("f32", "bf16", "f16")  # types between which weights are converted when they are packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +201,8 @@ def operation_of(
     one for a constant. Other constants are `any` if they are weights, else dense and row-major. Values of scales and
     zero points have no descriptors in the operation: those of `descs` are left out.
 
-    Weights without a descriptor get the data type `weights_type`; None for that of their array. Other constants, such
-    as the bias, always have that of their array.
+    Weights of f32, bf16 or f16 without a descriptor get the data type `weights_type`; if it is None, that of `src`
+    among these types. Other constants, such as the bias, always have the type of their array.
 
     Raises:
         InvalidArguments: `op` is a view or a reference, an argument has no descriptor, or there is no such argument; a
@@ -212,8 +213,9 @@ def operation_of(
         raise InvalidArguments(f"{op.name} is a {op.kind}: an engine computes primitives only")
     values = op.attributes.value_names
     _require_arguments(op, descs, values)
+    beside = weights_type or _type_of_source(descs)
     constants = {
-        name: _constant_argument(array, name in row.free and "weights" in name, weights_type)
+        name: _constant_argument(array, name in row.free and "weights" in name, beside)
         for name, array in op.constants.items()
         if name not in descs and name not in values
     }
@@ -237,9 +239,16 @@ def _require_arguments(op: Op, descs: Mapping[str, MemoryDesc], values: Sequence
         )
 
 
+def _type_of_source(descs: Mapping[str, MemoryDesc]) -> str | None:
+    """Return the type of `src` if it is one of `_FLOATS`, else None."""
+    data_type = descs["src"].data_type if "src" in descs else None
+    return data_type.name if data_type is not None and data_type.name in _FLOATS else None
+
+
 def _constant_argument(array: Array, is_weights: bool, weights_type: str | None) -> MemoryDesc:
-    """Return the descriptor of a constant argument."""
-    return constant_desc(array, is_weights, weights_type if is_weights else None)
+    """Return the descriptor of a constant argument; weights that are floating-point numbers get `weights_type`."""
+    is_converted = is_weights and as_number_type(array.dtype).name in _FLOATS
+    return constant_desc(array, is_weights, weights_type if is_converted else None)
 
 
 def constant_desc(array: Array, is_free: bool = False, data_type: str | None = None) -> MemoryDesc:

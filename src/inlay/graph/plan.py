@@ -22,17 +22,19 @@ from inlay.errors import InvalidArguments
 from inlay.graph.algorithms import Convolutions
 from inlay.graph.costs.estimates import Costs, Progress
 from inlay.graph.fallback.assignment import Fallback
+from inlay.graph.layer_errors import PrecisionReport
 from inlay.graph.network import Network
 from inlay.graph.op_graph import OpGraph
 from inlay.graph.open_network import OpenNetwork
 from inlay.graph.planned_program import Cliff, PlannedProgram
 from inlay.graph.planning import Planner, PlanOptions, Tier, plan_program
 from inlay.graph.precision import PrecisionName, PrecisionRequest
+from inlay.graph.precision_report import report_precision
 from inlay.graph.profiling import Profile
 from inlay.graph.refinement import Refinement
 from inlay.graph.replanning import refine_program
 from inlay.graph.report import explain_plan
-from inlay.graph.runtime.arguments import check_inputs, dims_of, draw_input, require_dims, require_runs
+from inlay.graph.runtime.arguments import as_arrays, check_inputs, dims_of, draw_input, require_dims, require_runs
 from inlay.graph.runtime.program_session import ProgramSession
 from inlay.graph.saved_plans.plan_writing import write_plan
 from inlay.graph.session import MOST_SHAPES, Session
@@ -119,6 +121,36 @@ class Plan(PlannedProgram):
         refined = self if planned is self else _as_plan(planned, planner, self.computed_by)
         return replace(refined, refinement=refinement)
 
+    def precision_report(self, samples: Mapping[str, Any] | None = None) -> PrecisionReport:
+        """Return the error of each layer in its narrow type, and the errors of the outputs, against f32.
+
+        Errors are largest absolute differences, as parts of the largest element. Those of layers are of each layer
+        alone, with sources computed in f32; those of outputs are of a run of the whole plan. Times are those of kernels
+        in the formats of the plan, as predicted; no kernel is measured.
+
+        Args:
+            samples: arrays of the dims that the plan is for, by name; seeded random ones if None.
+
+        Raises:
+            InvalidArguments: a sample is not suitable; or the plan has no costs, since it was unpickled or made of a
+                graph alone.
+            OutOfMemory, MissingExtra, Unimplemented: as `compile`.
+
+        >>> import inlay
+        >>> from tests.support.graph_programs import graph_of, relu
+        >>> graph = graph_of([relu("relu", "x", "y")], dict.fromkeys("xy", (2, 8)), "x", "y")
+        >>> plan = inlay.plan(graph, costs="analytic", precision="f32")
+        >>> print(plan.precision_report())
+        layer  type  error  ms saved  used
+        error of y: 0.0e+00
+        """
+        planner = self._require_planner()
+        drawn = {tensor.name: draw_input(tensor) for tensor in self.inputs}
+        arrays = as_arrays(check_inputs(drawn if samples is None else samples, self.inputs))
+        require_dims(self.inputs, {name: array.shape for name, array in arrays.items()})
+        with planner.hold_costs() as costs:
+            return report_precision(self, costs, arrays, planner.options.precision.limit, self.computed_by)
+
     def _require_planner(self) -> Planner:
         """Return the planner, which has the costs.
 
@@ -181,6 +213,7 @@ def plan(
     fallback: Fallback = "auto",
     precision: PrecisionName = "model",
     tolerance: float | None = None,
+    samples: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Plan a network: choose the formats of its tensors, the operations that are fused, and the reorders.
 
@@ -199,9 +232,12 @@ def plan(
             `primitives.get_engine`).
         fallback: what computes nodes without a primitive: `auto` for ONNX Runtime where it is installed and supports
             the node, else NumPy; False for NumPy alone; None for neither, so that such nodes are refused.
-        precision: data types in which f32 tensors may be stored: `model` for those that the file declares, where the
-            processor computes in them; or `f32`.
-        tolerance: limit of the error of each output, as part of its largest element, for precisions that choose types.
+        precision: data types in which f32 tensors may be stored, where the processor computes in them: `model` for
+            those that the file declares; `f32` alone; `bf16` or `f16` wherever they are faster; `auto` for bf16 within
+            the tolerance. Sums are of f32 in all of them.
+        tolerance: limit of the error of each output against f32, as part of its largest element, for `bf16`, `f16` and
+            `auto`; layers with large errors stay in f32. 0.01 for `auto` if None, else no limit.
+        samples: inputs on which that error is measured, by name; seeded random ones if None.
 
     While other programs compute, nothing is measured, and the plan is for as many threads as really run (see
     `Plan.load`).
@@ -212,11 +248,11 @@ def plan(
     Raises:
         InvalidArguments: the network has open dims; there are no costs of that name; `isa` is given for costs of this
             machine, or `seconds` or `progress` for costs that are not measured; `threads` is more than Inlay may use on
-            this machine; `convolutions`, `engine`, `fallback` or `precision` is unknown; or `tolerance` is not
-            positive, or for a precision without a choice of types.
+            this machine; `convolutions`, `engine`, `fallback` or `precision` is unknown; `tolerance` is not positive,
+            or for a precision without a choice of types; or `samples` are not suitable, or without a tolerance.
         MissingExtra: the engine is needed and not installed.
-        Unimplemented: a tensor has no format that an engine supports, nothing that `fallback` allows computes a
-            node, or `precision` is none of `model` and `f32`.
+        Unimplemented: a tensor has no format that an engine supports, or nothing that `fallback` allows computes a
+            node.
     """
     options = PlanOptions(
         costs=costs,
@@ -228,6 +264,7 @@ def plan(
         engine=engine,
         fallback=fallback,
         precision=PrecisionRequest(precision, tolerance),
+        samples=samples,
     )
     planner = Planner(network, options)
     return _as_plan(planner.plan(), planner, engine)
@@ -245,15 +282,16 @@ def compile(
     fallback: Fallback = "auto",
     precision: PrecisionName = "model",
     tolerance: float | None = None,
+    samples: Mapping[str, Any] | None = None,
     most_shapes: int = MOST_SHAPES,
 ) -> Session:
     """Return a session of a network that plans each shape of the inputs at its first call, or at `Session.prepare`.
 
     Args:
         network: the network; `OpenNetwork`, which `load` returns, has shapes that are open.
-        costs, threads, seconds, progress, convolutions, engine, fallback, precision, tolerance: as of `plan`. Kernels
-            are measured for the first shape and by `Session.prepare`; a run with another new shape takes the formats of
-            a known one.
+        costs, threads, seconds, progress, convolutions, engine, fallback, precision, tolerance, samples: as of `plan`.
+            Kernels are measured for the first shape and by `Session.prepare`; a run with another new shape takes the
+            formats of a known one. Types are chosen for the first shape; samples of other dims are not used.
         most_shapes: number of shapes of which the session keeps the plan; it forgets the least recently used.
 
     Raises:
@@ -268,6 +306,7 @@ def compile(
         engine=engine,
         fallback=fallback,
         precision=PrecisionRequest(precision, tolerance),
+        samples=samples,
     )
     return Session(Planner(network, options), engine=engine, most_shapes=most_shapes)
 

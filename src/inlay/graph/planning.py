@@ -10,7 +10,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from inlay.arguments import integer_or_none
 from inlay.errors import InvalidArguments
@@ -22,7 +22,7 @@ from inlay.graph.costs.instruction_sets import allowed_isa
 from inlay.graph.fallback.assignment import Fallback, assign_fallback, require_fallback
 from inlay.graph.lowering.translation import lower_network
 from inlay.graph.network import Network, Tensor
-from inlay.graph.op_graph import OpGraph
+from inlay.graph.op_graph import Array, OpGraph
 from inlay.graph.open_network import OpenNetwork, OpenTensor, describe_open
 from inlay.graph.passes.concatenations import nest_concatenations
 from inlay.graph.passes.elementwise_motion import hoist_elementwise
@@ -33,9 +33,10 @@ from inlay.graph.planner.formats import Format
 from inlay.graph.planner.groups import Candidate
 from inlay.graph.planner.plan_search import ELIMINATION, FormatAssignment, PlanSearch, compare_plans
 from inlay.graph.planner.problem import Problem, make_problem
-from inlay.graph.precision import PrecisionRequest, assign_storage_types
+from inlay.graph.precision import PrecisionRequest, assign_storage_types, narrow_constants, supported_types
+from inlay.graph.precision_search import NO_PENALTIES, Penalties, choose_types
 from inlay.graph.program import Program
-from inlay.graph.runtime.arguments import require_dims
+from inlay.graph.runtime.arguments import as_arrays, check_inputs, draw_input, require_dims
 from inlay.layout import Dims
 from inlay.measure.processors import Processors, recent_processors
 from inlay.primitives.engine import EngineLike
@@ -68,6 +69,8 @@ class PlanOptions:
     """Computer of the nodes without a primitive."""
     precision: PrecisionRequest = field(default_factory=PrecisionRequest)
     """Data types in which tensors of f32 may be stored."""
+    samples: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    """Inputs on which errors are measured, by name; seeded random ones if None."""
 
     def require_valid(self) -> None:
         """Check all options that need no graph.
@@ -79,6 +82,7 @@ class PlanOptions:
             raise InvalidArguments(f"convolutions are {self.convolutions!r}: give auto, the fastest, or direct")
         require_fallback(self.fallback)
         self.precision.require_valid()
+        self._require_samples()
         self._require_threads()
         if _is_costs(self.costs):
             if self.isa is not None or self.threads is not None:
@@ -98,6 +102,14 @@ class PlanOptions:
         if self.costs != "measured" and (self.seconds is not None or self.progress is not None):
             raise InvalidArguments(
                 f"seconds and progress are for what is measured, and costs are {self.costs}: leave them out"
+            )
+
+    def _require_samples(self) -> None:
+        """Check that samples are used."""
+        if self.samples is not None and self.precision.limit is None:
+            raise InvalidArguments(
+                f"samples are for errors, and precision {self.precision.name} limits none: leave them out, or give "
+                "tolerance too, such as precision='bf16', tolerance=0.01"
             )
 
     def _require_threads(self) -> None:
@@ -133,6 +145,8 @@ class Planner:
         self.network, self.options, self._is_rewritten = network, options, is_rewritten
         self._costs: Costs | None = None
         self._first: OpGraph | None = None
+        self._penalties: Penalties | None = options.precision.penalties
+        self._has_chosen_types = options.precision.limit is None
         self._lock = ForkResetLock()
 
     @property
@@ -160,7 +174,7 @@ class Planner:
                 processors = recent_processors() if is_of_this_machine and get_num_threads() > 1 else None
                 with ThreadLimit(self._threads(processors)):
                     costs = self._costs = self._costs or _select_costs(self.options, graph)
-                    found = plan_program(graph, costs, self.options.convolutions)
+                    found = self._plan_graph(graph, costs)
             processors = getattr(costs, "processors", None) or processors
             return replace(found, processors=processors, most_threads=most, precision=self.options.precision.name)
 
@@ -193,8 +207,41 @@ class Planner:
                 costs = self._costs = self._costs or _select_costs(self.options, graph)
                 with costs.without_measuring() if isinstance(costs, MeasuredCosts) else nullcontext():
                     adapted = adapt_program(graph, costs, known, self.options.convolutions)
-                    found = adapted or plan_program(graph, costs, self.options.convolutions)
+                    found = adapted or self._plan_graph(graph, costs)
             return replace(found, most_threads=known.most_threads, precision=self.options.precision.name)
+
+    def plan_again(self, graph: OpGraph, costs: Costs) -> PlannedProgram:
+        """Return the plan of a graph of this network by these costs, with the types that the first plan chose."""
+        if self._penalties is None:
+            graph = replace(graph, storage_types={})
+        return plan_program(graph, costs, self.options.convolutions, self._penalties or NO_PENALTIES)
+
+    def _plan_graph(self, graph: OpGraph, costs: Costs) -> PlannedProgram:
+        """Return the plan of a graph; the first one chooses the types of its layers if their errors are limited."""
+        limit = self.options.precision.limit
+        if limit is None or self._has_chosen_types or not graph.storage_types:
+            return self.plan_again(graph, costs)
+
+        def plan_with(penalties: Penalties | None) -> PlannedProgram:
+            self._penalties = None if penalties is None else {**self.options.precision.penalties, **penalties}
+            return self.plan_again(graph, costs)
+
+        choice = choose_types(plan_with, self._samples_for(graph), limit, self.options.engine)
+        self._penalties, self._has_chosen_types = choice.penalties, True
+        return choice.planned
+
+    def _samples_for(self, graph: OpGraph) -> dict[str, Array]:
+        """Return the inputs on which errors are measured: the samples if they have the dims of the graph, else drawn.
+
+        Raises:
+            InvalidArguments: a sample is missing, or is not suitable.
+        """
+        inputs = tuple(graph.tensors[name] for name in graph.inputs)
+        if self.options.samples is not None:
+            arrays = as_arrays(check_inputs(self.options.samples, inputs))
+            if all(arrays[tensor.name].shape == tensor.dims for tensor in inputs):
+                return arrays
+        return {tensor.name: draw_input(tensor) for tensor in inputs}
 
     def _graph_for(self, dims: Mapping[str, Dims] | None) -> OpGraph:
         """Return the rewritten graph of operations for these dims, with the constants of the first one."""
@@ -221,7 +268,8 @@ class Planner:
             return graph
         declared = {} if isinstance(network, OpGraph) else network.declared_types
         isa = self.options.isa or allowed_isa()
-        return assign_storage_types(_rewrite(graph, self.options.fallback), declared, self.options.precision, isa)
+        graph = narrow_constants(_rewrite(graph, self.options.fallback), declared)
+        return assign_storage_types(graph, declared, self.options.precision, isa)
 
     def _threads(self, processors: Processors | None) -> int | None:
         """Return the number of threads that the plan is limited to: that of the first plan, if there is one."""
@@ -256,9 +304,12 @@ def _select_costs(options: PlanOptions, graph: OpGraph) -> Costs:
     return measured(options.engine, seconds=options.seconds, progress=options.progress, weights=weights)
 
 
-def plan_program(graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto") -> PlannedProgram:
+def plan_program(
+    graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto", penalties: Penalties = NO_PENALTIES
+) -> PlannedProgram:
     """Plan a graph with these costs and the algorithms that `convolutions` allows.
 
+    `penalties` are added to the times of kernels in narrow types while formats are chosen, and not to predicted times.
     A plan that uses another algorithm than the direct one is also compared with the best plan without.
 
     Raises:

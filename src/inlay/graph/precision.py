@@ -9,18 +9,30 @@ Arithmetic stays that of f32: a tensor in another type has rounded elements, and
 `OpGraph.storage_types` has the types that `assign_storage_types` allows; the planner chooses among them by cost.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from math import isfinite
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf, isfinite
+from types import MappingProxyType
 from typing import Literal, TypeAlias, get_args
 
-from inlay.errors import InvalidArguments, Unimplemented, shown
-from inlay.graph.op_graph import OpGraph
+import numpy as np
+
+from inlay.data_type import as_data_type
+from inlay.errors import InvalidArguments, shown
+from inlay.graph.costs.instruction_sets import isa_level
+from inlay.graph.network import has_equal_bits, read_only
+from inlay.graph.op_graph import Array, Op, OpGraph
+from inlay.primitives.rules import WEIGHTED
 
 PrecisionName: TypeAlias = Literal["f32", "bf16", "f16", "auto", "model"]
 """The precision that a caller requests."""
 NARROW_TYPES = frozenset(("bf16", "f16"))
 """Data types in which a tensor of f32 may be stored."""
+DEFAULT_TOLERANCE = 0.01
+"""Limit of the error of each output with precision `auto`, as part of its largest element."""
+_WANTED: Mapping[str, str] = MappingProxyType({"f32": "f32", "bf16": "bf16", "f16": "f16", "auto": "bf16"})
+_FIRST_ISA: Mapping[str, str] = MappingProxyType({"bf16": "AVX512_CORE_BF16", "f16": "AVX512_CORE_FP16"})
+_F32 = np.dtype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +52,16 @@ class PrecisionRequest:
     """Limit of the error of each output, as part of its largest element; None for no limit, and 0.01 with `auto`."""
     keep_f32: frozenset[str] = frozenset()
     """Names of operations that read and write f32 only."""
+
+    @property
+    def limit(self) -> float | None:
+        """Limit of the error of each output, as part of its largest element; None if errors do not count."""
+        return DEFAULT_TOLERANCE if self.tolerance is None and self.name == "auto" else self.tolerance
+
+    @property
+    def penalties(self) -> dict[tuple[str, str], float]:
+        """Infinite milliseconds for each operation of `keep_f32` in each narrow type."""
+        return {(name, data_type): inf for name in sorted(self.keep_f32) for data_type in sorted(NARROW_TYPES)}
 
     def require_valid(self) -> None:
         """Check the request.
@@ -64,18 +86,136 @@ class PrecisionRequest:
             )
 
 
+def supported_types(isa: str) -> frozenset[str]:
+    """Return the narrow types in which a processor with this instruction set computes.
+
+    >>> sorted(supported_types("AVX512_CORE_BF16")), sorted(supported_types("avx512_core"))
+    (['bf16'], [])
+
+    Raises:
+        InvalidArguments: there is no such instruction set.
+    """
+    level = isa_level(isa)
+    if isa.upper() == "AVX2_VNNI_2":  # it converts both types; larger sets without AVX512_BF16 do not
+        return NARROW_TYPES
+    return frozenset(name for name, first in _FIRST_ISA.items() if level >= isa_level(first))
+
+
 def assign_storage_types(graph: OpGraph, declared: Mapping[str, str], request: PrecisionRequest, isa: str) -> OpGraph:
     """Return the graph with the types in which the request allows its f32 tensors to be stored.
+
+    The types are those in which the processor computes. A tensor that only references use gets none. Inputs, outputs and
+    results of references keep f32, and may be converted for their readers.
 
     Args:
         graph: the graph, in which all arithmetic is that of f32.
         declared: types of the model by tensor, as in `Network.declared_types`.
         request: the precision, which is valid.
         isa: instruction set that the plan is for.
-
-    Raises:
-        Unimplemented: the precision is none of f32 and model.
     """
-    if request.name not in ("f32", "model"):
-        raise Unimplemented(f"precision is {request.name}: plans store tensors in f32: give f32 or model")
-    return graph
+    supported = supported_types(isa)
+    if request.name == "model":
+        types = infer_declared(graph, declared)
+    else:
+        types = dict.fromkeys(graph.tensors, _WANTED[request.name])
+    stored = {
+        name: (types[name],)
+        for name in _list_convertible(graph)
+        if types.get(name) in supported and types[name] in NARROW_TYPES
+    }
+    return replace(graph, storage_types=stored) if stored else graph
+
+
+def _list_convertible(graph: OpGraph) -> Iterator[str]:
+    """Yield the f32 tensors with axes that a primitive or a view of such a tensor uses, in the order of the graph."""
+    used = {name for op in graph.ops if op.kind not in ("view", "reference") for name in _tensors_of(op)}
+    views = [op for op in graph.ops if op.kind == "view"]
+    for op in (*views, *reversed(views)):
+        used.update(name for name in _tensors_of(op) if not used.isdisjoint(_tensors_of(op)))
+    for name, tensor in graph.tensors.items():
+        if tensor.dtype == _F32 and tensor.dims and name in used:
+            yield name
+
+
+def _tensors_of(op: Op) -> tuple[str, ...]:
+    """Return the tensors that an operation reads and writes."""
+    return *op.reads.values(), *op.writes.values()
+
+
+def infer_declared(graph: OpGraph, declared: Mapping[str, str]) -> dict[str, str]:
+    """Return the type of the model for each f32 tensor of a graph, that of the operation's sources for new ones.
+
+    Passes and lowering add tensors that the model does not have: their type is that of the sources of the operation
+    that writes them. A tensor that the model declares as f32 has a narrow type too where a primitive with a narrow
+    result reads it: there the model rounds it with a Cast.
+
+    Args:
+        graph: the graph.
+        declared: types by tensor of the model, `f32` included.
+    """
+    if not NARROW_TYPES.intersection(declared.values()):
+        return {}
+    known = {name: declared[name] for name in graph.tensors if name in declared}
+    for op in graph.ops:
+        types = {known[name] for name in op.reads.values() if name in known}
+        for name in op.writes.values():
+            if name not in known and graph.tensors[name].dtype == _F32 and len(types) == 1:
+                known |= {name: next(iter(types))}
+    for op in graph.ops:
+        narrow = {known.get(name) for name in op.writes.values()} & NARROW_TYPES
+        if narrow and op.kind in WEIGHTED:
+            known |= {name: next(iter(narrow)) for name in op.reads.values() if known.get(name) == "f32"}
+    return known
+
+
+def narrow_constants(graph: OpGraph, declared: Mapping[str, str]) -> OpGraph:
+    """Return the graph with constant weights in the narrow type of the model, if it has each of their elements.
+
+    So they take two bytes an element in memory and in saved plans. Kernels get them in the type that they compute in.
+
+    Args:
+        graph: the graph, whose constants are f32.
+        declared: types by tensor of the model, as in `Network.declared_types`.
+    """
+    types = sorted(NARROW_TYPES.intersection(declared.values()))
+    return convert_weights(graph, lambda array: _narrowest(array, types)) if types else graph
+
+
+def convert_weights(graph: OpGraph, convert: Callable[[Array], Array]) -> OpGraph:
+    """Return the graph with converted arrays for the constant weights of its primitives; equal arrays stay one.
+
+    `convert` returns the array itself to keep it.
+    """
+    converted: dict[int, Array] = {}
+
+    def convert_op(op: Op) -> Op:
+        exact = None if op.exact is None else replace(op.exact, ops=tuple(map(convert_op, op.exact.ops)))
+        op = op if exact is None else replace(op, exact=exact)
+        weights = op.constants.get("weights") if op.kind in WEIGHTED else None
+        if weights is None or weights.dtype != _F32:
+            return op
+        if id(weights) not in converted:
+            converted[id(weights)] = convert(weights)
+        array = converted[id(weights)]
+        return op if array is weights else replace(op, constants={**op.constants, "weights": array})
+
+    return replace(graph, ops=tuple(map(convert_op, graph.ops)))
+
+
+def _narrowest(array: Array, types: Sequence[str]) -> Array:
+    """Return an array in the first of these types that has each of its elements; else the array itself."""
+    for data_type in types:
+        narrow = round_to(array, data_type)
+        if has_equal_bits(narrow.astype(_F32), array):
+            return narrow
+    return array
+
+
+def round_to(array: Array, data_type: str) -> Array:
+    """Return the elements rounded to a narrow type, as a read-only array of that type.
+
+    >>> round_to(np.float32([1.0, 1.001]), "bf16").tolist()
+    [1.0, 1.0]
+    """
+    with np.errstate(over="ignore"):
+        return read_only(np.asarray(array).astype(as_data_type(data_type).dtype))

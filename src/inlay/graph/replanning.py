@@ -27,7 +27,7 @@ from inlay.graph.planner.domains import domains
 from inlay.graph.planner.formats import Formats
 from inlay.graph.planner.groups import group_operations
 from inlay.graph.planner.problem import collect_operations
-from inlay.graph.planning import Planner, plan_program
+from inlay.graph.planning import Planner
 from inlay.graph.profiling import Profile, StepTiming
 from inlay.graph.program import Step
 from inlay.graph.refinement import RefinedStep, Refinement, is_off
@@ -86,7 +86,7 @@ def refine_program(
         if not remeasured.measured:
             reason = _describe_failure(costs.processors, remeasured.total) if off else ""
             return planned, replace(refinement, reason=reason)
-        new = plan_program(planned.graph, costs, planner.options.convolutions)
+        new = planner.plan_again(planned.graph, costs)
         new = replace(new, processors=costs.processors or planned.processors)
         return new, _compare(planned, new, costs, off, refinement)
 

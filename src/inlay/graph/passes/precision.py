@@ -5,7 +5,7 @@
 Few processors have float16 or bfloat16 arithmetic. Inputs and outputs keep their types, and constants are converted
 once. Results are rounded to the narrow type at outputs only. So they are at least as exact as those of kernels that
 round after each node, and intermediate results cannot overflow the narrow type. `Network.declared_types` has the
-narrow type of each tensor that has become float32.
+narrow type of each tensor that has become float32, and `f32` for each that was float32 before.
 
 A Cast from float32 to a narrow type stays if its only consumers are Casts and outputs: the model uses it for its
 rounding. Any other Cast between float types becomes a no-op.
@@ -57,7 +57,8 @@ class _FloatWidening:
             self._add_source(name)
         for node in old.nodes:
             self._add_node(node)
-        declared = {wide: as_data_type(old.tensors[name].dtype).name for name, wide in self._widened()}
+        declared = {name: "f32" for name, tensor in old.tensors.items() if tensor.dtype == F32}
+        declared |= {wide: as_data_type(old.tensors[name].dtype).name for name, wide in self._widened()}
         nodes = tuple(self._nodes)
         return replace(old, nodes=nodes, tensors=self._tensors, constants=self._constants, declared_types=declared)
 

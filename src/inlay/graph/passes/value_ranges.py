@@ -121,6 +121,7 @@ def range_of_array(array: Array) -> ValueRange:
     >>> range_of_array(np.float32([[0, -inf], [0, 1]]))
     ValueRange(low=-inf, high=1.0, may_be_nan=False, peak=0.0)
     """
+    array = widened(array)
     if array.dtype.kind in "biu":
         return BOOLEAN if array.dtype.kind == "b" or not array.size else bounded(float(array.min()), float(array.max()))
     if array.dtype.kind != "f" or not array.size:
@@ -128,6 +129,11 @@ def range_of_array(array: Array) -> ValueRange:
     found = bounded(float(array.min()), float(array.max()))
     is_masked = found.low == -inf and array.ndim and not found.may_be_nan
     return replace(found, peak=float(array.max(axis=-1).min())) if is_masked else found
+
+
+def widened(array: Array) -> Array:
+    """Return the elements of a bf16 or f16 array as f32; any other array as it is."""
+    return array.astype(np.float32) if array.dtype.name in ("bfloat16", "float16") else array
 
 
 def infer_range(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
@@ -284,7 +290,7 @@ def signed_sums(weights: Array, kind: str, *, grouped: bool = False) -> _Sums:
     if entry is not None and entry[0]() is weights:
         return entry[1]
     axes = (weights.ndim - 2,) if kind == "matmul" else tuple(range(1 + grouped, weights.ndim))
-    sums = _sum_by_sign(weights, axes)
+    sums = _sum_by_sign(widened(weights), axes)
     with _lock:
         _cached_sums[key] = weakref.ref(weights, lambda _: _cached_sums.pop(key, None)), sums
     return sums

@@ -88,6 +88,11 @@ def dims_of(value: InputValue) -> Dims:
     return value.desc.dims if isinstance(value, Memory) else value.shape
 
 
+def as_arrays(values: Mapping[str, InputValue]) -> dict[str, Array]:
+    """Return inputs as arrays, in the order of their axes; those in memory of another format are unpacked."""
+    return {name: value.unpack() if isinstance(value, Memory) else value for name, value in values.items()}
+
+
 def require_dims(tensors: Iterable[Tensor | OpenTensor], dims: Mapping[str, Dims]) -> None:
     """Check that inputs have the dims that a session is for.
 

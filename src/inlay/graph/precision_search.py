@@ -1,0 +1,155 @@
+"""The search for the layers that a plan computes in a narrow type, under a limit of the error of its outputs.
+
+    plan with all types    if its errors are within the limit, it is the result
+    measure the layers     the error that each has in the narrow type, alone (`layer_errors.measure_layers`)
+    bisect a weight        the planner adds weight * error**2 to the time of each layer in the narrow type; the least
+                           weight of which the plan is within the limit, in eight steps
+    else                   the plan in f32
+
+So a layer stays in f32 if it saves little time for its error, and the planner counts the conversions around it. Errors
+of layers add up as independent random numbers do, by their squares, if they reach the outputs equally; how far they
+reach them is not known. So each plan is run on the samples, and its own errors decide.
+
+Source: Everett, "Generalized Lagrange Multiplier Method for Solving Problems of Optimum Allocation of Resources", 1963.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from math import inf, sqrt
+from types import MappingProxyType
+from typing import TypeAlias
+
+from inlay.errors import InvalidArguments
+from inlay.graph.layer_errors import Layer, measure_layers, measure_outputs, run_in_f32
+from inlay.graph.op_graph import Array, OpGraph
+from inlay.graph.planned_program import PlannedProgram
+from inlay.graph.precision import NARROW_TYPES
+from inlay.graph.program import Program, Step
+from inlay.graph.runtime.program_session import ProgramSession
+from inlay.primitives.engine import EngineLike
+
+Penalties: TypeAlias = Mapping[tuple[str, str], float]
+"""Milliseconds that the planner adds to kernels, by the name of an operation and the narrow type that it computes in."""
+NO_PENALTIES: Penalties = MappingProxyType({})
+MOST_BISECTIONS = 8
+"""Number of plans that are tried between the fastest one and the one in f32."""
+_LEAST_SHARE, _MOST_SHARE = 1e-5, 1e3  # of the time of the plan: penalties that change nothing, and everything
+
+
+@dataclass(frozen=True, slots=True)
+class TypeChoice:
+    """A plan within the limit of errors, and what makes the planner choose its types again for other dims."""
+
+    planned: PlannedProgram
+    """The plan."""
+    penalties: Penalties | None
+    """Penalties with which it was planned; None for a plan in f32."""
+
+
+def choose_types(
+    plan_with: Callable[[Penalties | None], PlannedProgram],
+    arrays: Mapping[str, Array],
+    tolerance: float,
+    engine: EngineLike = None,
+) -> TypeChoice:
+    """Return the fastest plan that was found of which no output has an error over `tolerance` on these inputs.
+
+    If none is within the limit, it is the plan in f32.
+
+    Args:
+        plan_with: plans with these penalties; in f32 for None.
+        arrays: inputs, by name.
+        tolerance: limit of the error of each output, as part of its largest element.
+        engine: engine that computes.
+
+    Raises:
+        InvalidArguments: no output is of floating-point numbers.
+        Unimplemented, MissingExtra, OutOfMemory: as `ProgramSession`.
+    """
+    fastest = plan_with(NO_PENALTIES)
+    expected = run_in_f32(fastest.graph, arrays, engine)
+    if not measure_outputs(expected, expected):
+        raise InvalidArguments(
+            f"{fastest.graph.name} has no output of floating-point numbers, so tolerance limits nothing: leave it out"
+        )
+
+    def is_within(planned: PlannedProgram) -> bool:
+        found = run_planned(planned, arrays, engine)
+        return max(measure_outputs(found, expected).values()) <= tolerance
+
+    if not any(map(is_narrow, fastest.program.steps)) or is_within(fastest):
+        return TypeChoice(fastest, NO_PENALTIES)
+    errors = measure_layers(fastest.graph, list_layers(fastest.program, fastest.graph), arrays, engine)
+    best = _bisect(plan_with, is_within, _penalties_by_weight(fastest, errors))
+    return best or TypeChoice(plan_with(None), None)
+
+
+def _bisect(
+    plan_with: Callable[[Penalties | None], PlannedProgram],
+    is_within: Callable[[PlannedProgram], bool],
+    penalties_of: Callable[[float], Penalties],
+) -> TypeChoice | None:
+    """Return the plan within the limit by the least weight, from 0 to 1 on a logarithmic scale; None if there is none.
+
+    Of two plans within the limit, it is the faster one.
+    """
+    low, high = _LEAST_SHARE / _MOST_SHARE, 1.0
+    best: TypeChoice | None = None
+    for _ in range(MOST_BISECTIONS):
+        weight = sqrt(low * high)
+        penalties = penalties_of(weight)
+        planned = plan_with(penalties)
+        if not is_within(planned):
+            low = weight
+            continue
+        high = weight
+        if best is None or planned.ms <= best.planned.ms:
+            best = TypeChoice(planned, penalties)
+    return best
+
+
+def _penalties_by_weight(planned: PlannedProgram, errors: Mapping[str, float]) -> Callable[[float], Penalties]:
+    """Return the function from a weight to penalties: with the weight 1, each exceeds the time of the plan by far."""
+    types = {layer.ops[0]: layer.data_type for layer in list_layers(planned.program, planned.graph)}
+    finite = [error for error in errors.values() if 0 < error < inf]
+    least = min(finite, default=1.0)
+
+    def penalties(weight: float) -> Penalties:
+        unit = weight * planned.ms * _MOST_SHARE
+        return {(name, types[name]): unit * (error / least) ** 2 for name, error in errors.items() if error}
+
+    return penalties
+
+
+def run_planned(planned: PlannedProgram, arrays: Mapping[str, Array], engine: EngineLike = None) -> dict[str, Array]:
+    """Return the outputs of a planned program for these inputs.
+
+    Raises:
+        InvalidArguments, Unimplemented, MissingExtra, OutOfMemory: as `ProgramSession`.
+    """
+    with ProgramSession(planned.program, planned.graph, engine=engine, threads=planned.threads) as session:
+        return session.run(arrays)
+
+
+def list_layers(program: Program, graph: OpGraph) -> list[Layer]:
+    """Return the operations of each step of which a tensor may be stored in a narrow type, with that type."""
+    return list(_list_layers(program, graph))
+
+
+def _list_layers(program: Program, graph: OpGraph) -> Iterator[Layer]:
+    """Yield the layers of `list_layers`."""
+    tensors = {op.name: (*op.reads.values(), *op.writes.values()) for op in graph.ops}
+    for step in program.steps:
+        if step.operation is None or step.kind in ("reorder", "concat"):
+            continue
+        ops = tuple(name for name in step.ops if name in tensors)
+        types = [t for op in ops for name in tensors[op] for t in graph.storage_types.get(name, ())]
+        if types:
+            yield Layer(ops, types[0])
+
+
+def is_narrow(step: Step) -> bool:
+    """Return whether a step computes with a tensor in a narrow type."""
+    descs = {} if step.operation is None or step.kind == "reorder" else step.operation.descs
+    types = {descs[name].data_type for name in (*step.reads, *step.writes) if name in descs}
+    return any(one is not None and one.name in NARROW_TYPES for one in types)
