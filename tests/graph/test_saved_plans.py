@@ -159,7 +159,7 @@ def test_safetensors_opens_the_file_and_every_section_is_aligned(path: Path) -> 
     assert is_saved_plan(path)
     with safe_open(path, "numpy") as file:
         assert file.metadata()["inlay"] == "plan"
-        assert file.metadata()["version"] == "2"
+        assert file.metadata()["version"] == "3"
         shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 - no mapping
     sections = map_sections(path)
     assert {name: [data.size] for name, data in sections.items()} == shapes
@@ -330,7 +330,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     remedy = "copy it again, or save the plan again"
     flipped = bytearray(content)
     flipped[-1000] ^= 1
-    newer = content.replace(b'"version":"2"', b'"version":"3"')
+    newer = content.replace(b'"version":"3"', b'"version":"4"')
     for damaged, text in (
         (content[:-64], f"{path} is damaged, its length is not that of its sections: {remedy}"),
         (content[:100], f"{path} is damaged, its header is cut short or too long: {remedy}"),

@@ -19,20 +19,25 @@ from inlay.cli.network_options import (
     CostsOption,
     DimsOption,
     EngineOption,
+    ErrorsOption,
     FallbackOption,
     InputsOption,
     IsaOption,
     ModelArgument,
     OutputOption,
+    PrecisionOption,
     RunArgument,
+    SamplesOption,
     SecondsOption,
     ThreadsOption,
+    ToleranceOption,
     choose_tier,
     explain_dim_options,
     note_reference_engine,
     parse_convolutions,
     parse_dim_options,
     parse_fallback,
+    parse_precision,
     require_engine_here,
 )
 from inlay.cli.output import echo, json_text, print_json
@@ -73,6 +78,10 @@ def plan(
     convolutions: ConvolutionsOption = None,
     engine: EngineOption = None,
     fallback: FallbackOption = None,
+    precision: PrecisionOption = None,
+    tolerance: ToleranceOption = None,
+    errors: ErrorsOption = False,
+    inputs: SamplesOption = None,
     every_step: Annotated[bool, typer.Option("--all", help="Print every step, not only the longest ones.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: every step and reorder.")] = False,
     picture: Annotated[
@@ -96,6 +105,8 @@ def plan(
       inlay plan resnet50.onnx --isa avx2 --threads 8 --all
 
       inlay plan resnet50.onnx -o resnet50.inlay
+
+      inlay plan resnet50.onnx --precision auto --tolerance 0.01 --input photo.npy --errors
     """
     from inlay.graph.report import figures
 
@@ -103,13 +114,21 @@ def plan(
     require_plan_target(output, isa, model, *([] if picture is None else [picture]))
     require_page_target(page, [model], [("--picture", picture), ("--output", output)])
     require_engine_here(engine, isa)
+    options: dict[str, Any] = parse_precision(precision, tolerance, isa)
+    samples = read_samples(inputs, isa, errors=errors, is_limited="samples" in options)
     tier, mode = choose_tier(costs, isa, seconds, engine), parse_convolutions(convolutions)
     network = _load_network(model, parse_dim_options(dims or ()), batch)
     if isa is None and costs != "analytic":
         note_reference_engine(engine, f"costs are {'analytic' if costs is None else 'those of NumPy'}")
-    options: dict[str, Any] = {"convolutions": mode, "engine": engine, "fallback": parse_fallback(fallback)}
+    options |= {"convolutions": mode, "engine": engine, "fallback": parse_fallback(fallback)}
+    values = None if samples is None else {name or network.inputs[0]: array for name, array in samples.items()}
+    options |= {"samples": values} if "samples" in options else {}
     network_plan = _plan_network(network, tier, isa, threads, seconds, options)
-    echo(json_text(figures(network_plan)) if as_json else network_plan.explain(every_step=every_step))
+    report = network_plan.precision_report(values) if errors else None
+    if as_json:
+        echo(json_text(figures(network_plan) | ({"errors": report.as_json()} if report else {})))
+    else:
+        echo(network_plan.explain(every_step=every_step) + (f"\n\n{report}" if report else ""))
     if picture is not None:
         _draw_plan(network_plan, picture, as_json=as_json)
     if page is not None:
@@ -156,6 +175,8 @@ def run(
     convolutions: ConvolutionsOption = None,
     engine: EngineOption = None,
     fallback: FallbackOption = None,
+    precision: PrecisionOption = None,
+    tolerance: ToleranceOption = None,
     profile: ProfileOption = False,
     all_rows: AllRowsOption = False,
     trace: TraceOption = None,
@@ -186,20 +207,23 @@ def run(
     require_engine_here(engine)
     if is_plan_file(model):
         planning = {"--batch": batch, "--costs": costs, "--seconds": seconds, "--convolutions": convolutions}
+        planning |= {"--precision": precision, "--tolerance": tolerance}
         refuse_plan_options(model, {**planning, "--threads": threads, "--fallback": fallback})
         _run_saved_plan(model, engine, read_inputs(named), output, request, clean=clean, as_json=as_json)
         return
     from inlay.graph.onnx.reading import load_for
 
+    options: dict[str, Any] = parse_precision(precision, tolerance)
     tier, mode = choose_tier(costs, None, seconds, engine), parse_convolutions(convolutions)
     arrays = read_inputs(named)
     with explain_dim_options("--batch N"):
         network = load_for(model, {name: array.shape for name, array in arrays.items()}, batch=batch)
     _require_output(output, network.outputs, clean=clean)
     note_reference_engine(engine, "NumPy computes, far slower than oneDNN")
-    options: dict[str, Any] = {"convolutions": mode, "engine": engine, "fallback": parse_fallback(fallback)}
-    network_plan = _plan_network(network, tier, None, threads, seconds, options)
+    options |= {"convolutions": mode, "engine": engine, "fallback": parse_fallback(fallback)}
     values = {name or network.inputs[0]: array for name, array in arrays.items()}
+    options |= {"samples": values} if "samples" in options else {}
+    network_plan = _plan_network(network, tier, None, threads, seconds, options)
     with network_plan.compile() as session:
         _run_and_report(network_plan, session.prepare(), values, output, request, as_json=as_json)
 
@@ -347,6 +371,27 @@ def parse_input_files(texts: Sequence[str]) -> dict[str | None, Path]:
     if None in files and len(files) > 1:
         raise InvalidArguments(f"--input {files[None]} does not say for which input it is: give NAME=FILE for each")
     return files
+
+
+def read_samples(
+    texts: Sequence[str] | None, isa: str | None, *, errors: bool, is_limited: bool
+) -> dict[str | None, Array] | None:
+    """Read the arrays of options --input of `inlay plan`, on which errors are measured; None without such an option.
+
+    Raises:
+        InvalidArguments: errors are of a plan for the other processor `isa`; nothing uses the arrays; or as
+            `parse_input_files`.
+        FileError: as `read_inputs`.
+    """
+    if errors and isa is not None:
+        raise InvalidArguments(
+            f"--errors runs the plan on this machine, and --isa {isa} plans for another one: leave one of them out"
+        )
+    if not texts:
+        return None
+    if not errors and not is_limited:
+        raise InvalidArguments("--input is for measuring errors: give --errors or --tolerance too, or leave it out")
+    return read_inputs(parse_input_files(texts))
 
 
 def read_inputs(files: Mapping[str | None, Path]) -> dict[str | None, Array]:

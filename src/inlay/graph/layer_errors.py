@@ -8,12 +8,15 @@ error of y: 3.4e-03, tolerance 1.0e-02
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from math import isfinite
+from typing import Any
 
 import numpy as np
 
 from inlay.graph.background import yield_to_runs
 from inlay.graph.op_graph import Array, Op, OpGraph
+from inlay.graph.passes.value_ranges import is_float
 from inlay.graph.precision import convert_weights, round_to
 from inlay.graph.runtime.plain import plain_program
 from inlay.graph.runtime.program_session import ProgramSession
@@ -52,6 +55,14 @@ class PrecisionReport:
     tolerance: float | None = None
     """Limit of the errors of outputs; None without a limit."""
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the report as dicts, lists, numbers and texts; an infinite error is null."""
+        return {
+            "tolerance": self.tolerance,
+            "outputs": {name: _finite_or_none(error) for name, error in self.outputs.items()},
+            "layers": [asdict(one) | {"error": _finite_or_none(one.error)} for one in self.layers],
+        }
+
     def __str__(self) -> str:
         """Return a table of the layers, and a line for each output."""
         rows = [
@@ -60,8 +71,15 @@ class PrecisionReport:
         ]
         widths = [max(map(len, column)) for column in zip(_HEAD, *rows, strict=True)]
         table = [_format_row(row, widths) for row in (_HEAD, *rows)]
+        if not self.layers:
+            table = ["no layer may be in a narrow type"]
         limit = "" if self.tolerance is None else f", tolerance {self.tolerance:.1e}"
         return "\n".join([*table, *(f"error of {name}: {error:.1e}{limit}" for name, error in self.outputs.items())])
+
+
+def _finite_or_none(error: float) -> float | None:
+    """Return an error for JSON, which has no infinity."""
+    return error if isfinite(error) else None
 
 
 def _format_row(row: tuple[str, ...], widths: list[int]) -> str:
@@ -106,13 +124,8 @@ def measure_error(found: Array, expected: Array) -> float:
 
 def measure_outputs(found: Mapping[str, Array], expected: Mapping[str, Array]) -> dict[str, float]:
     """Return the error of each output of floating-point numbers, by name."""
-    floats = {name: array for name, array in expected.items() if _is_float(array.dtype)}
+    floats = {name: array for name, array in expected.items() if is_float(array.dtype)}
     return {name: measure_error(found[name], array) for name, array in floats.items()}
-
-
-def _is_float(dtype: np.dtype[np.generic]) -> bool:
-    """Return whether a type is one of floating-point numbers, ml_dtypes' included."""
-    return dtype.kind == "f" or dtype.name == "bfloat16"
 
 
 def run_in_f32(graph: OpGraph, arrays: Mapping[str, Array], engine: EngineLike = None) -> dict[str, Array]:
@@ -126,16 +139,26 @@ def run_in_f32(graph: OpGraph, arrays: Mapping[str, Array], engine: EngineLike =
         return session.run(arrays)
 
 
+@dataclass(frozen=True, slots=True)
+class RoundingErrors:
+    """Errors that rounding to narrow types causes in one place each, in the measure of `LayerError.error`."""
+
+    layers: Mapping[str, float]
+    """Error of each layer with rounded sources, weights and result, by the name of its first operation."""
+    tensors: Mapping[str, float]
+    """For each tensor that may be stored in a narrow type, the largest error in a result of a reader of it, if the
+    tensor alone is rounded."""
+
+
 def measure_layers(
     graph: OpGraph, layers: Sequence[Layer], arrays: Mapping[str, Array], engine: EngineLike = None
-) -> dict[str, float]:
-    """Return the error of each layer in its narrow type, by the name of its first operation.
+) -> RoundingErrors:
+    """Return the errors of the layers of a graph in their narrow types, and those of its tensors.
 
-    The sources of a layer are those of a run in f32. In the narrow type they, the constant weights and the result are
-    rounded, and sums are of f32, as kernels compute.
+    The sources of an operation are those of a run in f32, and sums are of f32, as kernels compute.
 
     Args:
-        graph: the graph, in which all arithmetic is that of f32.
+        graph: the graph, with the types of storage of its tensors.
         layers: groups of its operations; no operation is in two of them.
         arrays: its inputs, by name.
         engine: engine that computes.
@@ -145,20 +168,39 @@ def measure_layers(
     """
     values = {name: np.asarray(array) for name, array in arrays.items()}
     errors: dict[str, float] = {}
+    tensors = dict.fromkeys(graph.storage_types, 0.0)
     units = list(_list_units(graph, layers))
     last_reads = {name: i for i, (ops, _) in enumerate(units) for op in ops for name in op.reads.values()}
     for i, (ops, data_type) in enumerate(units):
         yield_to_runs()
         part = _part_of(graph, ops)
         sources = {name: values[name] for name in part.inputs}
-        results = run_in_f32(part, sources, engine)
+        with ProgramSession(plain_program(part), part, engine=engine) as session:
+            results = session.run(sources)
+            for name in part.inputs if ops[0].kind != "view" else ():
+                for narrow in graph.storage_types.get(name, ()):
+                    seen = session.run({**sources, name: _rounded(sources[name], narrow)})
+                    tensors[name] = max(tensors[name], _largest_error(seen, results))
         if data_type is not None:
-            rounded = _run_rounded(part, sources, data_type, engine)
-            errors[ops[0].name] = max(measure_outputs(rounded, results).values(), default=0.0)
+            errors[ops[0].name] = _largest_error(_run_rounded(part, sources, data_type, engine), results)
         values |= results
         for name in [name for name in sources if last_reads[name] <= i]:
             del values[name]
-    return errors
+    return RoundingErrors(errors, _through_views(graph, tensors))
+
+
+def _through_views(graph: OpGraph, errors: Mapping[str, float]) -> dict[str, float]:
+    """Return errors of tensors in which the readers of a view read its source."""
+    found = dict(errors)
+    for op in reversed(graph.ops):
+        if op.kind == "view" and op.reads["src"] in found:
+            found[op.reads["src"]] = max(found[op.reads["src"]], found.get(op.writes["dst"], 0.0))
+    return found
+
+
+def _largest_error(found: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
+    """Return the largest error of an output; 0 without outputs of floating-point numbers."""
+    return max(measure_outputs(found, expected).values(), default=0.0)
 
 
 def _list_units(graph: OpGraph, layers: Sequence[Layer]) -> Iterator[tuple[tuple[Op, ...], str | None]]:
@@ -191,11 +233,11 @@ def _part_of(graph: OpGraph, ops: Sequence[Op]) -> OpGraph:
 
 def _run_rounded(part: OpGraph, sources: Mapping[str, Array], data_type: str, engine: EngineLike) -> dict[str, Array]:
     """Return the results of operations whose f32 sources, weights and results are rounded to a narrow type."""
+    narrow = convert_weights(part, lambda array: _rounded(array, data_type))
+    results = run_in_f32(narrow, {name: _rounded(array, data_type) for name, array in sources.items()}, engine)
+    return {name: _rounded(array, data_type) for name, array in results.items()}
 
-    def rounded(array: Array) -> Array:
-        """Return the elements of an f32 array, rounded; any other array as it is."""
-        return round_to(array, data_type).astype(np.float32) if array.dtype == np.float32 else array
 
-    narrow = convert_weights(part, rounded)
-    results = run_in_f32(narrow, {name: rounded(array) for name, array in sources.items()}, engine)
-    return {name: rounded(array) for name, array in results.items()}
+def _rounded(array: Array, data_type: str) -> Array:
+    """Return the elements of an f32 array, rounded to a narrow type; any other array as it is."""
+    return round_to(array, data_type).astype(np.float32) if array.dtype == np.float32 else array

@@ -27,6 +27,7 @@ from inlay.errors import InvalidArguments
 from inlay.graph.network import Node, StructuralEquality, Tensor
 from inlay.graph.states import TensorState
 from inlay.layout import Dims
+from inlay.memory.reorder_cache import cached_desc
 from inlay.primitives.attributes import PLAIN, PostOp, PrimitiveAttributes
 from inlay.primitives.engine import Operation, Parameter
 from inlay.primitives.rules import SIGNATURES
@@ -213,9 +214,8 @@ def operation_of(
         raise InvalidArguments(f"{op.name} is a {op.kind}: an engine computes primitives only")
     values = op.attributes.value_names
     _require_arguments(op, descs, values)
-    beside = weights_type or _type_of_source(descs)
     constants = {
-        name: _constant_argument(array, name in row.free and "weights" in name, beside)
+        name: describe_constant(op.kind, name, array.shape, array.dtype, descs, weights_type)
         for name, array in op.constants.items()
         if name not in descs and name not in values
     }
@@ -239,16 +239,26 @@ def _require_arguments(op: Op, descs: Mapping[str, MemoryDesc], values: Sequence
         )
 
 
-def _type_of_source(descs: Mapping[str, MemoryDesc]) -> str | None:
-    """Return the type of `src` if it is one of `_FLOATS`, else None."""
-    data_type = descs["src"].data_type if "src" in descs else None
-    return data_type.name if data_type is not None and data_type.name in _FLOATS else None
+def describe_constant(
+    kind: str,
+    argument: str,
+    dims: Dims,
+    dtype: np.dtype[Any],
+    descs: Mapping[str, MemoryDesc],
+    weights_type: str | None = None,
+) -> MemoryDesc:
+    """Return the descriptor of a constant argument of a primitive as `operation_of` makes it.
 
-
-def _constant_argument(array: Array, is_weights: bool, weights_type: str | None) -> MemoryDesc:
-    """Return the descriptor of a constant argument; weights that are floating-point numbers get `weights_type`."""
-    is_converted = is_weights and as_number_type(array.dtype).name in _FLOATS
-    return constant_desc(array, is_weights, weights_type if is_converted else None)
+    Raises:
+        InvalidArguments: oneDNN has no such type.
+    """
+    row, data_type = SIGNATURES.get((kind, "forward")), as_number_type(dtype)
+    is_weights = row is not None and argument in row.free and "weights" in argument
+    if is_weights and data_type.name in _FLOATS:
+        src = descs["src"].data_type if "src" in descs else None
+        beside = None if src is None or src.name not in _FLOATS else src
+        data_type = as_number_type(weights_type) if weights_type else beside or data_type
+    return cached_desc(dims, data_type, "any" if is_weights else None)
 
 
 def constant_desc(array: Array, is_free: bool = False, data_type: str | None = None) -> MemoryDesc:

@@ -33,7 +33,7 @@ from inlay.graph.planner.formats import Format
 from inlay.graph.planner.groups import Candidate
 from inlay.graph.planner.plan_search import ELIMINATION, FormatAssignment, PlanSearch, compare_plans
 from inlay.graph.planner.problem import Problem, make_problem
-from inlay.graph.precision import PrecisionRequest, assign_storage_types, narrow_constants, supported_types
+from inlay.graph.precision import PrecisionRequest, assign_storage_types, narrow_constants
 from inlay.graph.precision_search import NO_PENALTIES, Penalties, choose_types
 from inlay.graph.program import Program
 from inlay.graph.runtime.arguments import as_arrays, check_inputs, draw_input, require_dims
@@ -105,7 +105,12 @@ class PlanOptions:
             )
 
     def _require_samples(self) -> None:
-        """Check that samples are used."""
+        """Check that samples are used, and that runs that measure errors are on this machine."""
+        if self.isa is not None and self.precision.limit is not None:
+            raise InvalidArguments(
+                f"precision {self.precision.name} runs the plan to measure errors, and isa {self.isa} is of another "
+                "processor: leave it out, or give precision='bf16' without a tolerance"
+            )
         if self.samples is not None and self.precision.limit is None:
             raise InvalidArguments(
                 f"samples are for errors, and precision {self.precision.name} limits none: leave them out, or give "

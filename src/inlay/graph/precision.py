@@ -104,8 +104,8 @@ def supported_types(isa: str) -> frozenset[str]:
 def assign_storage_types(graph: OpGraph, declared: Mapping[str, str], request: PrecisionRequest, isa: str) -> OpGraph:
     """Return the graph with the types in which the request allows its f32 tensors to be stored.
 
-    The types are those in which the processor computes. A tensor that only references use gets none. Inputs, outputs and
-    results of references keep f32, and may be converted for their readers.
+    The types are those in which the processor computes. A tensor that only references use gets none. Inputs, outputs
+    and results of references keep f32, and may be converted for their readers.
 
     Args:
         graph: the graph, in which all arithmetic is that of f32.
@@ -124,6 +124,13 @@ def assign_storage_types(graph: OpGraph, declared: Mapping[str, str], request: P
         if types.get(name) in supported and types[name] in NARROW_TYPES
     }
     return replace(graph, storage_types=stored) if stored else graph
+
+
+def restrict_types(graph: OpGraph, isa: str) -> OpGraph:
+    """Return the graph with those of its types of storage in which a processor with this instruction set computes."""
+    supported = supported_types(isa)
+    kept = {name: tuple(one for one in types if one in supported) for name, types in graph.storage_types.items()}
+    return replace(graph, storage_types={name: types for name, types in kept.items() if types})
 
 
 def _list_convertible(graph: OpGraph) -> Iterator[str]:

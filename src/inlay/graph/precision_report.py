@@ -37,7 +37,7 @@ def report_precision(
         InvalidArguments, Unimplemented, MissingExtra, OutOfMemory: as `ProgramSession`.
     """
     layers = list_layers(planned.program, planned.graph)
-    errors = measure_layers(planned.graph, layers, arrays, engine) if layers else {}
+    errors = measure_layers(planned.graph, layers, arrays, engine).layers if layers else {}
     outputs = measure_outputs(run_planned(planned, arrays, engine), run_in_f32(planned.graph, arrays, engine))
     with costs.without_measuring() if isinstance(costs, MeasuredCosts) else nullcontext():
         rows = tuple(_list_rows(planned, layers, errors, costs))

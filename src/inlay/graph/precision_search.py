@@ -1,7 +1,8 @@
 """The search for the layers that a plan computes in a narrow type, under a limit of the error of its outputs.
 
     plan with all types    if its errors are within the limit, it is the result
-    measure the layers     the error that each has in the narrow type, alone (`layer_errors.measure_layers`)
+    measure the layers     the error that each has in the narrow type, alone, and the error that the rounding of its
+                           result causes in its readers (`layer_errors.measure_layers`)
     bisect a weight        the planner adds weight * error**2 to the time of each layer in the narrow type; the least
                            weight of which the plan is within the limit, in eight steps
     else                   the plan in f32
@@ -13,14 +14,14 @@ reach them is not known. So each plan is run on the samples, and its own errors 
 Source: Everett, "Generalized Lagrange Multiplier Method for Solving Problems of Optimum Allocation of Resources", 1963.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
 from types import MappingProxyType
 from typing import TypeAlias
 
 from inlay.errors import InvalidArguments
-from inlay.graph.layer_errors import Layer, measure_layers, measure_outputs, run_in_f32
+from inlay.graph.layer_errors import Layer, RoundingErrors, measure_layers, measure_outputs, run_in_f32
 from inlay.graph.op_graph import Array, OpGraph
 from inlay.graph.planned_program import PlannedProgram
 from inlay.graph.precision import NARROW_TYPES
@@ -29,7 +30,7 @@ from inlay.graph.runtime.program_session import ProgramSession
 from inlay.primitives.engine import EngineLike
 
 Penalties: TypeAlias = Mapping[tuple[str, str], float]
-"""Milliseconds that the planner adds to kernels, by the name of an operation and the narrow type that it computes in."""
+"""Milliseconds that the planner adds to kernels, by name of an operation and narrow type that it computes in."""
 NO_PENALTIES: Penalties = MappingProxyType({})
 MOST_BISECTIONS = 8
 """Number of plans that are tried between the fastest one and the one in f32."""
@@ -79,8 +80,9 @@ def choose_types(
 
     if not any(map(is_narrow, fastest.program.steps)) or is_within(fastest):
         return TypeChoice(fastest, NO_PENALTIES)
-    errors = measure_layers(fastest.graph, list_layers(fastest.program, fastest.graph), arrays, engine)
-    best = _bisect(plan_with, is_within, _penalties_by_weight(fastest, errors))
+    layers = list_layers(fastest.program, fastest.graph)
+    measured = measure_layers(fastest.graph, layers, arrays, engine)
+    best = _bisect(plan_with, is_within, _penalties_by_weight(fastest, layers, measured))
     return best or TypeChoice(plan_with(None), None)
 
 
@@ -108,17 +110,25 @@ def _bisect(
     return best
 
 
-def _penalties_by_weight(planned: PlannedProgram, errors: Mapping[str, float]) -> Callable[[float], Penalties]:
+def _penalties_by_weight(
+    planned: PlannedProgram, layers: Sequence[Layer], measured: RoundingErrors
+) -> Callable[[float], Penalties]:
     """Return the function from a weight to penalties: with the weight 1, each exceeds the time of the plan by far."""
-    types = {layer.ops[0]: layer.data_type for layer in list_layers(planned.program, planned.graph)}
-    finite = [error for error in errors.values() if 0 < error < inf]
-    least = min(finite, default=1.0)
+    squares = {layer: _squared_error(layer, planned.graph, measured) for layer in layers}
+    least = min((square for square in squares.values() if 0 < square < inf), default=1.0)
 
     def penalties(weight: float) -> Penalties:
-        unit = weight * planned.ms * _MOST_SHARE
-        return {(name, types[name]): unit * (error / least) ** 2 for name, error in errors.items() if error}
+        unit = weight * planned.ms * _MOST_SHARE / least
+        return {(layer.ops[0], layer.data_type): unit * square for layer, square in squares.items() if square}
 
     return penalties
+
+
+def _squared_error(layer: Layer, graph: OpGraph, measured: RoundingErrors) -> float:
+    """Return the square of the error of a layer, and of that in the readers of its results."""
+    written = [name for op in graph.ops if op.name in layer.ops for name in op.writes.values()]
+    carried = max((measured.tensors.get(name, 0.0) for name in written), default=0.0)
+    return measured.layers[layer.ops[0]] ** 2 + carried**2
 
 
 def run_planned(planned: PlannedProgram, arrays: Mapping[str, Array], engine: EngineLike = None) -> dict[str, Array]:

@@ -116,7 +116,8 @@ def test_a_check_may_stand_before_the_first_primitive() -> None:
     class Failed(Exception):
         pass
 
-    scan = scan_addresses(1.0)
+    one = int(np.float32(1.0).view(np.uint32))
+    scan = scan_addresses(one, 4)
     if scan is None:
         pytest.skip("no machine code for this processor")
     values, chain = np.zeros(70, np.float32), Chain()

@@ -1,7 +1,9 @@
 """Ranges hold what networks compute, guards suffice, and the scan finds what is over a bound."""
 
 from math import inf
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,8 +12,9 @@ from inlay.graph.lowering.translation import lower_network
 from inlay.graph.onnx.reading import load_bound
 from inlay.graph.op_graph import OpGraph
 from inlay.graph.passes.range_guards import GUARDED, THRESHOLD, _GuardPlacement, place_guards
-from inlay.graph.passes.value_ranges import ANY, ValueRange, bounded, hull
-from inlay.graph.runtime.guards import build_guards, exceeds
+from inlay.graph.passes.value_ranges import ANY, ValueRange, bounded, hull, range_of_array, signed_sums
+from inlay.graph.runtime import guards
+from inlay.graph.runtime.guards import GuardFailed, build_guards, exceeds, guard
 from inlay.graph.runtime.plain import plain_program
 from inlay.graph.runtime.program_session import ProgramSession
 from tests.support.network_cases import networks
@@ -21,7 +24,7 @@ from tests.support.written_models import written_model
 
 def infer_ranges(graph: OpGraph) -> dict[str, ValueRange]:
     """The range of every tensor where all inputs are guarded."""
-    placement = _GuardPlacement(graph, {}, frozenset(), dict.fromkeys(graph.inputs, GUARDED))
+    placement = _GuardPlacement(graph, {}, frozenset(), {}, dict.fromkeys(graph.inputs, GUARDED))
     placement.initialize()
     placement.ranges |= dict.fromkeys(graph.inputs, GUARDED)
     for i, op in enumerate(graph.ops):
@@ -69,8 +72,14 @@ def test_random_networks_can_be_guarded(model: Model) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 1000])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 11.0, -11.0])
-def test_a_scan_finds_each_element(count: int, value: float) -> None:
-    array = np.random.default_rng(0).uniform(-10, 10, count).astype(np.float32)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("has_code", [True, False], ids=["machine code", "numpy"])
+def test_a_scan_finds_each_element(
+    count: int, value: float, dtype: Any, has_code: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_code:
+        monkeypatch.setattr(guards, "_scan_function", lambda bound, itemsize: None)
+    array = np.random.default_rng(0).uniform(-10, 10, count).astype(dtype)
     assert not exceeds(array, 10.0)
     for at in {0, count // 2, count - 1} & set(range(count)):
         changed = array.copy()
@@ -82,3 +91,43 @@ def test_ranges_of_several_are_the_least_that_hold_all() -> None:
     assert hull([ValueRange(-1.0, 2.0), ValueRange(0.0, 3.0, True)]) == ValueRange(-1.0, 3.0, True)
     assert bounded(float("nan"), 1.0) == ANY
     assert bounded(-1.0, 2.0**128) == ValueRange(-1.0, float("inf"))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "largest", "beyond"),
+    [(np.float32, 2.0**32, 2.0**33), (ml_dtypes.bfloat16, 2.0**32, 2.0**33), (np.float16, 65504.0, np.inf)],
+)
+def test_a_guard_accepts_the_threshold_or_the_largest_number_of_the_type(
+    dtype: Any, largest: float, beyond: float
+) -> None:
+    array = np.zeros(100, dtype)
+    array[[7, 98]] = largest, -largest
+    guard(array)
+    for value in (beyond, -beyond, np.nan):
+        array[50] = value
+        with pytest.raises(GuardFailed):
+            guard(array)
+    array[50] = -np.inf
+    guard(array, is_masked=True)
+    array[50] = np.nan
+    with pytest.raises(GuardFailed):
+        guard(array, is_masked=True)
+
+
+def test_a_tensor_that_is_stored_in_f16_may_become_infinite() -> None:
+    """1000 x is in the range of f32 if |x| <= 2**32, and not in that of f16; softmax reads it."""
+    model = written_model("h = Mul(x, c) y = Softmax(h)", (4,), c=np.full(1, 1000, np.float32))
+    graph = lower_network(load_bound(model.SerializeToString()))
+    sizes = {"x": 16}
+    assert place_guards(graph, sizes, frozenset()) == {"x": GUARDED}
+    assert place_guards(graph, sizes, frozenset(), {"h": np.dtype(np.float16)}) is None
+    assert place_guards(graph, {"x": 16, "h": 8}, frozenset(), {"h": np.dtype(np.float16)}) == {"h": GUARDED}
+    assert place_guards(graph, sizes, frozenset(), {"h": np.dtype(ml_dtypes.bfloat16)}) == {"x": GUARDED}
+
+
+def test_ranges_of_narrow_constants_are_those_of_their_numbers() -> None:
+    for dtype in (np.float16, ml_dtypes.bfloat16):
+        array = np.float32([[1.0, -2.0], [3.0, 0.5]]).astype(dtype)
+        assert range_of_array(array) == ValueRange(-2.0, 3.0)
+        positive, negative = signed_sums(array, "inner_product")
+        assert (positive.tolist(), negative.tolist()) == ([1.0, 3.5], [2.0, 0.0])

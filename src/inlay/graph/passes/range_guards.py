@@ -15,6 +15,10 @@ and infinities as IEEE 754 specifies, and need no guard.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
 
 from inlay.graph.algorithms import ALGORITHMS
 from inlay.graph.background import yield_to_runs
@@ -26,6 +30,7 @@ from inlay.graph.passes.value_ranges import (
     ValueRange,
     infer_range,
     infer_reference_range,
+    is_float,
     range_of_array,
     range_of_dtype,
     stored_range,
@@ -73,16 +78,22 @@ def may_leave_range(op: Op) -> bool:
     )
 
 
-def place_guards(graph: OpGraph, sizes: Mapping[str, int], strict: frozenset[str]) -> dict[str, ValueRange] | None:
+def place_guards(
+    graph: OpGraph,
+    sizes: Mapping[str, int],
+    strict: frozenset[str],
+    types: Mapping[str, np.dtype[Any]] = MappingProxyType({}),
+) -> dict[str, ValueRange] | None:
     """Return the guarded tensors with their ranges, chosen among those in `sizes`; None if no guards suffice.
 
     `sizes` has the bytes of each tensor that may be guarded. `strict` has the names of operations that spread an
-    infinity to other elements, such as convolutions by Winograd's algorithm.
+    infinity to other elements, such as convolutions by Winograd's algorithm. `types` has the type of each tensor that
+    is stored in another one than its own: numbers beyond its largest one become infinite.
 
     Post-condition: if every element of each tensor is in its range, `GUARDED` or `MASKED`, and none is NaN, no
     operation reads NaN or infinities that it does not propagate.
     """
-    placement = _GuardPlacement(graph, sizes, strict)
+    placement = _GuardPlacement(graph, sizes, strict, types)
     return placement.guards if placement.place() else None
 
 
@@ -96,6 +107,8 @@ class _GuardPlacement:
     """Bytes of each tensor that may be guarded."""
     strict: frozenset[str]
     """Names of operations that spread an infinity to other elements."""
+    types: Mapping[str, np.dtype[Any]] = field(default_factory=dict)
+    """Type in which a tensor is stored, where that is not its own."""
     guards: dict[str, ValueRange] = field(default_factory=dict)
     """Range that each guard accepts, by tensor."""
     ranges: dict[str, ValueRange] = field(default_factory=dict)
@@ -150,13 +163,13 @@ class _GuardPlacement:
         for name in op.reads.values():
             is_readable = _is_readable(op, ranges[name], op.name in self.strict)
             is_readable &= op.exact is None or ranges[name].is_finite
-            if tensors[name].dtype.kind == "f" and not is_readable:
+            if is_float(tensors[name].dtype) and not is_readable:
                 return name
         if not all(_is_readable(op, bounds, False) for bounds in self.constants[op.name].values()):
             return next(iter(op.reads.values()))
         inferred = self._infer(op, ranges)
         for name in op.writes.values():
-            own = stored_range(inferred, tensors[name].dtype)
+            own = stored_range(inferred, self.types.get(name, tensors[name].dtype))
             ranges[name] = _intersect(own, self.guards.get(name))
             if op.name in self.strict and not own.is_finite:
                 return next(iter(op.reads.values()))
@@ -219,7 +232,7 @@ class _GuardPlacement:
             if name in self.sizes:
                 yield name
             reads = self.graph.ops[self.writers[name]].reads.values() if name in self.writers else ()
-            more = [other for other in reads if other not in seen and self.graph.tensors[other].dtype.kind == "f"]
+            more = [other for other in reads if other not in seen and is_float(self.graph.tensors[other].dtype)]
             waiting += more
             seen.update(more)
 

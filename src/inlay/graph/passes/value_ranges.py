@@ -98,6 +98,11 @@ def range_of_dtype(dtype: np.dtype[Any]) -> ValueRange:
     return BOOLEAN if dtype.kind == "b" else ANY
 
 
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Return whether a type is one of floating-point numbers of NumPy, or bfloat16."""
+    return dtype.kind == "f" or dtype.name == "bfloat16"
+
+
 def stored_range(known: ValueRange, dtype: np.dtype[Any]) -> ValueRange:
     """Return the range of a tensor of a type whose elements are computed with bounds `known`, before they are rounded.
 
@@ -106,7 +111,7 @@ def stored_range(known: ValueRange, dtype: np.dtype[Any]) -> ValueRange:
     >>> stored_range(ValueRange(-1.0, 1e5), np.dtype(np.float16))
     ValueRange(low=-1.0, high=inf, may_be_nan=False, peak=-inf)
     """
-    if dtype.kind != "f":
+    if not is_float(dtype):
         return range_of_dtype(dtype)
     largest = float(finfo(dtype).max)  # type: ignore[no-untyped-call]
     if known.magnitude < largest:

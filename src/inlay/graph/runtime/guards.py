@@ -6,12 +6,12 @@ whose guards find such an element is repeated with exact kernels, those of the d
     guards = build_guards(program, graph)       once, when the program is compiled
     guards.after["conv3"]                       buffers to check after this step
 
-A check compares all elements with a bound in one pass of machine code. The bits of a float32 without the sign, read as
-an integer, are ordered as magnitudes are, and those of infinity and NaN are greater than those of any number. So the
-greatest of these integers decides:
+A check compares all elements with a bound in one pass of machine code. The bits of a float32, bfloat16 or float16
+without the sign, read as an integer, are ordered as magnitudes are, and those of infinity and NaN are greater than
+those of any number. So the greatest of these integers decides:
 
 >>> import numpy as np
->>> exceeds(np.array([1.0, -8.0], np.float32), 8.0), exceeds(np.array([1.0, np.nan], np.float32), 8.0)
+>>> exceeds(np.array([1.0, -8.0], np.float32), 8.0), exceeds(np.array([1.0, np.nan], np.float16), 8.0)
 (False, True)
 """
 
@@ -20,20 +20,24 @@ from ctypes import CFUNCTYPE, c_int32, c_int64, c_void_p
 from dataclasses import dataclass
 from functools import cache
 from math import prod
+from typing import Any, TypeAlias
 
+import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 
 from inlay.errors import Unimplemented
 from inlay.graph.algorithms import algorithm_of
-from inlay.graph.op_graph import OpGraph
+from inlay.graph.network import Tensor
+from inlay.graph.op_graph import Array, OpGraph
 from inlay.graph.passes.range_guards import MASKED, THRESHOLD, place_guards
-from inlay.graph.program import Program
+from inlay.graph.program import Buffer, Program
 from inlay.memory.buffers import address_of
 from inlay.primitives.engine import Engine, MemoryCheck
 from inlay.reordering.target import TargetMachine, host_target, load_permanently
 
-Floats = npt.NDArray[np.float32]
+Floats: TypeAlias = Array
+"""An array of float32, bfloat16 or float16."""
+_SCANNED = frozenset(("f32", "bf16", "f16"))
 
 
 class GuardFailed(Exception):
@@ -67,10 +71,12 @@ def build_guards(program: Program, graph: OpGraph) -> RunGuards:
             tensor = program.buffers[name].tensor
             if tensor not in program.inputs and can_scan(program, graph, name):
                 written.setdefault(tensor, (step.name, name))
-    sizes = {tensor: 4 * prod(graph.tensors[tensor].dims) for tensor in (*inputs, *written)}
+    scanned = {**inputs, **{tensor: name for tensor, (_, name) in written.items()}}
+    widths = {tensor: stored_dtype(program.buffers[name], graph.tensors).itemsize for tensor, name in scanned.items()}
+    sizes = {tensor: width * prod(graph.tensors[tensor].dims) for tensor, width in widths.items()}
     # An operation of a named algorithm, such as Winograd's, is not exact; direct ones are.
     inexact = {name for step in program.steps if step.operation and algorithm_of(step.operation) for name in step.ops}
-    chosen = place_guards(graph, sizes, frozenset(inexact))
+    chosen = place_guards(graph, sizes, frozenset(inexact), _stored_types(program, graph))
     if chosen is None:
         return UNGUARDABLE
     after: dict[str, tuple[str, ...]] = {}
@@ -84,11 +90,32 @@ def build_guards(program: Program, graph: OpGraph) -> RunGuards:
 
 
 def can_scan(program: Program, graph: OpGraph, name: str) -> bool:
-    """Return whether a run can check a buffer: all of its bytes are float32 elements, or padding, which is 0."""
+    """Return whether a run can check a buffer: all of its bytes are elements of a scanned type, or padding, which is 0.
+
+    These types are float32, bfloat16 and float16.
+    """
     desc, tensor = program.buffers[name].desc, graph.tensors[program.buffers[name].tensor]
-    if tensor.dtype != np.dtype(np.float32) or not prod(tensor.dims):
+    if desc is None:
+        return tensor.dtype == np.dtype(np.float32) and bool(prod(tensor.dims))
+    if desc.data_type is None or desc.data_type.name not in _SCANNED or not prod(tensor.dims):
         return False
-    return desc is None or (desc.offset0 == 0 and desc.size == 4 * prod(desc.padded_dims))
+    return desc.offset0 == 0 and desc.size == desc.data_type.itemsize * prod(desc.padded_dims)
+
+
+def stored_dtype(buffer: Buffer, tensors: Mapping[str, Tensor]) -> np.dtype[Any]:
+    """Return the type of the elements of a buffer, which may be narrower than that of its tensor."""
+    data_type = None if buffer.desc is None else buffer.desc.data_type
+    return tensors[buffer.tensor].dtype if data_type is None else data_type.dtype
+
+
+def _stored_types(program: Program, graph: OpGraph) -> dict[str, np.dtype[Any]]:
+    """Return the type of the smallest range in which a program stores each tensor that it stores in a narrow type."""
+    found: dict[str, np.dtype[Any]] = {}
+    for buffer in program.buffers.values():
+        dtype = stored_dtype(buffer, graph.tensors)
+        if dtype != graph.tensors[buffer.tensor].dtype and found.get(buffer.tensor) != np.float16:
+            found[buffer.tensor] = dtype
+    return found
 
 
 _MOST_FAILURES = 2  # failed runs in a row after which most runs begin with exact kernels
@@ -119,29 +146,35 @@ class GuardHistory:
         self._failures = self._failures + 1 if failed else 0
 
 
-def guard(data: npt.NDArray[np.uint8], *, is_masked: bool = False) -> None:
-    """Check the bytes of a buffer of float32.
+def guard(elements: Floats, *, is_masked: bool = False) -> None:
+    """Check the elements of a buffer, padding included.
 
     Raises:
         GuardFailed: an element is NaN, infinite, or over `THRESHOLD` in magnitude; if `is_masked`, negative elements
             may be of any magnitude.
     """
-    elements = data.view(np.float32)
-    fails = not elements.max() <= THRESHOLD if is_masked else exceeds(elements, THRESHOLD)
+    bound = _bound_of(elements.dtype)
+    fails = not elements.astype(np.float32, copy=False).max() <= bound if is_masked else exceeds(elements, bound)
     if fails:
         raise GuardFailed
+
+
+def _bound_of(dtype: np.dtype[Any]) -> float:
+    """Return the largest magnitude that a guard accepts: `THRESHOLD`, or the largest number of the type if smaller."""
+    return min(THRESHOLD, float(ml_dtypes.finfo(dtype).max))  # type: ignore[no-untyped-call]
 
 
 _SHARED = 1 << 14  # bytes from which on the threads of a team share a check
 
 
-def batched_guard(engine: Engine, data: npt.NDArray[np.uint8]) -> MemoryCheck | None:
+def batched_guard(engine: Engine, elements: Floats) -> MemoryCheck | None:
     """Return the check of a buffer in a form that `engine` executes between batched calls; None where it cannot."""
-    found = scan_addresses(THRESHOLD) if engine.batches_checks else None
+    bound = _bound_of(elements.dtype)
+    found = scan_addresses(_bits(bound, elements.dtype), elements.itemsize) if engine.batches_checks else None
     if found is None:
         return None
-    elements, team, threads = data.view(np.float32), engine.thread_team, engine.num_threads
-    if team is None or threads < 2 or data.size < _SHARED:
+    team, threads = engine.thread_team, engine.num_threads
+    if team is None or threads < 2 or elements.nbytes < _SHARED:
         return MemoryCheck(found[0], address_of(elements), elements.size, GuardFailed, elements)
     words = address_of(elements), elements.size, team.parallel, team.thread_num, team.num_threads, 0
     table = np.array(words, np.int64)
@@ -150,16 +183,18 @@ def batched_guard(engine: Engine, data: npt.NDArray[np.uint8]) -> MemoryCheck | 
 
 _SYMBOL = "inlay_exceeds"
 _FUNCTION = CFUNCTYPE(c_int32, c_void_p, c_int64)
-_LANES, _VECTORS = 16, 4
-_UMAX = f"@llvm.umax.v{_LANES}i32"
-_SIGN = 0x7FFF_FFFF
+_VECTOR_BYTES, _VECTORS = 64, 4
 _WORDS = ("data", "count", "parallel", "thread_num", "num_threads", "found")
 _LOADED = "\n".join(
     f"%{name}_at = getelementptr i64, ptr %table, i64 {i}\n%{name} = load {'i64' if name == 'count' else 'ptr'}, "
     f"ptr %{name}_at"
     for i, name in enumerate(_WORDS[:-1])
 )
-_TEAM = f"""
+
+
+def _team_functions(word: str) -> str:
+    """Return the second function of `scan_addresses`, and that of one thread, for elements of an integer type."""
+    return f"""
 define void @{_SYMBOL}_part(ptr %table) #0 {{
 {_LOADED}
 %thread32 = call i32 %thread_num()
@@ -172,7 +207,7 @@ define void @{_SYMBOL}_part(ptr %table) #0 {{
 %begin = udiv i64 %first, %threads
 %end = udiv i64 %last, %threads
 %size = sub i64 %end, %begin
-%mine = getelementptr float, ptr %data, i64 %begin
+%mine = getelementptr {word}, ptr %data, i64 %begin
 %answer = call i32 @{_SYMBOL}(ptr %mine, i64 %size)
 %is_over = icmp ne i32 %answer, 0
 br i1 %is_over, label %over, label %done
@@ -197,51 +232,62 @@ ret i32 %answer
 
 
 def exceeds(array: Floats, bound: float) -> bool:
-    """Return whether an element of a dense array is NaN, infinite, or greater in magnitude than the finite `bound`."""
-    function = _scan_function(bound)
+    """Return whether an element of a dense array is NaN, infinite, or greater in magnitude than the finite `bound`.
+
+    The type of the array must have the number `bound`.
+    """
+    bits = _bits(bound, array.dtype)
+    function = _scan_function(bits, array.itemsize)
     if function is None:
-        words = array.reshape(-1).view(np.uint32) & np.uint32(_SIGN)
-        return int(words.max(initial=0)) > _bits(bound)
+        words = array.reshape(-1).view(f"u{array.itemsize}")
+        return int((words & _magnitude_bits(array.itemsize)).max(initial=0)) > bits
     return bool(function(address_of(array), array.size))
 
 
+def _bits(bound: float, dtype: np.dtype[Any]) -> int:
+    """Return the bits of a number in a type of floating-point numbers."""
+    return int(np.array(bound).astype(dtype).view(f"u{dtype.itemsize}"))
+
+
+def _magnitude_bits(itemsize: int) -> int:
+    """Return a word with all bits but that of the sign."""
+    return (1 << (8 * itemsize - 1)) - 1
+
+
 @cache
-def _scan_function(bound: float) -> Callable[[int, int], int] | None:
+def _scan_function(bound: int, itemsize: int) -> Callable[[int, int], int] | None:
     """Return the first function of `scan_addresses` as a callable; None where there is no machine code."""
-    found = scan_addresses(bound)
+    found = scan_addresses(bound, itemsize)
     return None if found is None else _FUNCTION(found[0])
 
 
 @cache
-def scan_addresses(bound: float) -> tuple[int, int] | None:
+def scan_addresses(bound: int, itemsize: int) -> tuple[int, int] | None:
     """Return the addresses of two functions that compare floats with a bound; None where there is no machine code.
 
-    Both return 1 if an element exceeds the bound, else 0. The first is `int32_t exceeds(const float *data, int64_t
-    count)`. The second divides the elements among the threads of an OpenMP team, so that each reads what it mostly
-    wrote: `int32_t exceeds_on_team(int64_t *table, int64_t threads)`. The table holds the address of the elements,
-    their count, the addresses of three OpenMP functions, and a word for the result.
+    `bound` has the bits of a float of `itemsize` bytes. Both return 1 if the magnitude of an element exceeds it, else
+    0. The first is `int32_t exceeds(const void *data, int64_t count)`. The second divides the elements among the
+    threads of an OpenMP team, so that each reads what it mostly wrote: `int32_t exceeds_on_team(int64_t *table, int64_t
+    threads)`. The table holds the address of the elements, their count, the addresses of three OpenMP functions, and a
+    word for the result.
     """
     try:
         target = host_target()
     except Unimplemented:
         return None
-    text = _module(target, _bits(bound))
+    text = _module(target, bound, itemsize)
     one, shared = load_permanently(text, lambda: text, target, _SYMBOL, f"{_SYMBOL}_on_team")
     return one, shared
 
 
-def _bits(bound: float) -> int:
-    """Return the bits of a float32 as an integer."""
-    return int(np.float32(bound).view(np.uint32))
-
-
-def _module(target: TargetMachine, bound: int) -> str:
+def _module(target: TargetMachine, bound: int, itemsize: int) -> str:
     """Return the LLVM module of both functions.
 
     The first has a loop over blocks of four vectors, each with a running maximum, and a loop over the remaining
     elements.
     """
-    vector, step = f"<{_LANES} x i32>", _LANES * _VECTORS
+    word, lanes, sign = f"i{8 * itemsize}", _VECTOR_BYTES // itemsize, _magnitude_bits(itemsize)
+    vector, step, umax = f"<{lanes} x {word}>", lanes * _VECTORS, f"@llvm.umax.v{lanes}{word}"
     parts = range(_VECTORS)
     lines = [f"define i32 @{_SYMBOL}(ptr %data, i64 %count) #0 {{", "entry:"]
     lines += [f"%blocks = and i64 %count, {-step}", "%is_any = icmp ne i64 %blocks, 0"]
@@ -249,45 +295,49 @@ def _module(target: TargetMachine, bound: int) -> str:
     lines += ["%at = phi i64 [0, %entry], [%next, %block]"]
     lines += [f"%most{k} = phi {vector} [zeroinitializer, %entry], [%more{k}, %block]" for k in parts]
     for k in parts:
-        lines += [f"%at{k} = add i64 %at, {k * _LANES}", f"%place{k} = getelementptr i32, ptr %data, i64 %at{k}"]
-        lines += [f"%bits{k} = load {vector}, ptr %place{k}, align 4"]
-        lines += [f"%size{k} = and {vector} %bits{k}, splat (i32 {_SIGN})"]
-        lines += [f"%more{k} = call {vector} {_UMAX}({vector} %most{k}, {vector} %size{k})"]
+        lines += [f"%at{k} = add i64 %at, {k * lanes}", f"%place{k} = getelementptr {word}, ptr %data, i64 %at{k}"]
+        lines += [f"%bits{k} = load {vector}, ptr %place{k}, align {itemsize}"]
+        lines += [f"%size{k} = and {vector} %bits{k}, splat ({word} {sign})"]
+        lines += [f"%more{k} = call {vector} {umax}({vector} %most{k}, {vector} %size{k})"]
     lines += [f"%next = add i64 %at, {step}", "%is_more = icmp ult i64 %next, %blocks"]
     lines += ["br i1 %is_more, label %block, label %joined", "joined:"]
     lines += [f"%all{k} = phi {vector} [zeroinitializer, %entry], [%more{k}, %block]" for k in parts]
-    lines += [*_reduced(vector), *_rest(), f"%is_over = icmp ugt i32 %result, {bound}"]
+    lines += [
+        *_reduced(vector, word, umax),
+        *_rest(word, sign, itemsize),
+        f"%is_over = icmp ugt {word} %result, {bound}",
+    ]
     lines += ["%answer = zext i1 %is_over to i32", "ret i32 %answer", "}"]
-    lines += [f"declare {vector} {_UMAX}({vector}, {vector})", "declare i32 @llvm.umax.i32(i32, i32)"]
-    lines += [f"declare i32 @llvm.vector.reduce.umax.v{_LANES}i32({vector})"]
-    return "\n".join([*lines, _TEAM, f"attributes #0 = {{ nounwind {target.attributes} }}\n"])
+    lines += [f"declare {vector} {umax}({vector}, {vector})", f"declare {word} @llvm.umax.{word}({word}, {word})"]
+    lines += [f"declare {word} @llvm.vector.reduce.umax.v{lanes}{word}({vector})"]
+    return "\n".join([*lines, _team_functions(word), f"attributes #0 = {{ nounwind {target.attributes} }}\n"])
 
 
-def _reduced(vector: str) -> list[str]:
+def _reduced(vector: str, word: str, umax: str) -> list[str]:
     """Return the instructions that reduce the four running maxima to the greatest element."""
     return [
-        f"%low = call {vector} {_UMAX}({vector} %all0, {vector} %all1)",
-        f"%high = call {vector} {_UMAX}({vector} %all2, {vector} %all3)",
-        f"%both = call {vector} {_UMAX}({vector} %low, {vector} %high)",
-        f"%reduced = call i32 @llvm.vector.reduce.umax.v{_LANES}i32({vector} %both)",
+        f"%low = call {vector} {umax}({vector} %all0, {vector} %all1)",
+        f"%high = call {vector} {umax}({vector} %all2, {vector} %all3)",
+        f"%both = call {vector} {umax}({vector} %low, {vector} %high)",
+        f"%reduced = call {word} {umax.replace('llvm.', 'llvm.vector.reduce.')}({vector} %both)",
     ]
 
 
-def _rest() -> list[str]:
+def _rest(word: str, sign: int, itemsize: int) -> list[str]:
     """Return the loop over the elements after the last block."""
     return [
         "%has_rest = icmp ult i64 %blocks, %count",
         "br i1 %has_rest, label %single, label %exit",
         "single:",
         "%i = phi i64 [%blocks, %joined], [%i_next, %single]",
-        "%so_far = phi i32 [%reduced, %joined], [%greater, %single]",
-        "%one = getelementptr i32, ptr %data, i64 %i",
-        "%word = load i32, ptr %one, align 4",
-        f"%magnitude = and i32 %word, {_SIGN}",
-        "%greater = call i32 @llvm.umax.i32(i32 %so_far, i32 %magnitude)",
+        f"%so_far = phi {word} [%reduced, %joined], [%greater, %single]",
+        f"%one = getelementptr {word}, ptr %data, i64 %i",
+        f"%element = load {word}, ptr %one, align {itemsize}",
+        f"%magnitude = and {word} %element, {sign}",
+        f"%greater = call {word} @llvm.umax.{word}({word} %so_far, {word} %magnitude)",
         "%i_next = add i64 %i, 1",
         "%is_left = icmp ult i64 %i_next, %count",
         "br i1 %is_left, label %single, label %exit",
         "exit:",
-        "%result = phi i32 [%reduced, %joined], [%greater, %single]",
+        f"%result = phi {word} [%reduced, %joined], [%greater, %single]",
     ]

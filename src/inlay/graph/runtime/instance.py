@@ -24,7 +24,7 @@ from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Array
 from inlay.graph.program import Program
 from inlay.graph.runtime.arena import MemoryPlan
-from inlay.graph.runtime.guards import NO_GUARDS, RunGuards, batched_guard, guard
+from inlay.graph.runtime.guards import NO_GUARDS, RunGuards, batched_guard, guard, stored_dtype
 from inlay.graph.runtime.prepared_steps import Call, PreparedStep
 from inlay.memory import Memory, reorder
 from inlay.memory.buffers import Bytes, address_of, allocate
@@ -169,7 +169,7 @@ class Instance:
         A call from Python between two calls that use the engine's threads slows down the second one.
         """
         is_masked, alone = name in self.compiled.guards.masked, partial(self._guard, name)
-        check = None if is_masked else batched_guard(self.compiled.engine, self._data(name))
+        check = None if is_masked else batched_guard(self.compiled.engine, self._elements(name))
         if check is not None:
             pending.append(_BatchEntry("", check, alone))
         else:
@@ -178,7 +178,12 @@ class Instance:
 
     def _guard(self, name: str) -> None:
         """Check a buffer at its present address; an input may have another one in each run."""
-        guard(self._data(name), is_masked=name in self.compiled.guards.masked)
+        guard(self._elements(name), is_masked=name in self.compiled.guards.masked)
+
+    def _elements(self, name: str) -> Array:
+        """Return the present elements of a buffer, padding included."""
+        compiled = self.compiled
+        return self._data(name).view(stored_dtype(compiled.program.buffers[name], compiled.tensors))
 
     def _data(self, name: str) -> Bytes:
         """Return the present bytes of a buffer."""

@@ -36,7 +36,7 @@ from inlay.files import atomic_write, file_error, require_file, write_bytes
 from inlay.memory.buffers import Bytes
 from inlay.safetensors_header import ALIGNMENT, TensorEntry, build_header, in_file_order
 
-VERSION = "2"
+VERSION = "3"
 """Version of saved plans that is written, and the only one that is read."""
 
 MAX_HEADER_BYTES = 1 << 24

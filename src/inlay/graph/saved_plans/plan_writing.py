@@ -1,6 +1,7 @@
 """`write_plan`: compiles a plan, and writes it to a file with its constants as the kernels read them."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,8 +9,10 @@ import numpy as np
 
 from inlay.graph.fallback.sessions import describe_interface, serialize_subgraph
 from inlay.graph.network import Node, Subgraph
-from inlay.graph.op_graph import Op, OpGraph
+from inlay.graph.op_graph import Array, Op, OpGraph
 from inlay.graph.planned_program import PlannedProgram
+from inlay.graph.precision import NARROW_TYPES, convert_weights, round_to
+from inlay.graph.program import Step
 from inlay.graph.runtime.prepared_steps import PreparedStep
 from inlay.graph.runtime.program_session import ProgramSession
 from inlay.graph.saved_plans.checked_file import write_sections
@@ -21,13 +24,16 @@ from inlay.primitives.operation_checks import require_operation
 
 
 def write_plan(plan: PlannedProgram, target: Path, engine: EngineLike = None) -> None:
-    """Compile a plan, and write it with its constants in the formats of the kernels.
+    """Compile a plan, and write it with its constants in the formats and types of the kernels.
+
+    Weights that are used in bf16 or f16 alone become constants of that type: their elements are rounded.
 
     Raises:
         InvalidArguments: the plan has a value that cannot be saved, or as `ProgramSession`.
         FileError: the file cannot be written.
         Unimplemented, MissingExtra, OutOfMemory: as `ProgramSession`.
     """
+    plan = store_narrow_weights(plan)
     origin = replace(PlanOrigin.of_host(engine), isa=plan.isa)
     with ProgramSession(plan.program, plan.graph, engine=engine, threads=plan.threads) as session:
         compiled = session.compiled
@@ -44,6 +50,35 @@ def write_plan(plan: PlannedProgram, target: Path, engine: EngineLike = None) ->
         text = json.dumps(dict(zip(KEYS, values, strict=True)), separators=(",", ":"), allow_nan=False)
         sections[RECORDS] = np.frombuffer(_padded(text.encode()), np.uint8)
         write_sections(target, sections)
+
+
+def store_narrow_weights(plan: PlannedProgram) -> PlannedProgram:
+    """Return the plan with weights as constants of the narrow type in which its steps use them, if all use one."""
+    types: dict[int, set[str]] = {}
+    for step in plan.program.steps:
+        desc = None if step.operation is None else step.operation.descs.get("weights")
+        if "weights" in step.constants:
+            name = "" if desc is None or desc.data_type is None else desc.data_type.name
+            types.setdefault(id(step.constants["weights"]), set()).add(name)
+    rounded: dict[int, Array] = {}
+
+    def convert(array: Array) -> Array:
+        used = types.get(id(array), set())
+        if len(used) == 1 and used <= NARROW_TYPES:
+            return rounded.setdefault(id(array), round_to(array, next(iter(used))))
+        return array
+
+    graph = convert_weights(plan.graph, convert)
+    if not rounded:
+        return plan
+    steps = tuple(_with_converted(step, rounded) for step in plan.program.steps)
+    return replace(plan, graph=graph, program=replace(plan.program, steps=steps))
+
+
+def _with_converted(step: Step, rounded: Mapping[int, Array]) -> Step:
+    """Return a step with its converted weights."""
+    array = rounded.get(id(step.constants.get("weights")))
+    return step if array is None else replace(step, constants={**step.constants, "weights": array})
 
 
 def _padded(text: bytes) -> bytes:

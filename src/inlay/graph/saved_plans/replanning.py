@@ -1,11 +1,14 @@
 """`load_plan`: the plan in a file, or a new plan of its graph if it was made for another processor or version."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from inlay.errors import FileError, InvalidArguments, Unimplemented, printable
+from inlay.graph.costs.instruction_sets import allowed_isa
 from inlay.graph.garbage_collection import pause_garbage_collection
 from inlay.graph.planned_program import PlannedProgram
+from inlay.graph.precision import PrecisionRequest, restrict_types
 from inlay.graph.saved_plans.checked_file import begin_sections
 from inlay.graph.saved_plans.plan_file import PlanOrigin, SavedPlan, decode_plan
 from inlay.primitives.engine import EngineLike
@@ -38,12 +41,19 @@ def load_plan(path: Path, engine: EngineLike = None) -> tuple[PlannedProgram, st
 
 
 def _plan_again(path: Path, saved: SavedPlan, engine: EngineLike) -> PlannedProgram:
-    """Plan the graph of a saved plan for this processor and engine."""
+    """Plan the graph of a saved plan for this processor and engine; layers that it has in f32 stay in f32."""
     # Importing the planner takes a tenth of a second, which only this needs.
     from inlay.graph.planning import Planner, PlanOptions
+    from inlay.graph.precision_search import is_narrow, list_layers
 
-    options = PlanOptions(costs="probed", engine=engine)
+    known = saved.plan
+    wide = {layer.ops[0] for layer in list_layers(known.program, known.graph)}
+    wide -= {step.ops[0] for step in known.program.steps if step.ops and is_narrow(step)}
+    request = PrecisionRequest(keep_f32=frozenset(wide))
+    options = PlanOptions(costs="probed", engine=engine, precision=request)
     try:
-        return Planner(saved.plan.graph, options, is_rewritten=True).plan()
+        graph = restrict_types(known.graph, allowed_isa())
+        planned = Planner(graph, options, is_rewritten=True).plan()
+        return replace(planned, precision=known.precision)
     except (InvalidArguments, Unimplemented) as error:
         raise FileError(f"{printable(str(path))} cannot be planned again: {error}") from error

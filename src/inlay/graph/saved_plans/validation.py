@@ -29,6 +29,7 @@ from inlay.graph.op_graph import (
     ReshapeView,
     SubmemoryView,
     ViewTransform,
+    describe_constant,
     exact_graph,
     operation_of,
 )
@@ -43,7 +44,6 @@ from inlay.memory.reorder_cache import cached_desc
 from inlay.primitives.calls import attribute_value_descs
 from inlay.primitives.engine import Operation
 from inlay.primitives.operation_checks import require_operation
-from inlay.primitives.rules import SIGNATURES
 
 MOST_PARTS = 1 << 17
 """Limit of the numbers of operations, steps, buffers and tensors."""
@@ -151,7 +151,7 @@ def _require_op(op: Op, graph: OpGraph) -> None:
     else:
         used = {**op.reads, **op.writes}
         descs = {argument: _plain_desc(graph.tensors[name]) for argument, name in used.items()}
-        descs |= _constant_descs(op) if op.constants else {}
+        descs |= _constant_descs(op, descs) if op.constants else {}
         operation = operation_of(op, descs)
         require_operation(operation)
         _require_values(op.name, descs, operation)
@@ -167,15 +167,11 @@ def _require_values(name: str, descs: Mapping[str, MemoryDesc], operation: Opera
             raise FileError(f"{argument} of {shown(name)} is {descs[argument]!r}, and {desc!r} follows")
 
 
-def _constant_descs(op: Op) -> dict[str, MemoryDesc]:
+def _constant_descs(op: Op, descs: Mapping[str, MemoryDesc]) -> dict[str, MemoryDesc]:
     """Return the descriptors of constants in a file as `operation_of` makes them, without reading the constants."""
-    row, descs = SIGNATURES.get((op.kind, "forward")), {}
     assert isinstance(op.constants, StoredConstants)
-    for name in op.constants:
-        constant = op.constants.stored(name)
-        is_free = row is not None and name in row.free and "weights" in name
-        descs[name] = cached_desc(constant.dims, as_number_type(constant.dtype), "any" if is_free else None)
-    return descs
+    stored = {name: op.constants.stored(name) for name in op.constants}
+    return {name: describe_constant(op.kind, name, one.dims, one.dtype, descs) for name, one in stored.items()}
 
 
 def _plain_desc(tensor: Tensor) -> MemoryDesc:
