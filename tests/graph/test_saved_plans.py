@@ -339,7 +339,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
         (content.replace(b'"U8"', b'"I8"', 1), f"{path} is damaged, its header is not one that Inlay writes: {remedy}"),
         (
             newer,
-            f"{path} has version '3' of saved plans, and this Inlay reads 2: save the plan with this Inlay, or use the "
+            f"{path} has version '4' of saved plans, and this Inlay reads 3: save the plan with this Inlay, or use the "
             "one that wrote it",
         ),
     ):

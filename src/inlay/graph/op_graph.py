@@ -215,8 +215,8 @@ def operation_of(
     values = op.attributes.value_names
     _require_arguments(op, descs, values)
     constants = {
-        name: describe_constant(op.kind, name, array.shape, array.dtype, descs, weights_type)
-        for name, array in op.constants.items()
+        name: describe_constant(op.kind, name, op.constants[name].shape, op.constants[name].dtype, descs, weights_type)
+        for name in op.constants  # not items(), which would read each constant of a saved plan
         if name not in descs and name not in values
     }
     used = {name: desc for name, desc in descs.items() if name not in values} if values else descs

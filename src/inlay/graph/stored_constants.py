@@ -42,10 +42,12 @@ class StoredCopy:
         """True if the bytes are those of a row-major array."""
         return self.desc is None or self.desc == MemoryDesc(self.desc.dims, self.desc.data_type)
 
-    @property
-    def is_opaque(self) -> bool:
-        """True if only an engine knows the format."""
-        return self.desc is not None and self.desc.kind == "opaque"
+    def is_readable(self, dtype: np.dtype[np.generic]) -> bool:
+        """Return whether an array of this type can be made of the copy: it has the type, and no engine's format."""
+        if self.desc is None:
+            return True
+        data_type = self.desc.data_type
+        return self.desc.kind in ("blocked", "digits") and data_type is not None and data_type.dtype == dtype
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +59,7 @@ class StoredConstant:
     dtype: np.dtype[np.generic]
     """Type of the elements."""
     copies: tuple[StoredCopy, ...]
-    """The copies in different formats; one of them is not opaque."""
+    """The copies in different formats and types; an array can be made of one of them."""
     _array: Array | None = field(default=None, repr=False)
     _lock: ForkResetLock = field(default_factory=ForkResetLock, repr=False)
 
@@ -74,11 +76,12 @@ class StoredConstant:
             return self._array
 
     def _make_array(self) -> Array:
-        for copy in self.copies:
+        copies = [copy for copy in self.copies if copy.is_readable(self.dtype)]
+        for copy in copies:
             if copy.is_row_major:
                 size = int(np.prod(self.dims, dtype=np.int64)) * self.dtype.itemsize
                 return read_only(copy.data[:size].view(self.dtype).reshape(self.dims))
-        copy = next(copy for copy in self.copies if not copy.is_opaque)
+        copy = copies[0]
         assert copy.desc is not None
         return read_only(np.ascontiguousarray(Memory(copy.desc, copy.data).unpack().view(self.dtype)))
 

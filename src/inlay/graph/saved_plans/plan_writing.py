@@ -54,25 +54,30 @@ def write_plan(plan: PlannedProgram, target: Path, engine: EngineLike = None) ->
 
 def store_narrow_weights(plan: PlannedProgram) -> PlannedProgram:
     """Return the plan with weights as constants of the narrow type in which its steps use them, if all use one."""
+    used = [(step, name) for step in plan.program.steps if (name := _weights_type(step)) is not None]
+    if not any(name in NARROW_TYPES for _, name in used):
+        return plan
     types: dict[int, set[str]] = {}
-    for step in plan.program.steps:
-        desc = None if step.operation is None else step.operation.descs.get("weights")
-        if "weights" in step.constants:
-            name = "" if desc is None or desc.data_type is None else desc.data_type.name
-            types.setdefault(id(step.constants["weights"]), set()).add(name)
+    for step, name in used:
+        types.setdefault(id(step.constants["weights"]), set()).add(name)
     rounded: dict[int, Array] = {}
 
     def convert(array: Array) -> Array:
-        used = types.get(id(array), set())
-        if len(used) == 1 and used <= NARROW_TYPES:
-            return rounded.setdefault(id(array), round_to(array, next(iter(used))))
-        return array
+        names = types.get(id(array), set())
+        if len(names) != 1 or not names <= NARROW_TYPES:
+            return array
+        return rounded.setdefault(id(array), round_to(array, *names))
 
     graph = convert_weights(plan.graph, convert)
-    if not rounded:
-        return plan
     steps = tuple(_with_converted(step, rounded) for step in plan.program.steps)
     return replace(plan, graph=graph, program=replace(plan.program, steps=steps))
+
+
+def _weights_type(step: Step) -> str | None:
+    """Return the data type in which a step uses constant weights; None without them."""
+    desc = None if step.operation is None else step.operation.descs.get("weights")
+    is_known = desc is not None and desc.data_type is not None and "weights" in step.constants
+    return desc.data_type.name if is_known else None
 
 
 def _with_converted(step: Step, rounded: Mapping[int, Array]) -> Step:

@@ -188,7 +188,7 @@ class TableReader:
         dims = _read_dims(value["dims"], f"{path}.dims", dtype.itemsize)
         listed = _read_list(value["copies"], f"{path}.copies")
         copies = tuple([self._read_copy(one, dims, dtype, f"{path}.copies") for one in listed])
-        if all(not _is_readable(copy, dtype) for copy in copies):
+        if not any(copy.is_readable(dtype) for copy in copies):
             raise FileError(f"{path} has no copy whose elements can be read")
         return StoredConstant(dims, dtype, copies)
 
@@ -209,15 +209,6 @@ class TableReader:
         desc = self.desc(number)
         _require_fit(desc, dims, data, f"{path}: section {name}")
         return StoredCopy(desc, data)
-
-
-def _is_readable(copy: StoredCopy, dtype: np.dtype[Any]) -> bool:
-    """Return whether an array of `dtype` can be made of a copy."""
-    desc = copy.desc
-    if desc is None:
-        return True
-    data_type = desc.data_type
-    return desc.kind in ("blocked", "digits") and data_type is not None and data_type.dtype == dtype
 
 
 def _require_fit(desc: MemoryDesc, dims: Dims, data: Bytes, what: str) -> None:
