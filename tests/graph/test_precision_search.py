@@ -12,8 +12,9 @@ from inlay.graph.costs import analytic
 from inlay.graph.layer_errors import Layer, measure_error, measure_layers, measure_outputs, run_in_f32
 from inlay.graph.op_graph import Array, Op, OpGraph
 from inlay.graph.planned_program import PlannedProgram
+from inlay.graph.planner.cost_cache import Penalties
 from inlay.graph.planning import plan_program
-from inlay.graph.precision_search import Penalties, TypeChoice, choose_types, is_narrow, list_layers, run_planned
+from inlay.graph.precision_search import TypeChoice, choose_types, is_narrow, list_layers, run_planned
 from tests.support.graph_programs import conv, drawn, graph_of, plain_plan, pointwise, relu
 from tests.support.narrow_graphs import narrow_graph
 from tests.support.refusals import raises_exactly
@@ -31,7 +32,10 @@ def shifted(name: str, src: str, dst: str, beta: float) -> Op:
 
 
 def chain(offset: float = 1000.0) -> OpGraph:
-    """A convolution, then an offset that the last operation takes away: there a narrow type loses most bits."""
+    """A convolution, then an offset that the next operation takes away: there a narrow type loses most bits.
+
+    The sum is an output too, so that no kernel computes both operations.
+    """
     ops = [
         conv("first", "x", "a", WEIGHTS[0]),
         relu("relu", "a", "b"),
@@ -39,7 +43,7 @@ def chain(offset: float = 1000.0) -> OpGraph:
         shifted("lower", "c", "d", -offset),
         conv("last", "d", "y", WEIGHTS[1]),
     ]
-    graph = graph_of(ops, dict.fromkeys("xabcdy", DIMS), "x", "y")
+    graph = graph_of(ops, dict.fromkeys("xabcdy", DIMS), "x", "y c")
     return replace(graph, storage_types=dict.fromkeys("xabcdy", ("bf16",)))
 
 

@@ -10,10 +10,17 @@ from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Op, OpGraph
 
 
+def is_narrow(op: Op, names: Collection[str] | None) -> bool:
+    """Whether an operation is to be in the narrow type."""
+    return op.kind not in ("view", "reference") and (names is None or op.name in names)
+
+
 def narrow_graph(graph: OpGraph, data_type: str, names: Collection[str] | None = None) -> OpGraph:
     """The graph with the primitives of these names, or all, on tensors of a narrow type, between conversions."""
     dtype = as_data_type(data_type).dtype
     tensors, ops = dict(graph.tensors), []
+    wide_ops = [op for op in graph.ops if not is_narrow(op, names)]
+    wide_reads = {*graph.outputs, *(name for op in wide_ops for name in op.reads.values())}
 
     def narrowed(name: str) -> str:
         own = f"{name}:{data_type}"
@@ -21,7 +28,7 @@ def narrow_graph(graph: OpGraph, data_type: str, names: Collection[str] | None =
         return own
 
     for op in graph.ops:
-        if op.kind in ("view", "reference") or (names is not None and op.name not in names):
+        if not is_narrow(op, names):
             ops.append(op)
             continue
         wide = dict.fromkeys(name for name in op.reads.values() if tensors[name].dtype == np.float32)
@@ -30,5 +37,6 @@ def narrow_graph(graph: OpGraph, data_type: str, names: Collection[str] | None =
                 ops.append(Op(f"to:{name}", "reorder", {"src": name}, {"dst": narrowed(name)}))
         reads = {a: f"{name}:{data_type}" if name in wide else name for a, name in op.reads.items()}
         ops.append(replace(op, reads=reads, writes={a: narrowed(name) for a, name in op.writes.items()}))
-        ops += [Op(f"from:{n}", "reorder", {"src": f"{n}:{data_type}"}, {"dst": n}) for n in op.writes.values()]
+        for name in wide_reads.intersection(op.writes.values()):
+            ops.append(Op(f"from:{name}", "reorder", {"src": f"{name}:{data_type}"}, {"dst": name}))
     return replace(graph, ops=tuple(ops), tensors=tensors)

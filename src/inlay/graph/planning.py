@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from inlay.arguments import integer_or_none
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, Unimplemented
 from inlay.forks import ForkResetLock
 from inlay.graph.algorithms import ALGORITHMS, CONVOLUTIONS, Convolutions
 from inlay.graph.costs import CostSources, MeasuredCosts, analytic, measured, probed
@@ -28,13 +28,15 @@ from inlay.graph.passes.concatenations import nest_concatenations
 from inlay.graph.passes.elementwise_motion import hoist_elementwise
 from inlay.graph.planned_program import ADAPTED, Cliff, PlannedProgram
 from inlay.graph.planner.adaptation import collect_choices, has_same_operations, lacks_kernels, share_constants
+from inlay.graph.planner.cost_cache import NO_PENALTIES, Penalties
 from inlay.graph.planner.emission import emit_program
 from inlay.graph.planner.formats import Format
 from inlay.graph.planner.groups import Candidate
 from inlay.graph.planner.plan_search import ELIMINATION, FormatAssignment, PlanSearch, compare_plans
 from inlay.graph.planner.problem import Problem, make_problem
+from inlay.graph.planner.types import CHOOSES_TYPES
 from inlay.graph.precision import PrecisionRequest, assign_storage_types, narrow_constants
-from inlay.graph.precision_search import NO_PENALTIES, Penalties, choose_types
+from inlay.graph.precision_search import choose_types
 from inlay.graph.program import Program
 from inlay.graph.runtime.arguments import as_arrays, check_inputs, draw_input, require_dims
 from inlay.layout import Dims
@@ -104,6 +106,15 @@ class PlanOptions:
                 f"seconds and progress are for what is measured, and costs are {self.costs}: leave them out"
             )
 
+    def require_types(self) -> None:
+        """Check that the planner chooses among the types of the precision.
+
+        Raises:
+            Unimplemented: it does not.
+        """
+        if self.precision.name not in ("f32", "model") and not CHOOSES_TYPES:
+            raise Unimplemented(f"precision is {self.precision.name}: plans store tensors in f32: give f32 or model")
+
     def _require_samples(self) -> None:
         """Check that samples are used, and that runs that measure errors are on this machine."""
         if self.isa is not None and self.precision.limit is not None:
@@ -147,6 +158,7 @@ class Planner:
         if not isinstance(network, (Network, OpenNetwork, OpGraph)):
             raise InvalidArguments(f"a {type(network).__name__} is no network: plan what inlay.load reads from a file")
         options.require_valid()
+        options.require_types()
         self.network, self.options, self._is_rewritten = network, options, is_rewritten
         self._costs: Costs | None = None
         self._first: OpGraph | None = None
@@ -274,7 +286,9 @@ class Planner:
         declared = {} if isinstance(network, OpGraph) else network.declared_types
         isa = self.options.isa or allowed_isa()
         graph = narrow_constants(_rewrite(graph, self.options.fallback), declared)
-        return assign_storage_types(graph, declared, self.options.precision, isa)
+        if CHOOSES_TYPES:
+            return assign_storage_types(graph, declared, self.options.precision, isa)
+        return graph
 
     def _threads(self, processors: Processors | None) -> int | None:
         """Return the number of threads that the plan is limited to: that of the first plan, if there is one."""
@@ -321,7 +335,7 @@ def plan_program(
         Unimplemented: no engine supports an operation, and no reference can be made of it.
         InvalidArguments: the cost of an operation is infinite in every format.
     """
-    problem = make_problem(graph, costs, convolutions)
+    problem = make_problem(graph, costs, convolutions, penalties=penalties)
     search = PlanSearch(problem)
     chosen = search.best()
     assignment = chosen.assignment
@@ -332,7 +346,7 @@ def plan_program(
 
     others = compare_plans(search)
     if convolutions == "auto" and any(map(_uses_algorithm, assignment.candidates)):
-        others["direct"] = PlanSearch(make_problem(graph, costs, "direct")).best().assignment
+        others["direct"] = PlanSearch(make_problem(graph, costs, "direct", penalties=penalties)).best().assignment
     program = emit_program(problem, assignment, without if chosen.method == ELIMINATION else None)
     sources = _save_sources(costs)
     return PlannedProgram(

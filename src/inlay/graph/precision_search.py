@@ -17,21 +17,17 @@ Source: Everett, "Generalized Lagrange Multiplier Method for Solving Problems of
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
-from types import MappingProxyType
-from typing import TypeAlias
 
 from inlay.errors import InvalidArguments
 from inlay.graph.layer_errors import Layer, RoundingErrors, measure_layers, measure_outputs, run_in_f32
 from inlay.graph.op_graph import Array, OpGraph
 from inlay.graph.planned_program import PlannedProgram
+from inlay.graph.planner.cost_cache import NO_PENALTIES, Penalties
 from inlay.graph.precision import NARROW_TYPES
 from inlay.graph.program import Program, Step
 from inlay.graph.runtime.program_session import ProgramSession
 from inlay.primitives.engine import EngineLike
 
-Penalties: TypeAlias = Mapping[tuple[str, str], float]
-"""Milliseconds that the planner adds to kernels, by name of an operation and narrow type that it computes in."""
-NO_PENALTIES: Penalties = MappingProxyType({})
 MOST_BISECTIONS = 8
 """Number of plans that are tried between the fastest one and the one in f32."""
 _LEAST_SHARE, _MOST_SHARE = 1e-5, 1e3  # of the time of the plan: penalties that change nothing, and everything

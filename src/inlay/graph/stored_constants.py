@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.forks import ForkResetLock
 from inlay.graph.network import read_only
@@ -43,11 +44,16 @@ class StoredCopy:
         return self.desc is None or self.desc == MemoryDesc(self.desc.dims, self.desc.data_type)
 
     def is_readable(self, dtype: np.dtype[np.generic]) -> bool:
-        """Return whether an array of this type can be made of the copy: it has the type, and no engine's format."""
+        """Return whether an array of this type can be made of the copy, whose type is the same or wider.
+
+        The wider one is f32 for bf16 and f16, whose elements were converted to it.
+        """
         if self.desc is None:
             return True
-        data_type = self.desc.data_type
-        return self.desc.kind in ("blocked", "digits") and data_type is not None and data_type.dtype == dtype
+        if self.desc.kind not in ("blocked", "digits") or self.desc.data_type is None:
+            return False
+        own = self.desc.data_type.dtype
+        return own == dtype or (own == np.float32 and dtype.name in ("bfloat16", "float16"))
 
 
 @dataclass(slots=True, eq=False)
@@ -78,12 +84,13 @@ class StoredConstant:
     def _make_array(self) -> Array:
         copies = [copy for copy in self.copies if copy.is_readable(self.dtype)]
         for copy in copies:
-            if copy.is_row_major:
+            if copy.is_row_major and (copy.desc is None or copy.desc.data_type == as_data_type(self.dtype)):
                 size = int(np.prod(self.dims, dtype=np.int64)) * self.dtype.itemsize
                 return read_only(copy.data[:size].view(self.dtype).reshape(self.dims))
-        copy = copies[0]
-        assert copy.desc is not None
-        return read_only(np.ascontiguousarray(Memory(copy.desc, copy.data).unpack().view(self.dtype)))
+        (desc, data), *_ = ((copy.desc, copy.data) for copy in copies if copy.desc is not None)
+        unpacked = np.ascontiguousarray(Memory(desc, data).unpack())
+        is_wider = desc.data_type is not None and desc.data_type.dtype != self.dtype
+        return read_only(unpacked.astype(self.dtype) if is_wider else unpacked.view(self.dtype))
 
     def find_packed(self, desc: MemoryDesc) -> Memory | None:
         """Return the copy in this format as memory; None if there is none."""

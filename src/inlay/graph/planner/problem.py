@@ -29,7 +29,7 @@ from inlay.graph.background import yield_to_runs
 from inlay.graph.costs.estimates import Costs
 from inlay.graph.op_graph import OpGraph
 from inlay.graph.planner.candidates import CandidateGenerator
-from inlay.graph.planner.cost_cache import NO_ALGORITHMS, CostCache
+from inlay.graph.planner.cost_cache import NO_ALGORITHMS, NO_PENALTIES, CostCache, Penalties
 from inlay.graph.planner.domains import Domain, Tags, domains
 from inlay.graph.planner.elimination import Factor
 from inlay.graph.planner.formats import Format, Formats
@@ -102,17 +102,21 @@ class PlanChoices:
 
 
 def make_problem(
-    graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto", choices: PlanChoices | None = None
+    graph: OpGraph,
+    costs: Costs,
+    convolutions: Convolutions = "auto",
+    choices: PlanChoices | None = None,
+    penalties: Penalties = NO_PENALTIES,
 ) -> Problem:
     """Build the problem of assigning formats to `graph` at these costs; `convolutions` names the allowed algorithms.
 
-    `choices` restricts the formats and algorithms to those of another plan.
+    `choices` restricts the formats and algorithms to those of another plan. `penalties` are those of `CostCache`.
 
     Raises:
         Unimplemented: an operation has no candidate (see `CandidateGenerator.of`).
     """
     tags, algorithms = (None, NO_ALGORITHMS) if choices is None else (choices.tags, choices.algorithms)
-    cost_cache = CostCache(costs, Formats(), convolutions, algorithms)
+    cost_cache = CostCache(costs, Formats(), convolutions, algorithms, penalties)
     groups = group_operations(graph)
     found = domains(graph, cost_cache, costs.isa, tags)
     reorders = [pair for pair in _list_reorders(groups, found) if not cost_cache.formats.repeats(pair[1])]

@@ -6,6 +6,9 @@ from inlay.data_type import as_data_type
 from inlay.errors import Unimplemented
 from inlay.graph.op_graph import Op, OpGraph
 
+CHOOSES_TYPES = False
+"""True if plans may store tensors in further types (`OpGraph.storage_types`); False if each has its own type."""
+
 
 def list_type_combinations(op: Op, graph: OpGraph) -> tuple[Mapping[str, str], ...]:
     """Return the combinations of data types of the tensors that `op` reads and writes, by argument.

@@ -50,11 +50,11 @@ class _SavedConstant:
 def _restores(copy: Memory, array: Array) -> bool:
     """Return whether the elements of an array can be unpacked from a copy, bit by bit."""
     data_type = copy.desc.data_type
-    if copy.desc.kind not in ("blocked", "digits") or data_type is None or data_type.is_sub_byte:
+    if data_type is None or data_type.is_sub_byte or copy.desc.dims != array.shape:
         return False
-    if copy.desc.dims != array.shape or data_type.dtype != array.dtype:
+    if not StoredCopy(copy.desc, copy.buffer).is_readable(array.dtype):
         return False
-    return has_equal_bits(copy.unpack(), array)
+    return has_equal_bits(copy.unpack().astype(array.dtype, copy=False), array)
 
 
 class TableWriter:
