@@ -110,21 +110,29 @@ def _penalties_by_weight(
     planned: PlannedProgram, layers: Sequence[Layer], measured: RoundingErrors
 ) -> Callable[[float], Penalties]:
     """Return the function from a weight to penalties: with the weight 1, each exceeds the time of the plan by far."""
-    squares = {layer: _squared_error(layer, planned.graph, measured) for layer in layers}
+    squares = _squared_errors(layers, planned.graph, measured)
     least = min((square for square in squares.values() if 0 < square < inf), default=1.0)
 
     def penalties(weight: float) -> Penalties:
         unit = weight * planned.ms * _MOST_SHARE / least
-        return {(layer.ops[0], layer.data_type): unit * square for layer, square in squares.items() if square}
+        return {key: unit * square for key, square in squares.items()}
 
     return penalties
 
 
-def _squared_error(layer: Layer, graph: OpGraph, measured: RoundingErrors) -> float:
-    """Return the square of the error of a layer, and of that in the readers of its results."""
-    written = [name for op in graph.ops if op.name in layer.ops for name in op.writes.values()]
-    carried = max((measured.tensors.get(name, 0.0) for name in written), default=0.0)
-    return measured.layers[layer.ops[0]] ** 2 + carried**2
+def _squared_errors(layers: Sequence[Layer], graph: OpGraph, measured: RoundingErrors) -> dict[tuple[str, str], float]:
+    """Return the squares of errors by operation and type, without those that are 0.
+
+    The error of a layer is that of its first operation, and the error in the readers of its results that of its last.
+    """
+    written = {op.name: tuple(op.writes.values()) for op in graph.ops}
+    squares: dict[tuple[str, str], float] = {}
+    for layer in layers:
+        carried = max(measured.tensors.get(name, 0.0) for name in written[layer.ops[-1]])
+        for op, error in ((layer.ops[0], measured.layers[layer.ops[0]]), (layer.ops[-1], carried)):
+            key = op, layer.data_type
+            squares[key] = squares.get(key, 0.0) + error**2
+    return {key: square for key, square in squares.items() if square}
 
 
 def run_planned(planned: PlannedProgram, arrays: Mapping[str, Array], engine: EngineLike = None) -> dict[str, Array]:
