@@ -267,6 +267,8 @@ def plan(
         samples=samples,
     )
     planner = Planner(network, options)
+    if samples is not None:
+        require_dims(planner.inputs, {name: dims_of(v) for name, v in check_inputs(samples, planner.inputs).items()})
     return _as_plan(planner.plan(), planner, engine)
 
 

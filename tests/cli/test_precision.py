@@ -1,0 +1,55 @@
+"""`inlay plan` and `inlay run` with --precision, --tolerance and --errors."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.command_line import IMAGE, Capture, complaint, succeed, write_classifier
+from tests.support.narrow_graphs import types_chosen
+
+PLAN = ("plan", "net.onnx", "--costs", "analytic", "--engine", "reference")
+
+
+@pytest.fixture(autouse=True)
+def typed(directory: Path) -> Iterator[None]:
+    write_classifier(batch=IMAGE.shape[0])
+    np.save("x.npy", IMAGE)
+    with types_chosen():
+        yield
+
+
+def test_errors_are_printed_with_the_plan(capsys: Capture) -> None:
+    text = succeed(capsys, *PLAN, "--precision", "bf16", "--errors", "--input", "x.npy")
+    assert text.splitlines()[-1].startswith("error of y: ")
+    assert "tolerance" not in text
+    figures = json.loads(succeed(capsys, *PLAN, "--precision", "bf16", "--errors", "--json"))
+    assert set(figures["errors"]) == {"tolerance", "outputs", "layers"}
+    text = succeed(capsys, *PLAN, "--precision", "auto", "--tolerance", "0.02", "--input", "x=x.npy", "--errors")
+    assert text.splitlines()[-1].endswith(", tolerance 2.0e-02")
+    assert complaint(capsys, *PLAN, "--precision", "bf16", "--input", "x.npy") == (
+        "--input is for measuring errors: give --errors or --tolerance too, or leave it out"
+    )
+
+
+def test_options_that_do_not_fit_are_refused(capsys: Capture) -> None:
+    for options, text in (
+        (["--precision", "half"], "--precision is 'half': give one of f32, bf16, f16, auto, model"),
+        (
+            ["--precision", "f32", "--tolerance", "0.1"],
+            "--tolerance is 0.1, and precision f32 chooses no types by their error: leave it out, or give --precision "
+            "auto",
+        ),
+        (
+            ["--precision", "auto", "--isa", "avx2"],
+            "--precision auto with a tolerance runs the plan on this machine, and --isa avx2 plans for another one: "
+            "leave it out, or give --precision bf16 alone",
+        ),
+        (
+            ["--errors", "--isa", "avx2"],
+            "--errors runs the plan on this machine, and --isa avx2 plans for another one: leave one of them out",
+        ),
+    ):
+        assert complaint(capsys, "plan", "net.onnx", *options) == text
