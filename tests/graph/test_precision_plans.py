@@ -117,7 +117,8 @@ def test_the_report_has_the_errors_of_a_run() -> None:
     assert 0 < max(layer.error for layer in report.layers) < 1
     lines = str(report).splitlines()
     assert lines[0].split() == ["layer", "type", "error", "ms", "saved", "used"]
-    assert len(lines) == 1 + len(report.layers) + 2
+    assert len(lines) == 1 + len(report.layers) + 1 + 2
+    assert lines[-3] == f"{len(report.layers)} of {len(report.layers)} layers in a narrow type"
     assert json.loads(json.dumps(report.as_json()))["outputs"] == dict(report.outputs)
 
 

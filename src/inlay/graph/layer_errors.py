@@ -4,6 +4,7 @@
 >>> print(PrecisionReport((layer,), {"y": 0.0034}, tolerance=0.01))
 layer  type  error    ms saved  used
 conv1  bf16  2.1e-03     0.410  yes
+1 of 1 layers in a narrow type
 error of y: 3.4e-03, tolerance 1.0e-02
 """
 
@@ -64,14 +65,17 @@ class PrecisionReport:
         }
 
     def __str__(self) -> str:
-        """Return a table of the layers, and a line for each output."""
+        """Return a table of the layers, the number of narrow ones, and a line for each output."""
         rows = [
             (one.op, one.data_type, f"{one.error:.1e}", f"{one.ms_saved:.3f}", "yes" if one.kept else "no")
             for one in self.layers
         ]
         widths = [max(map(len, column)) for column in zip(_HEAD, *rows, strict=True)]
         table = [_format_row(row, widths) for row in (_HEAD, *rows)]
-        if not self.layers:
+        if self.layers:
+            kept = sum(one.kept for one in self.layers)
+            table.append(f"{kept} of {len(self.layers)} layers in a narrow type")
+        else:
             table = ["no layer may be in a narrow type"]
         limit = "" if self.tolerance is None else f", tolerance {self.tolerance:.1e}"
         return "\n".join([*table, *(f"error of {name}: {error:.1e}{limit}" for name, error in self.outputs.items())])

@@ -136,12 +136,12 @@ class Plan(PlannedProgram):
                 graph alone.
             OutOfMemory, MissingExtra, Unimplemented: as `compile`.
 
-        >>> import inlay
-        >>> from tests.support.graph_programs import graph_of, relu
-        >>> graph = graph_of([relu("relu", "x", "y")], dict.fromkeys("xy", (2, 8)), "x", "y")
-        >>> plan = inlay.plan(graph, costs="analytic", precision="f32")
-        >>> print(plan.precision_report())
-        layer  type  error  ms saved  used
+        >>> import numpy as np
+        >>> from inlay.graph.network import Node, Tensor
+        >>> tensors = {name: Tensor(name, (2, 8), np.dtype(np.float32)) for name in "xy"}
+        >>> network = Network("small", 17, ("x",), ("y",), (Node("relu", "Relu", ("x",), ("y",)),), tensors)
+        >>> print(plan(network, costs="analytic", precision="f32").precision_report())
+        no layer may be in a narrow type
         error of y: 0.0e+00
         """
         planner = self._require_planner()

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from inlay.descriptor import MemoryDesc
+from inlay.graph.algorithms import algorithm_variants, as_direct
 from inlay.graph.costs import MeasuredCosts
 from inlay.graph.costs.estimates import Costs
 from inlay.graph.layer_errors import Layer, LayerError, PrecisionReport, measure_layers, measure_outputs, run_in_f32
@@ -60,8 +61,15 @@ def _saved_ms(step: Step, data_type: str, costs: Costs | None) -> float | None:
     """Return the time of a step in f32 less that in a narrow type, in these formats; None without a kernel in both."""
     if costs is None or step.operation is None:
         return None
-    wide, narrow = (costs.kernel(_in_type(step.operation, name)) for name in ("f32", data_type))
-    return None if wide is None or narrow is None else wide.ms - narrow.ms
+    wide, narrow = (_least_ms(_in_type(step.operation, name), costs) for name in ("f32", data_type))
+    return None if wide is None or narrow is None else wide - narrow
+
+
+def _least_ms(operation: Operation, costs: Costs) -> float | None:
+    """Return the time of an operation by the fastest of its algorithms; None without a kernel."""
+    direct = as_direct(operation) or operation
+    kernels = (costs.kernel(one) for one in algorithm_variants(direct, "auto"))
+    return min((kernel.ms for kernel in kernels if kernel is not None), default=None)
 
 
 def _in_type(operation: Operation, data_type: str) -> Operation:
