@@ -50,7 +50,7 @@ def session_of(plan: PlannedProgram, engine: str) -> ProgramSession:
 def special_values(count: int, dtype: Any) -> Array:
     """So many elements: NaN, infinities, zeros, the largest numbers of the type, and numbers of any magnitude."""
     rng = np.random.default_rng(3)
-    largest = float(ml_dtypes.finfo(dtype).max)
+    largest = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
     special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, largest, -largest, 1.0, -1.0, 88.0, 300.0])
     ordinary = rng.standard_normal(count) * 10.0 ** rng.uniform(-3, 4, count)
     return np.where(rng.random(count) < 0.3, rng.choice(special, count), ordinary).astype(dtype).astype(np.float32)
@@ -65,9 +65,13 @@ def softmax(x: Array) -> Array:
 ONE: dict[str, Array] = {"one": np.eye(16, dtype=np.float32).reshape(16, 16, 1, 1)}
 CASES: Mapping[str, tuple[str, dict[str, Array], Formula]] = {
     "relu": ("y = Relu(x)", {}, lambda x: np.maximum(x, 0)),
-    "clip": ("y = Clip(x, low, high)", {"low": np.float32(-1), "high": np.float32(6)}, lambda x: np.clip(x, -1, 6)),
+    "clip": (
+        "y = Clip(x, low, high)",
+        {"low": np.array(-1, np.float32), "high": np.array(6, np.float32)},
+        lambda x: np.clip(x, -1, 6),
+    ),
     "tanh": ("y = Tanh(x)", {}, np.tanh),
-    "max": ("y = Max(x, two)", {"two": np.float32([2])}, lambda x: np.maximum(x, 2)),
+    "max": ("y = Max(x, two)", {"two": np.array([2], np.float32)}, lambda x: np.maximum(x, 2)),
     "max pool": (
         "y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x)",
         {},

@@ -1,7 +1,7 @@
 """Plans in narrow types from the request to the run: errors beside f64 and torch, reports, tolerances, other dims."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from tests.support.refusals import raises_exactly
 from tests.support.written_models import written_model
 
 DIMS = (2, 16, 8, 8)
-CONSTANTS: Mapping[str, Array] = {
+CONSTANTS: dict[str, Any] = {
     "w0": normal(1, (16, 16, 3, 3)) / 12,
     "w1": normal(2, (16, 16, 1, 1)) / 4,
     "up": np.full(1, 1000, np.float32),
@@ -36,7 +36,8 @@ def typed() -> Iterator[None]:
 
 
 def model_bytes(dims: tuple[int, ...] = DIMS) -> bytes:
-    return written_model(TEXT, dims, "y c", **CONSTANTS).SerializeToString()
+    content: bytes = written_model(TEXT, dims, "y c", **CONSTANTS).SerializeToString()
+    return content
 
 
 def plan(precision: Any, **options: Any) -> Plan:

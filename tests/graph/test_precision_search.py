@@ -145,7 +145,7 @@ def test_layers_are_the_steps_with_types_of_storage() -> None:
     ],
 )
 def test_errors_are_parts_of_the_largest_element(found: list[float], expected: list[float], error: float) -> None:
-    assert measure_error(np.float32(found), np.float32(expected)) == error
+    assert measure_error(np.array(found, np.float32), np.array(expected, np.float32)) == error
 
 
 def test_integers_have_no_error() -> None:

@@ -51,6 +51,7 @@ Each module uses those before it:
     emit_command        `inlay emit`
     explore_command     `inlay explore`
     network_options     options of the commands on networks, checked and parsed
+    precision_options   options of `inlay plan` and `inlay run` for the data types of tensors
     plan_page_options   the option --html of `inlay plan` and `inlay run`: the page of a plan
     profile_options     the options of `inlay run` for a table of steps, a trace and a page
     saved_plan_options  saved plans of `inlay plan -o` and `inlay run`

@@ -19,29 +19,31 @@ from inlay.cli.network_options import (
     CostsOption,
     DimsOption,
     EngineOption,
-    ErrorsOption,
     FallbackOption,
     InputsOption,
     IsaOption,
     ModelArgument,
     OutputOption,
-    PrecisionOption,
     RunArgument,
-    SamplesOption,
     SecondsOption,
     ThreadsOption,
-    ToleranceOption,
     choose_tier,
     explain_dim_options,
     note_reference_engine,
     parse_convolutions,
     parse_dim_options,
     parse_fallback,
-    parse_precision,
     require_engine_here,
 )
 from inlay.cli.output import echo, json_text, print_json
 from inlay.cli.plan_page_options import PlanPageOption, RunPageOption, require_page_target, save_page
+from inlay.cli.precision_options import (
+    ErrorsOption,
+    PrecisionOption,
+    SamplesOption,
+    ToleranceOption,
+    request_precision,
+)
 from inlay.cli.profile_options import AllRowsOption, ProfileOption, ProfileRequest, TraceOption, request_profile
 from inlay.cli.run_results import RunTimes, run_document, summarize_output
 from inlay.cli.saved_plan_options import (
@@ -57,6 +59,7 @@ from inlay.files import atomic_write, file_error, require_unused
 from inlay.measure.interleaved import time_call
 
 if TYPE_CHECKING:
+    from inlay.graph.layer_errors import PrecisionReport
     from inlay.graph.network import Network
     from inlay.graph.plan import Plan, Tier
     from inlay.graph.planned_program import PlannedProgram
@@ -108,27 +111,38 @@ def plan(
 
       inlay plan resnet50.onnx --precision auto --tolerance 0.01 --input photo.npy --errors
     """
-    from inlay.graph.report import figures
-
     _require_plan_files(model, picture)
     require_plan_target(output, isa, model, *([] if picture is None else [picture]))
     require_page_target(page, [model], [("--picture", picture), ("--output", output)])
     require_engine_here(engine, isa)
-    options: dict[str, Any] = parse_precision(precision, tolerance, isa)
-    samples = read_samples(inputs, isa, errors=errors, is_limited="samples" in options)
+    request = request_precision(precision, tolerance, isa, errors=errors, is_sampled=bool(inputs))
+    samples = read_inputs(parse_input_files(inputs)) if inputs else {}
     tier, mode = choose_tier(costs, isa, seconds, engine), parse_convolutions(convolutions)
     network = _load_network(model, parse_dim_options(dims or ()), batch)
     if isa is None and costs != "analytic":
         note_reference_engine(engine, f"costs are {'analytic' if costs is None else 'those of NumPy'}")
-    options |= {"convolutions": mode, "engine": engine, "fallback": parse_fallback(fallback)}
-    values = None if samples is None else {name or network.inputs[0]: array for name, array in samples.items()}
-    options |= {"samples": values} if "samples" in options else {}
-    network_plan = _plan_network(network, tier, isa, threads, seconds, options)
+    values = {name or network.inputs[0]: array for name, array in samples.items()} or None
+    options = {"convolutions": mode, "engine": engine, "fallback": parse_fallback(fallback)}
+    network_plan = _plan_network(network, tier, isa, threads, seconds, options | request.arguments(values))
     report = network_plan.precision_report(values) if errors else None
+    _print_plan(network_plan, report, every_step=every_step, as_json=as_json)
+    _write_plan(network_plan, picture, page, output, as_json=as_json)
+
+
+def _print_plan(network_plan: "Plan", report: "PrecisionReport | None", *, every_step: bool, as_json: bool) -> None:
+    """Print a plan, and the report of its errors if there is one."""
+    from inlay.graph.report import figures
+
     if as_json:
         echo(json_text(figures(network_plan) | ({"errors": report.as_json()} if report else {})))
     else:
         echo(network_plan.explain(every_step=every_step) + (f"\n\n{report}" if report else ""))
+
+
+def _write_plan(
+    network_plan: "Plan", picture: Path | None, page: Path | None, output: Path | None, *, as_json: bool
+) -> None:
+    """Write the files of a plan that the command asks for."""
     if picture is not None:
         _draw_plan(network_plan, picture, as_json=as_json)
     if page is not None:
@@ -161,6 +175,12 @@ def _draw_plan(network_plan: "Plan", picture: Path, *, as_json: bool) -> None:
 
     PlanPicture(network_plan).save(picture)
     echo(f"{'' if as_json else chr(10)}wrote {printable(str(picture))}", err=as_json)
+
+
+_PLANNING_OPTIONS = (
+    "--batch", "--costs", "--threads", "--seconds", "--convolutions", "--fallback", "--precision", "--tolerance",
+)  # fmt: skip
+"""Options of `inlay run` that say how a network is planned."""
 
 
 @app.command(short_help="Run a network on arrays in files.")
@@ -206,24 +226,19 @@ def run(
     request = request_profile(profile, all_rows, trace, [model, *named.values()], output, clean, page)
     require_engine_here(engine)
     if is_plan_file(model):
-        planning = {"--batch": batch, "--costs": costs, "--seconds": seconds, "--convolutions": convolutions}
-        planning |= {"--precision": precision, "--tolerance": tolerance}
-        refuse_plan_options(model, {**planning, "--threads": threads, "--fallback": fallback})
+        given = batch, costs, threads, seconds, convolutions, fallback, precision, tolerance
+        refuse_plan_options(model, dict(zip(_PLANNING_OPTIONS, given, strict=True)))
         _run_saved_plan(model, engine, read_inputs(named), output, request, clean=clean, as_json=as_json)
         return
-    from inlay.graph.onnx.reading import load_for
-
-    options: dict[str, Any] = parse_precision(precision, tolerance)
+    planning = request_precision(precision, tolerance)
     tier, mode = choose_tier(costs, None, seconds, engine), parse_convolutions(convolutions)
     arrays = read_inputs(named)
-    with explain_dim_options("--batch N"):
-        network = load_for(model, {name: array.shape for name, array in arrays.items()}, batch=batch)
+    network = _load_for(model, arrays, batch)
     _require_output(output, network.outputs, clean=clean)
     note_reference_engine(engine, "NumPy computes, far slower than oneDNN")
-    options |= {"convolutions": mode, "engine": engine, "fallback": parse_fallback(fallback)}
     values = {name or network.inputs[0]: array for name, array in arrays.items()}
-    options |= {"samples": values} if "samples" in options else {}
-    network_plan = _plan_network(network, tier, None, threads, seconds, options)
+    options = {"convolutions": mode, "engine": engine, "fallback": parse_fallback(fallback)}
+    network_plan = _plan_network(network, tier, None, threads, seconds, options | planning.arguments(values))
     with network_plan.compile() as session:
         _run_and_report(network_plan, session.prepare(), values, output, request, as_json=as_json)
 
@@ -328,6 +343,14 @@ def _load_network(model: Path, dims: Mapping[str, int], batch: int | None) -> "N
         return load_bound(model, dims=dims, batch=batch)
 
 
+def _load_for(model: Path, arrays: Mapping[str | None, Array], batch: int | None) -> "Network":
+    """Load a network for the dims of these inputs; errors about dims also name the option of the command line."""
+    from inlay.graph.onnx.reading import load_for
+
+    with explain_dim_options("--batch N"):
+        return load_for(model, {name: array.shape for name, array in arrays.items()}, batch=batch)
+
+
 def _plan_network(
     network: "Network",
     tier: "Tier",
@@ -371,27 +394,6 @@ def parse_input_files(texts: Sequence[str]) -> dict[str | None, Path]:
     if None in files and len(files) > 1:
         raise InvalidArguments(f"--input {files[None]} does not say for which input it is: give NAME=FILE for each")
     return files
-
-
-def read_samples(
-    texts: Sequence[str] | None, isa: str | None, *, errors: bool, is_limited: bool
-) -> dict[str | None, Array] | None:
-    """Read the arrays of options --input of `inlay plan`, on which errors are measured; None without such an option.
-
-    Raises:
-        InvalidArguments: errors are of a plan for the other processor `isa`; nothing uses the arrays; or as
-            `parse_input_files`.
-        FileError: as `read_inputs`.
-    """
-    if errors and isa is not None:
-        raise InvalidArguments(
-            f"--errors runs the plan on this machine, and --isa {isa} plans for another one: leave one of them out"
-        )
-    if not texts:
-        return None
-    if not errors and not is_limited:
-        raise InvalidArguments("--input is for measuring errors: give --errors or --tolerance too, or leave it out")
-    return read_inputs(parse_input_files(texts))
 
 
 def read_inputs(files: Mapping[str | None, Path]) -> dict[str | None, Array]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from inlay.graph.algorithms import Convolutions
     from inlay.graph.fallback.assignment import Fallback
     from inlay.graph.plan import Tier
-    from inlay.graph.precision import PrecisionName
 
 EngineOption = Annotated[
     str | None,
@@ -76,29 +75,6 @@ FallbackOption = Annotated[
     ),
 ]
 
-PrecisionOption = Annotated[
-    str | None,
-    typer.Option(
-        "--precision",
-        metavar="TYPE",
-        help="Types of tensors: model (default), those of the file; f32, bf16, f16; auto, bf16 within --tolerance.",
-    ),
-]
-ToleranceOption = Annotated[
-    float | None,
-    typer.Option(
-        "--tolerance",
-        metavar="E",
-        help="Largest error of an output against f32, as part of its largest element; 0.01 with --precision auto.",
-    ),
-]
-SamplesOption = Annotated[
-    list[str] | None,
-    typer.Option("--input", "-i", metavar="[NAME=]FILE", help="A .npy file for an input of --tolerance and --errors."),
-]
-ErrorsOption = Annotated[
-    bool, typer.Option("--errors", help="Run the plan, and print the error of each layer and output against f32.")
-]
 
 _TIERS = ("measured", "probed", "analytic")
 
@@ -175,35 +151,6 @@ def parse_convolutions(text: str | None) -> "Convolutions":
     if text not in (None, "auto", "direct"):
         raise InvalidArguments(f"--convolutions is {text!r}: give auto, the fastest, or direct")
     return "direct" if text == "direct" else "auto"
-
-
-def parse_precision(precision: str | None, tolerance: float | None, isa: str | None = None) -> dict[str, Any]:
-    """Parse the options --precision and --tolerance; return those arguments of `inlay.plan`.
-
-    There is `samples` among them, without a value yet, if errors are limited.
-
-    Raises:
-        InvalidArguments: there is no such precision; the tolerance is not positive, or for a precision without one; or
-            errors are limited, and the plan is for the other processor `isa`.
-
-    >>> parse_precision("auto", 0.001), parse_precision(None, None)
-    ({'precision': 'auto', 'tolerance': 0.001, 'samples': None}, {'precision': 'model', 'tolerance': None})
-    """
-    from inlay.graph.precision import PrecisionRequest
-
-    request = PrecisionRequest(cast("PrecisionName", precision or "model"), tolerance)
-    try:
-        request.require_valid()
-    except InvalidArguments as error:
-        raise InvalidArguments(f"--{error}".replace("precision='auto'", "--precision auto")) from error
-    if request.limit is None:
-        return {"precision": request.name, "tolerance": tolerance}
-    if isa is not None:
-        raise InvalidArguments(
-            f"--precision {request.name} with a tolerance runs the plan on this machine, and --isa {isa} plans for "
-            "another one: leave it out, or give --precision bf16 alone"
-        )
-    return {"precision": request.name, "tolerance": tolerance, "samples": None}
 
 
 def parse_fallback(text: str | None) -> "Fallback":

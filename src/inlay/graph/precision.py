@@ -167,11 +167,11 @@ def infer_declared(graph: OpGraph, declared: Mapping[str, str]) -> dict[str, str
         types = {known[name] for name in op.reads.values() if name in known}
         for name in op.writes.values():
             if name not in known and graph.tensors[name].dtype == _F32 and len(types) == 1:
-                known |= {name: next(iter(types))}
+                known[name] = next(iter(types))
     for op in graph.ops:
-        narrow = {known.get(name) for name in op.writes.values()} & NARROW_TYPES
+        narrow = NARROW_TYPES.intersection(known.get(name, "") for name in op.writes.values())
         if narrow and op.kind in WEIGHTED:
-            known |= {name: next(iter(narrow)) for name in op.reads.values() if known.get(name) == "f32"}
+            known |= dict.fromkeys((name for name in op.reads.values() if known.get(name) == "f32"), *narrow)
     return known
 
 

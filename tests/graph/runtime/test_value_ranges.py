@@ -127,7 +127,7 @@ def test_a_tensor_that_is_stored_in_f16_may_become_infinite() -> None:
 
 def test_ranges_of_narrow_constants_are_those_of_their_numbers() -> None:
     for dtype in (np.float16, ml_dtypes.bfloat16):
-        array = np.float32([[1.0, -2.0], [3.0, 0.5]]).astype(dtype)
+        array: Any = np.array([[1.0, -2.0], [3.0, 0.5]]).astype(dtype)
         assert range_of_array(array) == ValueRange(-2.0, 3.0)
         positive, negative = signed_sums(array, "inner_product")
         assert (positive.tolist(), negative.tolist()) == ([1.0, 3.5], [2.0, 0.0])

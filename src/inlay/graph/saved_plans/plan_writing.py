@@ -75,9 +75,10 @@ def store_narrow_weights(plan: PlannedProgram) -> PlannedProgram:
 
 def _weights_type(step: Step) -> str | None:
     """Return the data type in which a step uses constant weights; None without them."""
-    desc = None if step.operation is None else step.operation.descs.get("weights")
-    is_known = desc is not None and desc.data_type is not None and "weights" in step.constants
-    return desc.data_type.name if is_known else None
+    if step.operation is None or "weights" not in step.constants:
+        return None
+    data_type = step.operation.descs["weights"].data_type
+    return None if data_type is None else data_type.name
 
 
 def _with_converted(step: Step, rounded: Mapping[int, Array]) -> Step:
