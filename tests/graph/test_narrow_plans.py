@@ -8,6 +8,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import sliding_window_view
+from onnx import TensorProto
 
 import inlay
 from inlay.errors import StalePlanWarning
@@ -25,7 +27,7 @@ from inlay.graph.saved_plans.plan_writing import write_plan
 from inlay.primitives.engine import get_engine
 from tests.support.narrow_graphs import narrow_graph
 from tests.support.network_runs import model_of
-from tests.support.written_models import nodes_of
+from tests.support.written_models import nodes_of, written_model
 
 TYPES: Mapping[str, Any] = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}
 ROUNDING: Mapping[str, float] = {"bf16": 2.0**-8, "f16": 2.0**-11}
@@ -115,6 +117,26 @@ def test_guards_are_on_the_buffers_of_16_bits() -> None:
     assert guarded
     types = {plan.program.buffers[name].desc.data_type.name for name in guarded}  # type: ignore[union-attr]
     assert types <= {"bf16", "f32"}
+
+
+def test_weights_of_a_narrow_model_are_transformed_for_winograd() -> None:
+    """The transform reads f32, and the array has two bytes an element."""
+    rng, engine, count = np.random.default_rng(2), get_engine().name.split()[0], 64
+    w = (rng.standard_normal((count, count, 3, 3)) / 24).astype(ml_dtypes.bfloat16)
+    x = rng.standard_normal((1, count, 28, 28)).astype(ml_dtypes.bfloat16)
+    model = written_model(
+        "y = Conv <pads = [1, 1, 1, 1]> (x, w)", x.shape, "y", kind=TensorProto.BFLOAT16, opset=22, w=w
+    )
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.BFLOAT16
+    plan = inlay.plan(load_bound(model.SerializeToString()), costs=probed(engine), engine=engine, precision="f32")
+    if not any(step.impl.startswith("winograd") for step in plan.program.steps):
+        pytest.skip("no convolution is planned by Winograd's algorithm here")
+    (weights,) = (op.constants["weights"] for op in plan.graph.ops if op.kind == "convolution")
+    assert weights.dtype == w.dtype
+    padded = np.pad(x.astype(float), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    wanted = np.einsum("nchwij,ocij->nohw", sliding_window_view(padded, (3, 3), (2, 3)), w.astype(float), optimize=True)
+    found = plan.compile().run({"x": x})["y"].astype(float)
+    np.testing.assert_allclose(found, wanted, rtol=2**-8, atol=1e-3)
 
 
 # Saved plans

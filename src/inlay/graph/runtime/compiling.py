@@ -119,7 +119,8 @@ def _pack_constant(array: Array, desc: MemoryDesc, engine: Engine | None) -> Mem
     """Reorder an array into memory of `desc`, by the engine if only the engine knows the format."""
     if desc.kind != "opaque":
         return pack(array, desc)
-    plain = pack(array, constant_desc(array))
+    own = desc.data_type  # an array in a narrow type may be of an operation in f32
+    plain = pack(array, constant_desc(array, data_type=None if own is None else own.name))
     memory: Memory = Reorder(plain.desc, desc, engine=engine)(src=plain)
     return memory
 
