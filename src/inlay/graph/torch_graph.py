@@ -18,6 +18,7 @@ import numpy as np
 
 from inlay.errors import Unimplemented
 from inlay.graph.op_graph import Array, BroadcastView, Op, OpGraph, PermuteView, ReshapeView, exact_graph
+from inlay.graph.passes.value_ranges import widened
 from inlay.layout import Dims
 
 Torch: TypeAlias = Any  # the module, or something of it: a peer that may be absent
@@ -97,7 +98,7 @@ class _TorchGraph:
     # Operands
 
     def _constant(self, array: Array) -> Torch:
-        tensor = self._torch.tensor(np.ascontiguousarray(array))
+        tensor = self._torch.tensor(np.ascontiguousarray(widened(array)))
         if tensor.dim() == 4:
             tensor = tensor.contiguous(memory_format=self._format)
         name = f"constant{len(self._constants)}"
