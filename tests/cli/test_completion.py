@@ -18,6 +18,7 @@ from inlay.data_type import DATA_TYPES
 from inlay.notation.dictionary import list_vendors
 from inlay.notation.format_tag import ALIASES, ENUMERATED
 from tests.support.command_line import Capture, complaint, succeed, write_classifier
+from tests.support.narrow_graphs import types_chosen
 from tests.support.shells import InteractiveShell, bash, complete_in_fish, zsh
 
 GROUP: Any = typer.main.get_command(app)
@@ -116,6 +117,7 @@ VALID: dict[str, Callable[[str], list[str]]] = {
     "tier": lambda value: ["plan", "net.onnx", "--costs", value],
     "mode": lambda value: ["plan", "net.onnx", "--convolutions", value],
     "fallback": lambda value: ["plan", "net.onnx", "--fallback", value],
+    "precision": lambda value: ["plan", "net.onnx", "--engine", "reference", "--precision", value],
     "isa": lambda value: ["plan", "net.onnx", "--isa", value],
     "form": lambda value: ["emit", "nchw", "1x1x2x2", "--form", value, "-o", f"{value}.c"],
     "target": lambda value: ["emit", "nchw", "1x1x2x2", "--form", "object", "--target", value, "-o", f"{value}.o"],
@@ -129,8 +131,9 @@ def test_every_value_of_a_table_is_accepted(kind: str, capsys: Capture) -> None:
     np.save("table.npy", np.arange(2))
     write_classifier(batch=1)
     for value in list_values(GROUP)[kind]:
-        extra = ["--costs", "analytic"] if kind in ("mode", "fallback") else []
-        succeed_or_note(capsys, *VALID[kind](value), *extra)
+        extra = ["--costs", "analytic"] if kind in ("mode", "fallback", "precision") else []
+        with types_chosen():
+            succeed_or_note(capsys, *VALID[kind](value), *extra)
         wrong = complaint(capsys, *VALID[kind](f"{value}x"), *extra)
         assert f"{value}x" in wrong.lower()
 

@@ -15,7 +15,7 @@ PrecisionOption = Annotated[
     str | None,
     typer.Option(
         "--precision",
-        metavar="TYPE",
+        metavar="PRECISION",
         help="Types of tensors: model (default), those of the file; f32, bf16, f16; auto, bf16 within --tolerance.",
     ),
 ]

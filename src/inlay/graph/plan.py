@@ -251,8 +251,8 @@ def plan(
             this machine; `convolutions`, `engine`, `fallback` or `precision` is unknown; `tolerance` is not positive,
             or for a precision without a choice of types; or `samples` are not suitable, or without a tolerance.
         MissingExtra: the engine is needed and not installed.
-        Unimplemented: a tensor has no format that an engine supports, or nothing that `fallback` allows computes a
-            node.
+        Unimplemented: a tensor has no format that an engine supports, nothing that `fallback` allows computes a
+            node, or `precision` is none of `model` and `f32`.
     """
     options = PlanOptions(
         costs=costs,
