@@ -34,6 +34,25 @@ def test_errors_are_printed_with_the_plan(capsys: Capture) -> None:
     )
 
 
+def test_a_run_measures_errors_on_its_inputs(capsys: Capture) -> None:
+    call = "run", "net.onnx", "--costs", "analytic", "--engine", "reference", "--input", "x.npy"
+    f32 = succeed(capsys, *call, "--precision", "f32", "-o", "f32.npy")
+    assert f32.startswith("wrote f32.npy: y")
+    succeed(capsys, *call, "--precision", "bf16", "-o", "bf16.npy")
+    succeed(capsys, *call, "--precision", "auto", "--tolerance", "1e-6", "-o", "auto.npy")
+    wide, narrow, auto = (np.load(f"{name}.npy") for name in ("f32", "bf16", "auto"))
+    assert 1e-5 < np.abs(narrow - wide).max() < 0.02
+    np.testing.assert_allclose(auto, wide, rtol=1e-6)
+
+
+def test_a_saved_plan_takes_no_precision(capsys: Capture) -> None:
+    succeed(capsys, *PLAN, "-o", "net.inlay")
+    assert complaint(capsys, "run", "net.inlay", "--input", "x.npy", "--precision", "bf16") == (
+        "net.inlay is a saved plan, for which --precision comes too late: leave it out, or give it to `inlay plan` "
+        "with the model and -o"
+    )
+
+
 def test_options_that_do_not_fit_are_refused(capsys: Capture) -> None:
     for options, text in (
         (["--precision", "half"], "--precision is 'half': give one of f32, bf16, f16, auto, model"),

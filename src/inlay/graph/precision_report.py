@@ -15,6 +15,7 @@ from inlay.graph.precision import NARROW_TYPES
 from inlay.graph.precision_search import is_narrow, list_layers, run_planned
 from inlay.graph.program import Step
 from inlay.layout import Layout
+from inlay.primitives.attributes import BinaryPostOp
 from inlay.primitives.engine import EngineLike, Operation
 
 
@@ -73,7 +74,10 @@ def _least_ms(operation: Operation, costs: Costs) -> float | None:
 
 
 def _in_type(operation: Operation, data_type: str) -> Operation:
-    """Return the operation with sources, weights and results in one type; other arguments keep theirs."""
+    """Return the operation with sources, weights and results in one type; other arguments keep theirs.
+
+    Operands of post-operations become f32 with them, and keep their type in a narrow one, whose kernels read f32 too.
+    """
     row = operation.signature
     descs = {
         name: _with_type(desc, data_type, is_weights=name in row.free and "weights" in name)
@@ -81,7 +85,13 @@ def _in_type(operation: Operation, data_type: str) -> Operation:
         else desc
         for name, desc in operation.descs.items()
     }
-    return replace(operation, descs=descs)
+    if data_type != "f32" or not operation.attributes.post_ops:
+        return replace(operation, descs=descs)
+    post_ops = tuple(
+        replace(one, src_1=_with_type(one.src_1, data_type, is_weights=False)) if isinstance(one, BinaryPostOp) else one
+        for one in operation.attributes.post_ops
+    )
+    return replace(operation, descs=descs, attributes=replace(operation.attributes, post_ops=post_ops))
 
 
 def _with_type(desc: MemoryDesc, data_type: str, *, is_weights: bool) -> MemoryDesc:
