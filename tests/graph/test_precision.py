@@ -158,6 +158,17 @@ def test_a_tensor_that_the_model_rounds_for_a_product_may_be_narrow() -> None:
     assert found.storage_types == dict.fromkeys("xcsv", ("bf16",))
 
 
+def test_new_tensors_before_a_narrow_one_are_narrow_too() -> None:
+    """The model has `v` in bf16: `c` and `s` are parts of its computation. `r` is new, and between tensors of f32."""
+    declared = {"x": "f32", "v": "bf16", "y": "f32"}
+    graph = block()
+    cast = Op("cast", "view", {"src": "v"}, {"dst": "w"}, transforms=(ReshapeView((1, 16, 2, 2)),))
+    ops = [*graph.ops[:3], cast, relu("relu", "w", "r"), *graph.ops[4:]]
+    tensors = {**graph.tensors, "w": replace(graph.tensors["v"], name="w")}
+    found = infer_declared(replace(graph, ops=tuple(ops), tensors=tensors), declared | {"w": "f32"})
+    assert found == {"x": "bf16", "c": "bf16", "s": "bf16", "v": "bf16", "w": "f32", "r": "f32", "y": "f32"}
+
+
 @pytest.mark.parametrize("data_type", ["bf16", "f16"])
 def test_weights_of_a_narrow_model_take_two_bytes(data_type: str) -> None:
     exact = round_to(drawn(16, 16, 1, 1), data_type).astype(np.float32)

@@ -9,7 +9,7 @@ Arithmetic stays that of f32: a tensor in another type has rounded elements, and
 `OpGraph.storage_types` has the types that `assign_storage_types` allows; the planner chooses among them by cost.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 from types import MappingProxyType
@@ -150,11 +150,11 @@ def _tensors_of(op: Op) -> tuple[str, ...]:
 
 
 def infer_declared(graph: OpGraph, declared: Mapping[str, str]) -> dict[str, str]:
-    """Return the type of the model for each f32 tensor of a graph, that of the operation's sources for new ones.
+    """Return the type of the model for each f32 tensor of a graph, also for tensors that the model does not have.
 
-    Passes and lowering add tensors that the model does not have: their type is that of the sources of the operation
-    that writes them. A tensor that the model declares as f32 has a narrow type too where a primitive with a narrow
-    result reads it: there the model rounds it with a Cast.
+    Passes and lowering add tensors: such a tensor is narrow if the tensors before or after its operations are. A tensor
+    that the model declares as f32 becomes narrow where a product with a narrow result reads it, or a view for such a
+    product: there the model rounds it with a Cast.
 
     Args:
         graph: the graph.
@@ -163,16 +163,32 @@ def infer_declared(graph: OpGraph, declared: Mapping[str, str]) -> dict[str, str
     if not NARROW_TYPES.intersection(declared.values()):
         return {}
     known = {name: declared[name] for name in graph.tensors if name in declared}
-    for op in graph.ops:
-        types = {known[name] for name in op.reads.values() if name in known}
-        for name in op.writes.values():
-            if name not in known and graph.tensors[name].dtype == _F32 and len(types) == 1:
-                known[name] = next(iter(types))
-    for op in graph.ops:
-        narrow = NARROW_TYPES.intersection(known.get(name, "") for name in op.writes.values())
-        if narrow and op.kind in WEIGHTED:
-            known |= dict.fromkeys((name for name in op.reads.values() if known.get(name) == "f32"), *narrow)
+    before = _propagate_types(known, [(op.reads, op.writes) for op in graph.ops])
+    after = _propagate_types(known, [(op.writes, op.reads) for op in reversed(graph.ops)])
+    for name, tensor in graph.tensors.items():
+        types = {before.get(name, ""), after.get(name, "")}
+        if name not in known and tensor.dtype == _F32:
+            known[name] = next(iter(sorted(types & NARROW_TYPES)), "f32")
+    for op in reversed(graph.ops):
+        narrow = sorted(NARROW_TYPES.intersection(known.get(name, "") for name in op.writes.values()))
+        if narrow and (op.kind == "view" or op.kind in WEIGHTED):
+            known |= dict.fromkeys((name for name in op.reads.values() if known.get(name) == "f32"), narrow[0])
     return known
+
+
+def _propagate_types(
+    known: Mapping[str, str], ends: Iterable[tuple[Mapping[str, str], Mapping[str, str]]]
+) -> dict[str, str]:
+    """Return types of tensors with those of unknown ones, from one end of each operation to the other.
+
+    An unknown tensor gets the type of the tensors at the other end, if all that are known have the same.
+    """
+    found = dict(known)
+    for sources, targets in ends:
+        types = {found[name] for name in sources.values() if name in found}
+        if len(types) == 1:
+            found |= dict.fromkeys((name for name in targets.values() if name not in found), *types)
+    return found
 
 
 def narrow_constants(graph: OpGraph, declared: Mapping[str, str]) -> OpGraph:
