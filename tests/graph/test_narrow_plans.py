@@ -179,6 +179,28 @@ def test_weights_that_a_step_uses_in_f32_stay_f32(tmp_path: Path) -> None:
             np.testing.assert_array_equal(op.constants["weights"], w)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", [TensorProto.BFLOAT16, TensorProto.FLOAT16])
+def test_a_plan_in_f32_of_a_narrow_model_has_its_weights_once(tmp_path: Path, kind: int, engine: str) -> None:
+    """The array of the narrow type is made of the packed copy in f32."""
+    dtype = ml_dtypes.bfloat16 if kind == TensorProto.BFLOAT16 else np.float16
+    w = (np.random.default_rng(0).standard_normal((256, 256)) / 16).astype(dtype)
+    model = written_model("y = MatMul(x, w)", (4, 256), "y", kind=kind, w=w)
+    model.graph.output[0].type.tensor_type.elem_type = kind
+    network = load_bound(model.SerializeToString())
+    plan, path = inlay.plan(network, costs="probed", engine=engine, precision="f32"), tmp_path / "net.inlay"
+    plan.save(path)
+    assert 4 * w.size < path.stat().st_size < 4.5 * w.size
+    (weights,) = (op.constants["weights"] for op in read_plan(path).plan.graph.ops if "weights" in op.constants)
+    assert weights.dtype == w.dtype
+    np.testing.assert_array_equal(weights, w)
+    x = np.random.default_rng(1).standard_normal((4, 256)).astype(dtype)
+    with plan.compile() as session, inlay.Session.load(path, engine=engine) as loaded:
+        found = loaded.run({"x": x})["y"]
+        np.testing.assert_array_equal(found, session.run({"x": x})["y"])
+    np.testing.assert_allclose(found.astype(float), x.astype(float) @ w.astype(float), rtol=2**-7, atol=1e-2)
+
+
 def test_another_processor_plans_a_saved_graph_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With rounded weights; types of storage in which the processor does not compute are left out."""
     path, graph = tmp_path / "net.inlay", narrow_graph(layers(), "bf16")

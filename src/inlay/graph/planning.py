@@ -74,6 +74,12 @@ class PlanOptions:
     samples: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     """Inputs on which errors are measured, by name; seeded random ones if None."""
 
+    @property
+    def target_isa(self) -> str:
+        """Instruction set that plans are for: that of another processor, of the costs, or of this machine."""
+        costs = self.costs
+        return self.isa or (allowed_isa() if isinstance(costs, str) else costs.isa)
+
     def require_valid(self) -> None:
         """Check all options that need no graph.
 
@@ -239,12 +245,16 @@ class Planner:
         if limit is None or self._has_chosen_types or not graph.storage_types:
             return self.plan_again(graph, costs)
 
+        def use(penalties: Penalties | None) -> None:
+            self._penalties = None if penalties is None else {**penalties, **self.options.precision.penalties}
+
         def plan_with(penalties: Penalties | None) -> PlannedProgram:
-            self._penalties = None if penalties is None else {**self.options.precision.penalties, **penalties}
+            use(penalties)
             return self.plan_again(graph, costs)
 
         choice = choose_types(plan_with, self._samples_for(graph), limit, self.options.engine)
-        self._penalties, self._has_chosen_types = choice.penalties, True
+        use(choice.penalties)
+        self._has_chosen_types = True
         return choice.planned
 
     def _samples_for(self, graph: OpGraph) -> dict[str, Array]:
@@ -284,10 +294,9 @@ class Planner:
         if self._is_rewritten:
             return graph
         declared = {} if isinstance(network, OpGraph) else network.declared_types
-        isa = self.options.isa or allowed_isa()
         graph = narrow_constants(_rewrite(graph, self.options.fallback), declared)
         if CHOOSES_TYPES:
-            return assign_storage_types(graph, declared, self.options.precision, isa)
+            return assign_storage_types(graph, declared, self.options.precision, self.options.target_isa)
         return graph
 
     def _threads(self, processors: Processors | None) -> int | None:
