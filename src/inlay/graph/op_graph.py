@@ -106,9 +106,12 @@ class Op(StructuralEquality):
     Dense windows have dilation 0; windows have an entry for each spatial axis.
     """
     attributes: PrimitiveAttributes = PLAIN
-    """Scales and zero points, and whether integer weights become floating-point numbers; no post-operations.
+    """Scales and zero points, and whether integer weights become floating-point numbers.
 
-    Their values are arguments in `reads` or `constants`, by the names of `PrimitiveAttributes.value_names`, with one
+    Post-operations here belong to the operation itself, such as the bounds of a quantized result; nothing is fused
+    after them. Those that a planner fuses are its own choice.
+
+    Values of scales and zero points are arguments in `reads` or `constants`, by the names of `PrimitiveAttributes.value_names`, with one
     axis: one number for the tensor, or those of `Scales.shape` in row-major order.
     """
     transforms: tuple[ViewTransform, ...] = ()

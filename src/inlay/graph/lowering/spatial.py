@@ -36,6 +36,7 @@ from inlay.graph.numpy_operators.pooling import split_padding
 from inlay.graph.numpy_operators.sampling import LINEAR_MODES, ROUNDINGS, cubic_kernel
 from inlay.graph.op_graph import Array
 from inlay.layout import Dims
+from inlay.primitives.engine import Parameter
 
 MOST_SPATIAL_AXES = 3
 """Limit on the spatial axes of primitives."""
@@ -78,7 +79,7 @@ class Window:
         }
 
 
-def _window(context: LoweringContext, kernel: Dims, image: Dims, result: Dims) -> Window:
+def sliding_window(context: LoweringContext, kernel: Dims, image: Dims, result: Dims) -> Window:
     """Return the window of a convolution or pooling from `image` to `result`, both without batch and channels.
 
     Raises:
@@ -120,7 +121,7 @@ def convolution(context: LoweringContext) -> Operand:
     """Lower Conv: dst = bias + sum over channels and taps of src * weights."""
     src, weights = context.source(0), context.operand(1)
     dims, result, shape = context.dims(src), context.output().dims, context.dims(weights)
-    window = _window(context, shape[2:], dims[2:], result[2:])
+    window = sliding_window(context, shape[2:], dims[2:], result[2:])
     groups = context.attribute("group", 1)
     if groups > 1:
         weights = context.reshape(weights, (groups, shape[0] // groups, *shape[1:]))
@@ -203,18 +204,34 @@ def average_pool(context: LoweringContext) -> Operand:
 
 
 def _emit_pooling(context: LoweringContext, algorithm: str) -> str:
-    """Emit a pooling with the node's window."""
-    src = context.source(0)
+    """Emit a pooling with the node's window; the greatest of integers is one of them."""
+    src = context.operand(0, (F32, *_INTEGERS) if algorithm == "max" else (F32,))
+    require(isinstance(src, str), "its input is a constant")
     dims, result = context.dims(src), context.output().dims
-    image, out = dims[2:], result[2:]
-    window = _window(context, tuple(context.attribute("kernel_shape")), image, out)
+    window = pooling_window(context, dims[2:], result[2:])
+    if algorithm == "avg_include_padding":
+        image, out = dims[2:], result[2:]
+        require(not _exceeds_padding(context, window, image, out), "its mean counts padding that ceil_mode leaves out")
+    parameters: dict[str, Parameter] = dict(window.parameters(dims[2:], result[2:]))
+    parameters |= {"algorithm": algorithm, "kernel": window.kernel}
+    return context.emit("pooling", {"src": src}, result, context.output().dtype, **parameters)
+
+
+_INTEGERS = (np.dtype(np.int8), np.dtype(np.uint8))
+
+
+def pooling_window(context: LoweringContext, image: Dims, out: Dims) -> Window:
+    """Return the window of a pooling from `image` to `out`, both without batch and channels.
+
+    Raises:
+        UnsupportedNode: the window is mostly padding, or covers only padding at a position; or a reason of
+            `sliding_window`.
+    """
+    window = sliding_window(context, tuple(context.attribute("kernel_shape")), image, out)
     is_small = all(k <= 2 * n + _MARGIN for k, n in zip(window.kernel, image, strict=True))
     require(is_small, "its window is mostly padding")
     require(_is_on_image(window, image, out), "a window covers only padding")
-    if algorithm == "avg_include_padding":
-        require(not _exceeds_padding(context, window, image, out), "its mean counts padding that ceil_mode leaves out")
-    parameters = window.parameters(image, out)
-    return context.emit("pooling", {"src": src}, result, algorithm=algorithm, kernel=window.kernel, **parameters)
+    return window
 
 
 def _is_on_image(window: Window, image: Dims, out: Dims) -> bool:

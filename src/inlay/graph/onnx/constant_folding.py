@@ -90,6 +90,19 @@ def is_foldable(node: Node, values: Mapping[str, Any]) -> bool:
     return node.operator not in RANDOM_OPERATORS and all(name in values for name in node.inputs if name)
 
 
+def keeps_integers(node: Node, values: Mapping[str, Array]) -> bool:
+    """Return whether a node is a DequantizeLinear of integers to f32, which operators on integers may read instead.
+
+    `passes.quantization` folds those that no such operator reads.
+    """
+    if node.operator != "DequantizeLinear" or values[node.inputs[0]].size <= 1:
+        return False
+    return values[node.inputs[1]].dtype == np.float32 and values[node.inputs[0]].dtype.name in _KEPT_INTEGERS
+
+
+_KEPT_INTEGERS = frozenset({"int4", "uint4", "int8", "uint8", "int32"})
+
+
 def count_fold_bytes(node: Node, tensors: Sequence[Tensor | None], values: Mapping[str, Array]) -> int:
     """Return an upper bound of the bytes that NumPy writes to compute a node with constant inputs.
 

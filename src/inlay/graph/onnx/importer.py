@@ -30,6 +30,7 @@ from inlay.graph.onnx.constant_folding import (
     fold_constants,
     fold_shape,
     is_foldable,
+    keeps_integers,
 )
 from inlay.graph.onnx.constraints import NodeInputs
 from inlay.graph.onnx.initializers import Proto, read_tensor, tensor_of
@@ -181,7 +182,8 @@ class GraphImporter:
         outputs = infer_outputs(node, proto, self.opset, reads, self.values)
         tensors = [self.tensors[name] if name else None for name in node.inputs]
         require_fit(NodeInputs(node, self.opset, tensors, outputs, self.values))
-        if is_foldable(node, self.values) and (None not in outputs or node.operator in SHORTENING):
+        can_fold = is_foldable(node, self.values) and not keeps_integers(node, self.values)
+        if can_fold and (None not in outputs or node.operator in SHORTENING):
             self._count_folding(node, outputs)
             results = fold_constants(node, self.opset, outputs, self.values)
             if results is not None:

@@ -9,10 +9,12 @@ from inlay.graph.passes.normalizations import fuse_normalizations
 from inlay.graph.passes.padding import fold_padding
 from inlay.graph.passes.patterns import fold_affine, fuse_activations, remove_noops
 from inlay.graph.passes.precision import widen_narrow_floats
+from inlay.graph.passes.quantization import recognize_quantized
 
 PATTERNS = (
     widen_narrow_floats,
     remove_noops,
+    recognize_quantized,
     decompose_attention,
     delay_expansions,
     remove_expansions,

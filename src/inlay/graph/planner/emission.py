@@ -337,8 +337,9 @@ class _Emission:
         reads = {a: intermediates.get(name) or read(name) for a, name in op.reads.items()}
         constants = dict(op.constants)
         post_ops = call.operation.attributes.post_ops if call.operation is not None else ()
-        for i, post_op in enumerate(post_ops):
-            follower = group.ops[call.first + 1 + i]
+        own = len(op.attributes.post_ops)
+        for i, post_op in enumerate(post_ops[own:], own):
+            follower = group.ops[call.first + 1 + i - own]
             if "src_1" in follower.constants:
                 constants[f"post_op_{i}_src_1"] = follower.constants["src_1"]
             elif "src_1" in follower.reads:

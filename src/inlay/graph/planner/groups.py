@@ -198,8 +198,9 @@ def _chain(graph: OpGraph, first: int, readers: _Readers, taken: set[int]) -> It
 
 
 def _quantizes_result(op: Op) -> bool:
-    """Return whether an operation has scales or zero points of its result, which come after post-operations."""
-    return "dst" in op.attributes.scales or "dst" in op.attributes.zero_points
+    """Return whether nothing may follow in the kernel: scales or zero points of the result, or own post-operations."""
+    attributes = op.attributes
+    return "dst" in attributes.scales or "dst" in attributes.zero_points or bool(attributes.post_ops)
 
 
 def _is_fusible(graph: OpGraph, tensor: str, op: Op) -> bool:
@@ -207,7 +208,7 @@ def _is_fusible(graph: OpGraph, tensor: str, op: Op) -> bool:
 
     It must be element-wise without scales and zero points, in the same dims and type, and read the tensor once.
     """
-    if op.attributes.value_names:
+    if op.attributes.value_names or op.attributes.post_ops:
         return False
     (dst,) = op.writes.values()
     one, other = graph.tensors[tensor], graph.tensors[dst]

@@ -41,6 +41,7 @@ from inlay.graph.runtime.guards import RunGuards, can_scan
 from inlay.graph.stored_constants import StoredConstants
 from inlay.graph.view_transforms import apply_transform
 from inlay.memory.reorder_cache import cached_desc
+from inlay.primitives.attributes import EltwisePostOp
 from inlay.primitives.calls import attribute_value_descs
 from inlay.primitives.engine import Operation
 from inlay.primitives.operation_checks import require_operation
@@ -160,8 +161,8 @@ def _require_op(op: Op, graph: OpGraph) -> None:
 
 def _require_values(name: str, descs: Mapping[str, MemoryDesc], operation: Operation) -> None:
     """Check dims and types of the values of an operation's scales and zero points."""
-    if operation.attributes.post_ops:
-        raise FileError(f"{shown(name)}, a {operation.kind}, has post-operations, which only steps have")
+    if not all(isinstance(post_op, EltwisePostOp) for post_op in operation.attributes.post_ops):
+        raise FileError(f"{shown(name)}, a {operation.kind}, has post-operations with operands, which only steps have")
     for argument, desc in attribute_value_descs(operation).items():
         if descs[argument] != desc:
             raise FileError(f"{argument} of {shown(name)} is {descs[argument]!r}, and {desc!r} follows")
