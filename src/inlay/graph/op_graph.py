@@ -111,8 +111,9 @@ class Op(StructuralEquality):
     Post-operations here belong to the operation itself, such as the bounds of a quantized result; nothing is fused
     after them. Those that a planner fuses are its own choice.
 
-    Values of scales and zero points are arguments in `reads` or `constants`, by the names of `PrimitiveAttributes.value_names`, with one
-    axis: one number for the tensor, or those of `Scales.shape` in row-major order.
+    Values of scales and zero points are arguments in `reads` or `constants`, by the names of
+    `PrimitiveAttributes.value_names`, with one axis: one number for the tensor, or those of `Scales.shape` in row-major
+    order.
     """
     transforms: tuple[ViewTransform, ...] = ()
     """For a view: its transforms in order."""

@@ -1,8 +1,8 @@
 """Rules of operators on integers with scales and zero points that the model states.
 
-Operators of quantized elements become primitives with `Op.attributes`, whose values are constant arguments. Those of the
-domain `inlay` are described in `passes.quantization`. Their results are quantized in the kernel: by the scale and zero
-point of the destination where it has them, else by post-operations that the operation itself has.
+Operators of quantized elements become primitives with `Op.attributes`, whose values are constant arguments. Those of
+the domain `inlay` are described in `passes.quantization`. Their results are quantized in the kernel: by the scale and
+zero point of the destination where it has them, else by post-operations that the operation itself has.
 
 A sum of integers, with scales s and zero points z of the sources 0 and 1 and of the result 2:
 

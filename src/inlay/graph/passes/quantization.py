@@ -1,18 +1,19 @@
 """`recognize_quantized`: operators between DequantizeLinear and QuantizeLinear become operators on integers.
 
-Quantizers write a network of f32 operators, in which each tensor is quantized and dequantized again. Three rewrites make
-operators on integers of it, in this order:
+Quantizers write a network of f32 operators, in which each tensor is quantized and dequantized again. Three rewrites
+make operators on integers of it, in this order:
 
     motion        a DequantizeLinear moves behind operators that move elements, a QuantizeLinear before them
     recognition   DequantizeLinear, Conv, Relu, QuantizeLinear become `QuantizedConv`, and so on
     folding       a DequantizeLinear of a constant that no operator on integers reads becomes a constant
 
-No pair of QuantizeLinear and DequantizeLinear is removed unless the scales and zero points of both are equal and what is
-quantized is an integer already: a quantizer deletes a Relu whose result the saturation of QuantizeLinear bounds.
+No pair of QuantizeLinear and DequantizeLinear is removed unless the scales and zero points of both are equal and what
+is quantized is an integer already: a quantizer deletes a Relu whose result the saturation of QuantizeLinear bounds.
 
 The operators on integers have the domain `inlay`. Their attributes are those of ONNX's operator, and:
 
-    src_scale, src_zero_point           of the first input; src_1_scale and src_1_zero_point of the second of QuantizedAdd
+    src_scale, src_zero_point           of the first input
+    src_1_scale, src_1_zero_point       of the second input of QuantizedAdd, unless that is a constant of f32
     weights_scales, weights_zero_point  of the second input of QuantizedConv and QuantizedMatMul
     dst_scale, dst_zero_point           of the result; absent if the result is f32
     post_ops                            functions of oneDNN of the real result, as tuples of name, alpha and beta
@@ -269,7 +270,9 @@ def _activation(rewriter: NetworkRewriter, node: Node) -> tuple[str, float, floa
     if len(node.inputs) == 1:
         low, high = node.attributes.get("min", -np.inf), node.attributes.get("max", np.inf)
         return "clip", float(low), float(high)
-    bounds = [rewriter.scalar(name) if name else end for name, end in zip(node.inputs[1:], (-np.inf, np.inf))]
+    bounds = [
+        rewriter.scalar(name) if name else end for name, end in zip(node.inputs[1:], (-np.inf, np.inf), strict=False)
+    ]
     low, high = (*bounds, np.inf)[:2]
     return None if low is None or high is None or low > high else ("clip", float(low), float(high))
 
@@ -349,7 +352,7 @@ def dequantize_array(array: Array, quantization: TensorQuantization) -> Array:
 
 
 def _recognize_conv(rewriter: NetworkRewriter, node: Node, result: _Result) -> Node | None:
-    """Return the convolution of integers; None unless weights have the zero point 0, and their scales are of channels."""
+    """Return the convolution of integers; None unless weights have the zero point 0 and scales of channels."""
     src = _dequantized_bytes(rewriter, node.inputs[0])
     has_bias = len(node.inputs) > 2 and bool(node.inputs[2])
     bias = _constant_bias(rewriter, node.inputs[2]) if has_bias else None

@@ -10,9 +10,11 @@ from inlay.graph.passes.padding import fold_padding
 from inlay.graph.passes.patterns import fold_affine, fuse_activations, remove_noops
 from inlay.graph.passes.precision import widen_narrow_floats
 from inlay.graph.passes.quantization import recognize_quantized
+from inlay.graph.passes.quantized_operators import expand_quantized_operators
 
 PATTERNS = (
     widen_narrow_floats,
+    expand_quantized_operators,
     remove_noops,
     recognize_quantized,
     decompose_attention,
