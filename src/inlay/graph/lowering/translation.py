@@ -120,10 +120,7 @@ class _GraphBuilder:
 
     def _replace_by_reference(self, context: LoweringContext, why: str) -> None:
         """Discard what a rule emitted for a node, and use a reference operation."""
-        node = context.node
-        if node.domain not in _ONNX_DOMAINS and not isinstance(node, Subgraph):
-            node = _as_subgraph(node, why)
-        context.ops = [_build_reference(self.network, node, self.used_tensors, why)]
+        context.ops = [_build_reference(self.network, context.node, self.used_tensors, why)]
         context.new_tensors = {}
 
     def build(self) -> OpGraph:
@@ -189,12 +186,6 @@ def _require_dims(context: LoweringContext, output: str, result: Tensor) -> None
 def _substitute(names: Mapping[str, str], renamed: Mapping[str, str]) -> dict[str, str]:
     """Return the tensors of arguments with some tensors renamed."""
     return {argument: renamed.get(name, name) for argument, name in names.items()}
-
-
-def _as_subgraph(node: Node, why: str) -> Subgraph:
-    """Return a node of ONNX Runtime's own operators as a subgraph, since nothing else computes it."""
-    reads = tuple(dict.fromkeys(name for name in node.inputs if name))
-    return Subgraph(node.name, "Subgraph", reads, node.outputs, nodes=(node,), parameters=reads, why=why)
 
 
 def _build_reference(network: Network, node: Node, used_tensors: frozenset[str], why: str) -> Op:

@@ -34,7 +34,6 @@ from inlay.graph.onnx.constant_folding import (
 )
 from inlay.graph.onnx.constraints import NodeInputs
 from inlay.graph.onnx.contrib_inference import infer_contrib, is_known
-from inlay.graph.onnx.contrib_inference import infer_contrib
 from inlay.graph.onnx.initializers import Proto, read_tensor, tensor_of
 from inlay.graph.onnx.node_inference import MOST_SHOWN, infer_outputs, require_fit, require_size
 from inlay.graph.onnx.parsing import ParsedModel, name_of
@@ -171,8 +170,7 @@ class GraphImporter:
         is_contrib = is_known(node, self.values)
         reason = "" if is_contrib else find_reason(proto)
         if reason or any(name in self.open_types for name in node.inputs):
-            if not self._import_contrib(node):
-                self._import_open(node, captured, reason)
+            self._import_open(node, captured, reason)
             return
         node, proto = as_cast(node, proto, self.tensors)
         node, proto = self._resolve_reshape(node, proto)
@@ -210,20 +208,6 @@ class GraphImporter:
             require_size(tensor, f"node {node.name!r}: {node.operator}: the result {tensor.name!r}")
             self.tensors[tensor.name] = tensor
         self.nodes.append(node)
-
-    def _import_contrib(self, node: Node) -> bool:
-        """Append a node of com.microsoft whose results are known without ONNX Runtime; return whether it is one."""
-        if any(name in self.open_types for name in node.inputs):
-            return False
-        reads = [self.tensors[name] if name else None for name in node.inputs]
-        outputs = infer_contrib(node, reads, self.values)
-        if outputs is None:
-            return False
-        for tensor in outputs:
-            require_size(tensor, f"node {node.name!r}: {node.operator}: the result {tensor.name!r}")
-        self.nodes.append(node)
-        self.tensors.update({tensor.name: tensor for tensor in outputs})
-        return True
 
     def _resolve_reshape(self, node: Node, proto: Proto) -> tuple[Node, Proto]:
         """Return a Reshape of an empty tensor with the extent that -1 stands for; any other node as it is.
