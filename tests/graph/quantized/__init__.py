@@ -1,0 +1,1 @@
+"""Tests of static quantization in 8 bits."""

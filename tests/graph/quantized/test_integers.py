@@ -1,0 +1,228 @@
+"""Operators on integers beside NumPy, which computes them in 64 bits: drawn scales, zero points, types and dims."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from inlay.graph.costs import analytic
+from inlay.graph.lowering.translation import lower_network
+from inlay.graph.onnx.reading import load_bound
+from inlay.graph.op_graph import Array
+from inlay.graph.plan import plan_graph
+from inlay.graph.runtime.program_session import ProgramSession
+from tests.support.graph_programs import plain_plan
+
+TYPES = {"u8": np.dtype(np.uint8), "s8": np.dtype(np.int8)}
+KINDS = {"u8": TensorProto.UINT8, "s8": TensorProto.INT8}
+
+
+class Quantization:
+    """A type with a scale and a zero point."""
+
+    def __init__(self, data_type: str, scale: float, zero_point: int) -> None:
+        self.data_type, self.scale, self.zero_point = data_type, np.float32(scale), zero_point
+        self.dtype = TYPES[data_type]
+        info = np.iinfo(self.dtype)
+        self.low, self.high = int(info.min), int(info.max)
+
+    def real(self, integers: Array) -> Array:
+        return (integers.astype(np.float64) - self.zero_point) * np.float64(self.scale)
+
+    def quantize(self, real: Array) -> Array:
+        return np.asarray(np.clip(np.rint(real / np.float64(self.scale)) + self.zero_point, self.low, self.high))
+
+    def constants(self, name: str) -> list[Any]:
+        zero = np.array(self.zero_point, self.dtype)
+        return [numpy_helper.from_array(array, f"{name}_{end}") for end, array in (("s", self.scale), ("z", zero))]
+
+
+@st.composite
+def quantizations(draw: st.DrawFn, data_type: str | None = None) -> Quantization:
+    kind = data_type or draw(st.sampled_from(sorted(TYPES)))
+    info = np.iinfo(TYPES[kind])
+    return Quantization(kind, draw(st.floats(0.004, 0.3)), draw(st.integers(int(info.min), int(info.max))))
+
+
+def integers_of(quantization: Quantization, *dims: int, seed: int) -> Array:
+    draw = np.random.default_rng(seed).integers(quantization.low, quantization.high + 1, dims)
+    return draw.astype(quantization.dtype)
+
+
+def node(operator: str, inputs: str, output: str, **attributes: Any) -> Any:
+    return helper.make_node(operator, inputs.split(), [output], name=output, **attributes)
+
+
+def run(
+    nodes: list[Any],
+    constants: list[Any],
+    inputs: dict[str, tuple[Array, Quantization]],
+    dst: Quantization | None,
+    dims: tuple[int, ...],
+    engine: str | None,
+) -> Array:
+    """The result of a network that reads integers, dequantizes them, computes `r`, and quantizes it."""
+    before = [node("DequantizeLinear", f"{name} {name}_s {name}_z", f"{name}_f") for name in inputs]
+    values = [value for name, (_, quantization) in inputs.items() for value in quantization.constants(name)]
+    after = [node("QuantizeLinear", "r y_s y_z", "y")] if dst else [node("Identity", "r", "y")]
+    values += dst.constants("y") if dst else []
+    sources = [
+        helper.make_tensor_value_info(name, KINDS[quantization.data_type], array.shape)
+        for name, (array, quantization) in inputs.items()
+    ]
+    result = helper.make_tensor_value_info("y", KINDS[dst.data_type] if dst else TensorProto.FLOAT, dims)
+    graph = helper.make_graph([*before, *nodes, *after], "g", sources, [result], [*values, *constants])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    lowered = lower_network(load_bound(model.SerializeToString()))
+    assert [op.why for op in lowered.ops if op.kind == "reference"] == []
+    plan = plain_plan(lowered) if engine else plan_graph(lowered, analytic("avx512_core_vnni"))
+    with ProgramSession(plan.program, lowered, engine=engine) as session:
+        return session.run({name: array for name, (array, _) in inputs.items()})["y"]
+
+
+def assert_is_quantized(found: Array, real: Array, dst: Quantization | None) -> None:
+    """The result is the real one, quantized: within a quantum, and only where it is nearly halfway."""
+    if dst is None:
+        np.testing.assert_allclose(found, real, rtol=1e-4, atol=1e-4 * np.abs(real).max(initial=1e-3))
+        return
+    assert found.dtype == dst.dtype
+    differs = found != dst.quantize(real)
+    halfway = np.abs(np.abs(real / np.float64(dst.scale)) % 1 - 0.5)
+    assert np.abs(found.astype(int) - dst.quantize(real)).max(initial=0) <= 1
+    assert (halfway[differs] < 1e-2).all()
+
+
+def convolve(image: Array, kernel: Array, groups: int, stride: int, pad: int) -> Array:
+    """A convolution by sums over windows; padding is 0."""
+    padded = np.pad(image, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, kernel.shape[2:], (2, 3))[:, :, ::stride, ::stride]
+    parts = zip(np.split(windows, groups, 1), np.split(kernel, groups, 0), strict=True)
+    return np.concatenate([np.einsum("ncyxij,ocij->noyx", one, other) for one, other in parts], 1)
+
+
+@pytest.mark.parametrize("engine", ["reference", pytest.param(None, id="planned")])
+@settings(max_examples=40)
+@given(data=st.data())
+def test_a_convolution_is_that_of_integers(engine: str | None, data: st.DataObject) -> None:
+    draw = data.draw
+    src, dst = draw(quantizations()), draw(st.none() | quantizations())
+    groups, each, outputs = draw(st.sampled_from([(1, 3, 8), (1, 16, 16), (4, 4, 2), (16, 1, 1)]))
+    size, stride, pad, seed = (
+        draw(st.integers(1, 3)),
+        draw(st.integers(1, 2)),
+        draw(st.integers(0, 1)),
+        draw(st.integers(0, 9)),
+    )
+    weights_type, is_per_channel = draw(st.sampled_from(["s8", "u8"])), draw(st.booleans())
+    function = draw(st.sampled_from(["Identity", "Relu", "LeakyRelu"]))
+    channels = groups * outputs
+    rng = np.random.default_rng(seed)
+    kernel = Quantization(weights_type, 1.0, 0 if weights_type == "s8" else 128)
+    weights = integers_of(kernel, channels, each, size, size, seed=seed)
+    scales = rng.uniform(0.001, 0.02, channels if is_per_channel else ()).astype(np.float32)
+    zeros = np.full(scales.shape, kernel.zero_point, kernel.dtype)
+    bias = rng.integers(-500, 500, channels).astype(np.int32)
+    bias_scale = (src.scale * scales).astype(np.float32)
+    x = integers_of(src, 2, groups * each, 7, 6, seed=seed)
+    constants = {
+        "w": weights,
+        "w_s": scales,
+        "w_z": zeros,
+        "b": bias,
+        "b_s": bias_scale,
+        "b_z": np.zeros(scales.shape, np.int32),
+    }
+    nodes = [
+        node("DequantizeLinear", "w w_s w_z", "w_f", axis=0),
+        node("DequantizeLinear", "b b_s b_z", "b_f", axis=0),
+        node("Conv", "x_f w_f b_f", "c", strides=[stride] * 2, pads=[pad] * 4, group=groups),
+        node(function, "c", "r"),
+    ]
+    along = scales.astype(np.float64).reshape(-1, 1, 1, 1)
+    real_weights = (weights.astype(np.float64) - kernel.zero_point) * along
+    real = convolve(src.real(x), real_weights, groups, stride, pad)
+    real += (bias * np.float64(1) * bias_scale.astype(np.float64)).reshape(1, -1, 1, 1)
+    real = {
+        "Identity": real,
+        "Relu": np.maximum(real, 0),
+        "LeakyRelu": np.where(real < 0, np.float32(0.01) * real, real),
+    }[function]
+    found = run(
+        nodes, [numpy_helper.from_array(v, n) for n, v in constants.items()], {"x": (x, src)}, dst, real.shape, engine
+    )
+    assert_is_quantized(found, real, dst)
+
+
+@pytest.mark.parametrize("engine", ["reference", pytest.param(None, id="planned")])
+@settings(max_examples=40)
+@given(data=st.data())
+def test_a_matrix_product_is_that_of_integers(engine: str | None, data: st.DataObject) -> None:
+    draw = data.draw
+    src, dst, seed = draw(quantizations()), draw(st.none() | quantizations()), draw(st.integers(0, 9))
+    stack = draw(st.sampled_from([(), (3,), (2, 3)]))
+    rows, inner, columns = draw(st.integers(1, 5)), draw(st.sampled_from([1, 5, 64])), draw(st.sampled_from([1, 7, 16]))
+    x = integers_of(src, *stack, rows, inner, seed=seed)
+    is_constant = draw(st.booleans())
+    other = draw(quantizations())
+    w = integers_of(other, *(() if is_constant else stack), inner, columns, seed=seed + 1)
+    inputs, constants = {"x": (x, src)}, list[Any]()
+    nodes = [node("MatMul", "x_f w_f", "r")]
+    real_weights = other.real(w)
+    if not is_constant:
+        inputs["w"] = (w, other)
+    else:
+        scales = np.random.default_rng(seed).uniform(0.01, 0.1, columns).astype(np.float32)
+        zeros = np.full(columns, other.zero_point, other.dtype)
+        constants = [numpy_helper.from_array(v, n) for n, v in (("w", w), ("w_s", scales), ("w_z", zeros))]
+        nodes.insert(0, node("DequantizeLinear", "w w_s w_z", "w_f", axis=-1))
+        real_weights = (w.astype(np.float64) - other.zero_point) * scales.astype(np.float64)
+    real = src.real(x) @ real_weights
+    assert_is_quantized(run(nodes, constants, inputs, dst, real.shape, engine), real, dst)
+
+
+@pytest.mark.parametrize("engine", ["reference", pytest.param(None, id="planned")])
+@settings(max_examples=40)
+@given(data=st.data())
+def test_a_sum_is_that_of_integers(engine: str | None, data: st.DataObject) -> None:
+    draw = data.draw
+    src, other, dst, seed = *(draw(quantizations()) for _ in range(3)), draw(st.integers(0, 9))
+    dims, other_dims = draw(st.sampled_from([((2, 16, 5, 4), (2, 16, 5, 4)), ((3, 8), (8,)), ((2, 4, 6), (1, 4, 1))]))
+    function = draw(st.sampled_from(["Identity", "Relu"]))
+    x, w = integers_of(src, *dims, seed=seed), integers_of(other, *other_dims, seed=seed + 1)
+    real = src.real(x) + other.real(w)
+    real = np.maximum(real, 0) if function == "Relu" else real
+    names = draw(st.permutations(["x_f", "w_f"]))
+    nodes = [node("Add", " ".join(names), "a"), node(function, "a", "r")]
+    inputs = {"x": (x, src)}
+    if draw(st.booleans()):
+        nodes.insert(0, node("DequantizeLinear", "w w_s w_z", "w_f"))
+        constants = [numpy_helper.from_array(w, "w"), *other.constants("w")]
+    else:
+        inputs["w"], constants = (w, other), []
+    assert_is_quantized(run(nodes, constants, inputs, dst, dims, engine), real, dst)
+
+
+@pytest.mark.parametrize("engine", ["reference", pytest.param(None, id="planned")])
+@pytest.mark.parametrize("operator", ["AveragePool", "GlobalAveragePool"])
+@settings(max_examples=25)
+@given(data=st.data())
+def test_a_mean_is_that_of_integers(operator: str, engine: str | None, data: st.DataObject) -> None:
+    draw = data.draw
+    src, dst, seed = draw(quantizations()), draw(quantizations()), draw(st.integers(0, 9))
+    x = integers_of(src, 2, draw(st.sampled_from([3, 16])), 6, 6, seed=seed)
+    blocks = src.real(x).reshape(2, -1, 3, 2, 3, 2)
+    is_global = operator == "GlobalAveragePool"
+    real = blocks.mean((2, 3, 4, 5))[:, :, None, None] if is_global else blocks.mean((3, 5))
+    attributes = {} if is_global else {"kernel_shape": [2, 2], "strides": [2, 2]}
+    nodes = [node(operator, "x_f", "r", **attributes)]
+    assert_is_quantized(run(nodes, [], {"x": (x, src)}, dst, real.shape, engine), real, dst)
+
+
+def test_a_relu_that_the_quantizer_deleted_is_the_saturation() -> None:
+    src, dst = Quantization("u8", 0.1, 128), Quantization("u8", 0.05, 0)
+    x = integers_of(src, 1, 16, 4, 4, seed=0)
+    found = run([node("Identity", "x_f", "r")], [], {"x": (x, src)}, dst, x.shape, None)
+    assert found.min() == 0 and np.array_equal(found, dst.quantize(np.maximum(src.real(x), 0)))
