@@ -61,7 +61,7 @@ def residual_network() -> Any:
 def transformer_block() -> Any:
     """Attention of two heads and a feed-forward layer."""
     rng = np.random.default_rng(RNG_SEED)
-    square = {name: (64, 64) for name in ("wq", "wk", "wv")}
+    square = dict.fromkeys(("wq", "wk", "wv"), (64, 64))
     weights = _weights(rng, **square, bq=(64,), f1=(64, 256), fb1=(256,), f2=(256, 64), lg=(64,), lb=(64,))
     weights.append(numpy_helper.from_array(np.array([1, 8, 2, 32]), "heads"))
     weights.append(numpy_helper.from_array(np.array([1, 8, 64]), "rows"))

@@ -29,6 +29,7 @@ from inlay.graph.passes.elementwise_motion import hoist_elementwise
 from inlay.graph.planned_program import ADAPTED, Cliff, PlannedProgram
 from inlay.graph.planner.adaptation import collect_choices, has_same_operations, lacks_kernels, share_constants
 from inlay.graph.planner.cost_cache import NO_PENALTIES, Penalties
+from inlay.graph.planner.dequantization import dequantize_unsupported
 from inlay.graph.planner.emission import emit_program
 from inlay.graph.planner.formats import Format
 from inlay.graph.planner.groups import Candidate
@@ -197,7 +198,7 @@ class Planner:
                 processors = recent_processors() if is_of_this_machine and get_num_threads() > 1 else None
                 with ThreadLimit(self._threads(processors)):
                     costs = self._costs = self._costs or _select_costs(self.options, graph)
-                    found = self._plan_graph(graph, costs)
+                    found = self._plan_graph(dequantize_unsupported(graph, costs), costs)
             processors = getattr(costs, "processors", None) or processors
             return replace(found, processors=processors, most_threads=most, precision=self.options.precision.name)
 
@@ -229,6 +230,7 @@ class Planner:
             with ThreadLimit(known.threads):
                 costs = self._costs = self._costs or _select_costs(self.options, graph)
                 with costs.without_measuring() if isinstance(costs, MeasuredCosts) else nullcontext():
+                    graph = dequantize_unsupported(graph, costs)
                     adapted = adapt_program(graph, costs, known, self.options.convolutions)
                     found = adapted or self._plan_graph(graph, costs)
             return replace(found, most_threads=known.most_threads, precision=self.options.precision.name)

@@ -47,7 +47,7 @@ def run(graph: OpGraph, inputs: Mapping[str, Array], engine: str | None) -> Arra
 
 def assert_is_close(found: Array, expected: Array) -> None:
     """Integers differ by one at most but for few, numbers by rounding."""
-    assert found.dtype == expected.dtype and found.shape == expected.shape
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
     if found.dtype.kind == "f":
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
         return

@@ -167,9 +167,11 @@ class GraphImporter:
         unknown = next((name for name in (*node.inputs, *captured) if name and name not in known), None)
         if unknown is not None:
             raise FileError(f"node {node.name!r} reads {unknown!r}, which no node writes: export the model again")
-        is_contrib = is_known(node, self.values)
-        reason = "" if is_contrib else find_reason(proto)
-        if reason or any(name in self.open_types for name in node.inputs):
+        has_open_inputs = any(name in self.open_types for name in node.inputs)
+        if is_known(node, self.values) and not has_open_inputs:
+            self._append_contrib(node)
+            return
+        if (reason := find_reason(proto)) or has_open_inputs:
             self._import_open(node, captured, reason)
             return
         node, proto = as_cast(node, proto, self.tensors)
@@ -180,9 +182,6 @@ class GraphImporter:
             if not reads:
                 self._literals.add(node.outputs[0])
             self._add_constant(node.outputs[0], value)
-            return
-        if is_contrib:
-            self._append_contrib(node)
             return
         outputs = infer_outputs(node, proto, self.opset, reads, self.values)
         tensors = [self.tensors[name] if name else None for name in node.inputs]

@@ -6,6 +6,7 @@ Modules, in the order in which data flows through them:
     groups         groups: an operation, and those that its kernel may apply as post-operations
     cost_cache     costs of kernels and reorders, by the numbers of formats
     types          the data types of the arguments of an operation
+    dequantization  integers that an engine has only reference kernels for become f32
     domains        the formats that each tensor may have, and the combinations that each operation is tried in
     candidates     the candidates of each group: formats, and the calls that compute it in these, fused or not
     elimination    exact minimization of a sum of cost tables

@@ -164,4 +164,4 @@ class CostCache:
 def _attributes_key(attributes: PrimitiveAttributes) -> Hashable:
     """Return a key that is equal for equal attributes of an operation of a graph."""
     entries = (*attributes.scales.items(), *attributes.zero_points.items())
-    return attributes.fpmath_mode, attributes.fpmath_integers, len(attributes.scales), entries
+    return attributes.fpmath_mode, attributes.fpmath_integers, attributes.post_ops, len(attributes.scales), entries
