@@ -103,57 +103,70 @@ def convolve(image: Array, kernel: Array, groups: int, stride: int, pad: int) ->
     return np.concatenate([np.einsum("ncyxij,ocij->noyx", one, other) for one, other in parts], 1)
 
 
+class ConvolutionCase:
+    """A convolution with drawn dims and constants."""
+
+    def __init__(self, draw: st.DrawFn, src: Quantization) -> None:
+        self.src, seed = src, draw(st.integers(0, 9))
+        self.groups, each, outputs = draw(st.sampled_from([(1, 3, 8), (1, 16, 16), (4, 4, 2), (16, 1, 1)]))
+        size = draw(st.integers(1, 3))
+        self.stride, self.pad = draw(st.integers(1, 2)), draw(st.integers(0, 1))
+        kind, channels, rng = draw(st.sampled_from(["s8", "u8"])), self.groups * outputs, np.random.default_rng(seed)
+        self.kernel = Quantization(kind, 1.0, 0 if kind == "s8" else 128)
+        self.weights = integers_of(self.kernel, channels, each, size, size, seed=seed)
+        shape = (channels,) if draw(st.booleans()) else ()
+        self.scales = rng.uniform(0.001, 0.02, shape).astype(np.float32)
+        self.bias, self.bias_scale = rng.integers(-500, 500, channels).astype(np.int32), src.scale * self.scales
+        self.x = integers_of(src, 2, self.groups * each, 7, 6, seed=seed)
+
+    def constants(self) -> list[Any]:
+        zeros = np.full(self.scales.shape, self.kernel.zero_point, self.kernel.dtype)
+        values = {"w": self.weights, "w_s": self.scales, "w_z": zeros, "b": self.bias}
+        values |= {"b_s": np.asarray(self.bias_scale, np.float32), "b_z": np.zeros(self.scales.shape, np.int32)}
+        return [numpy_helper.from_array(array, name) for name, array in values.items()]
+
+    def nodes(self) -> list[Any]:
+        attributes = {"strides": [self.stride] * 2, "pads": [self.pad] * 4, "group": self.groups}
+        return [
+            node("DequantizeLinear", "w w_s w_z", "w_f", axis=0),
+            node("DequantizeLinear", "b b_s b_z", "b_f", axis=0),
+            node("Conv", "x_f w_f b_f", "c", **attributes),
+        ]
+
+    def real(self) -> Array:
+        along = self.scales.astype(np.float64).reshape(-1, 1, 1, 1)
+        weights = (self.weights.astype(np.float64) - self.kernel.zero_point) * along
+        sums = convolve(self.src.real(self.x), weights, self.groups, self.stride, self.pad)
+        return sums + (self.bias * self.bias_scale.astype(np.float64)).reshape(1, -1, 1, 1)
+
+
+FUNCTIONS = {
+    "Identity": lambda real: real,
+    "Relu": lambda real: np.maximum(real, 0),
+    "LeakyRelu": lambda real: np.where(real < 0, np.float32(0.01) * real, real),
+}
+
+
 @pytest.mark.parametrize("engine", ["reference", pytest.param(None, id="planned")])
 @settings(max_examples=40)
 @given(data=st.data())
 def test_a_convolution_is_that_of_integers(engine: str | None, data: st.DataObject) -> None:
-    draw = data.draw
-    src, dst = draw(quantizations()), draw(st.none() | quantizations())
-    groups, each, outputs = draw(st.sampled_from([(1, 3, 8), (1, 16, 16), (4, 4, 2), (16, 1, 1)]))
-    size, stride, pad, seed = (
-        draw(st.integers(1, 3)),
-        draw(st.integers(1, 2)),
-        draw(st.integers(0, 1)),
-        draw(st.integers(0, 9)),
-    )
-    weights_type, is_per_channel = draw(st.sampled_from(["s8", "u8"])), draw(st.booleans())
-    function = draw(st.sampled_from(["Identity", "Relu", "LeakyRelu"]))
-    channels = groups * outputs
-    rng = np.random.default_rng(seed)
-    kernel = Quantization(weights_type, 1.0, 0 if weights_type == "s8" else 128)
-    weights = integers_of(kernel, channels, each, size, size, seed=seed)
-    scales = rng.uniform(0.001, 0.02, channels if is_per_channel else ()).astype(np.float32)
-    zeros = np.full(scales.shape, kernel.zero_point, kernel.dtype)
-    bias = rng.integers(-500, 500, channels).astype(np.int32)
-    bias_scale = (src.scale * scales).astype(np.float32)
-    x = integers_of(src, 2, groups * each, 7, 6, seed=seed)
-    constants = {
-        "w": weights,
-        "w_s": scales,
-        "w_z": zeros,
-        "b": bias,
-        "b_s": bias_scale,
-        "b_z": np.zeros(scales.shape, np.int32),
-    }
-    nodes = [
-        node("DequantizeLinear", "w w_s w_z", "w_f", axis=0),
-        node("DequantizeLinear", "b b_s b_z", "b_f", axis=0),
-        node("Conv", "x_f w_f b_f", "c", strides=[stride] * 2, pads=[pad] * 4, group=groups),
-        node(function, "c", "r"),
-    ]
-    along = scales.astype(np.float64).reshape(-1, 1, 1, 1)
-    real_weights = (weights.astype(np.float64) - kernel.zero_point) * along
-    real = convolve(src.real(x), real_weights, groups, stride, pad)
-    real += (bias * np.float64(1) * bias_scale.astype(np.float64)).reshape(1, -1, 1, 1)
-    real = {
-        "Identity": real,
-        "Relu": np.maximum(real, 0),
-        "LeakyRelu": np.where(real < 0, np.float32(0.01) * real, real),
-    }[function]
-    found = run(
-        nodes, [numpy_helper.from_array(v, n) for n, v in constants.items()], {"x": (x, src)}, dst, real.shape, engine
-    )
+    src, dst = data.draw(quantizations()), data.draw(st.none() | quantizations())
+    case, function = ConvolutionCase(data.draw, src), data.draw(st.sampled_from(sorted(FUNCTIONS)))
+    real = FUNCTIONS[function](case.real())
+    nodes = [*case.nodes(), node(function, "c", "r")]
+    found = run(nodes, case.constants(), {"x": (case.x, src)}, dst, real.shape, engine)
     assert_is_quantized(found, real, dst)
+
+
+def test_the_parts_of_a_split_are_integers() -> None:
+    src, dst = Quantization("u8", 0.1, 3), Quantization("u8", 0.2, 40)
+    x = integers_of(src, 1, 16, 4, 4, seed=0)
+    sizes = [numpy_helper.from_array(np.array([6, 10]), "sizes")]
+    nodes = [node("Split", "x_f sizes", "one", axis=1)]
+    nodes[0].output.append("r")
+    found = run(nodes, sizes, {"x": (x, src)}, dst, (1, 10, 4, 4), None)
+    np.testing.assert_array_equal(found, dst.quantize(src.real(x[:, 6:])))
 
 
 @pytest.mark.parametrize("engine", ["reference", pytest.param(None, id="planned")])

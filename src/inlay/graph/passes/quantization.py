@@ -51,6 +51,7 @@ def recognize_quantized(network: Network) -> Network:
     """
     if not any(node.operator in ("DequantizeLinear", "QuantizeLinear") for node in network.nodes):
         return network
+    network = _divide_splits(network)
     for rule in (_move_dequantize, _move_quantize, _recognize_quantize, _recognize_product, _fold_constant):
         network = rewrite_nodes(network, rule)
     return remove_noops(network)
@@ -154,6 +155,24 @@ def _move_dequantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
     dequantize = rewriter.producer(node.inputs[0])
     assert dequantize is not None
     return _dequantize_after(rewriter, node, (dequantize.inputs[0], *node.inputs[1:]), dequantize)
+
+
+def _divide_splits(network: Network) -> Network:
+    """Return the network with a Slice for each result of a Split of a dequantized tensor."""
+    rewriter = NetworkRewriter(network)
+    nodes = list[Node]()
+    for node in network.nodes:
+        is_split = node.operator == "Split" and not node.domain and all(node.outputs) and network.opset >= 10
+        if not is_split or _dequantized_bytes(rewriter, node.inputs[0]) is None:
+            nodes.append(node)
+            continue
+        axis, start = node.attributes.get("axis", 0), 0
+        for name in node.outputs:
+            stop = start + rewriter.dims(name)[axis]
+            bounds = [rewriter.add_constant(f"{name}:bound", np.array([n], np.int64)) for n in (start, stop, axis)]
+            nodes.append(Node(f"{node.name}:{start}", "Slice", (node.inputs[0], *bounds), (name,)))
+            start = stop
+    return replace(network, nodes=tuple(nodes), tensors=rewriter.tensors, constants=rewriter.constants)
 
 
 def _move_dequantize_behind_concat(rewriter: NetworkRewriter, node: Node) -> Node | None:
