@@ -37,7 +37,7 @@ def residual_network() -> Any:
     weights = _weights(
         rng, w1=(16, 3, 3, 3), b1=(16,), w2=(16, 16, 3, 3), b2=(16,), w3=(16, 1, 3, 3), b3=(16,), fw=(32, 10), fb=(10,)
     )
-    weights += [numpy_helper.from_array(np.float32(n), name) for name, n in (("low", 0), ("high", 6))]
+    weights += [numpy_helper.from_array(np.asarray(n, np.float32), name) for name, n in (("low", 0), ("high", 6))]
     nodes = [
         _node("Conv", "x w1 b1", "c1", pads=[1] * 4),
         _node("Relu", "c1", "r1"),

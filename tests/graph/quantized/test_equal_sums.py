@@ -16,19 +16,19 @@ DIMS = [4, 6]
 
 def quantize(real: Array, values: Values) -> Array:
     scale, zero = np.float32(values[0]), values[1]
-    return np.clip(np.rint(real / scale) + zero, 0, 255).astype(np.uint8)
+    return np.asarray(np.clip(np.rint(real / scale) + zero, 0, 255), np.uint8)
 
 
 def dequantize(integers: Array, values: Values) -> Array:
-    return (integers.astype(np.float32) - values[1]) * np.float32(values[0])
+    return np.asarray((integers.astype(np.float32) - values[1]) * np.float32(values[0]))
 
 
 def write_model(path: Path, steps: list[tuple[str, str, Values]]) -> None:
     """A chain of sums of `x` and the sum before, each quantized: name, second operand, scale and zero point."""
     nodes, constants = list[onnx.NodeProto](), list[onnx.TensorProto]()
     for name, other, (scale, zero) in steps:
-        constants += [numpy_helper.from_array(np.float32(scale), f"{name}_s")]
-        constants += [numpy_helper.from_array(np.uint8(zero), f"{name}_z")]
+        constants += [numpy_helper.from_array(np.asarray(scale, np.float32), f"{name}_s")]
+        constants += [numpy_helper.from_array(np.asarray(zero, np.uint8), f"{name}_z")]
         source = "x" if not other else f"{name}_sum"
         nodes += [helper.make_node("Add", ["x_d", other], [source])] if other else []
         nodes.append(helper.make_node("QuantizeLinear", [source, f"{name}_s", f"{name}_z"], [f"{name}_q"]))

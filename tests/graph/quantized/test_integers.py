@@ -1,5 +1,6 @@
 """Operators on integers beside NumPy, which computes them in 64 bits: drawn scales, zero points, types and dims."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,10 @@ class Quantization:
 
     def constants(self, name: str) -> list[Any]:
         zero = np.array(self.zero_point, self.dtype)
-        return [numpy_helper.from_array(array, f"{name}_{end}") for end, array in (("s", self.scale), ("z", zero))]
+        return [
+            numpy_helper.from_array(array, f"{name}_{end}")
+            for end, array in (("s", np.asarray(self.scale)), ("z", zero))
+        ]
 
 
 @st.composite
@@ -106,7 +110,7 @@ def convolve(image: Array, kernel: Array, groups: int, stride: int, pad: int) ->
 class ConvolutionCase:
     """A convolution with drawn dims and constants."""
 
-    def __init__(self, draw: st.DrawFn, src: Quantization) -> None:
+    def __init__(self, draw: Callable[..., Any], src: Quantization) -> None:
         self.src, seed = src, draw(st.integers(0, 9))
         self.groups, each, outputs = draw(st.sampled_from([(1, 3, 8), (1, 16, 16), (4, 4, 2), (16, 1, 1)]))
         size = draw(st.integers(1, 3))

@@ -24,6 +24,7 @@ from inlay.graph.lowering.spatial import Window, pooling_window, sliding_window
 from inlay.graph.op_graph import Array
 from inlay.layout import Dims
 from inlay.primitives.attributes import EltwisePostOp, PostOp, PrimitiveAttributes
+from inlay.primitives.engine import Parameter
 from inlay.reordering.attributes import Scales, ZeroPoints
 
 _S8, _U8 = np.dtype(np.int8), np.dtype(np.uint8)
@@ -153,8 +154,10 @@ def matmul(context: LoweringContext) -> Operand:
     if isinstance(weights, str) and context.dtype(weights) == _U8:
         weights, zero = _shift_to_s8(context, weights), zero - 128
     left, right = context.dims(src), context.dims(weights)
+    dims: Dims
     if len(right) == 2 and not isinstance(weights, str):
-        src, dims = context.reshape(src, (prod(left[:-1]), left[-1])), (prod(left[:-1]), right[-1])
+        rows = prod(left[:-1])
+        src, dims = context.reshape(src, (rows, left[-1])), (rows, right[-1])
     else:
         src, weights = (with_leading_axes(context, one, max(len(left), len(right))) for one in (src, weights))
         dims = (*broadcast_dims(context.dims(src)[:-2], context.dims(weights)[:-2]), left[-2], right[-1])
@@ -221,7 +224,7 @@ def average_pool(context: LoweringContext) -> Operand:
     window = Window(dims[2:], (1,) * len(dims[2:]), (1,) * len(dims[2:]), (0,) * len(dims[2:]))
     if not context.attribute("is_global"):
         window = pooling_window(context, dims[2:], result.dims[2:])
-    parameters = {"algorithm": "avg_exclude_padding", "kernel": window.kernel}
+    parameters: dict[str, Parameter] = {"algorithm": "avg_exclude_padding", "kernel": window.kernel}
     parameters |= window.parameters(dims[2:], result.dims[2:])
     return context.emit("pooling", {"src": src}, result.dims, result.dtype, attributes, **parameters)
 

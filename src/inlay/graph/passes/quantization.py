@@ -87,8 +87,10 @@ def read_quantization(rewriter: NetworkRewriter, node: Node) -> TensorQuantizati
     zeros = None if zeros is None or not zeros.any() else zeros.reshape(-1)
     if zeros is not None and zeros.size != scales.size:
         return None
-    one = (lambda array: array.reshape(())) if axis is None else (lambda array: array)
-    return TensorQuantization(_INTEGERS[dtype], one(scales.reshape(-1)), None if zeros is None else one(zeros), axis)
+    dims = () if axis is None else (scales.size,)
+    return TensorQuantization(
+        _INTEGERS[dtype], scales.reshape(dims), None if zeros is None else zeros.reshape(dims), axis
+    )
 
 
 _INTEGERS: Mapping[np.dtype[Any], str] = {np.dtype(np.int8): "s8", np.dtype(np.uint8): "u8", np.dtype(np.int32): "s32"}

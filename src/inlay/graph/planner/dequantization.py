@@ -2,6 +2,12 @@
 
 Such an operation becomes reorders that dequantize what it reads, the operation in f32, its post-operations, and a
 reorder that quantizes the result. So it takes no longer than in f32 but for these reorders.
+
+So do products whose kernels are not exact: without VNNI, they add two products of u8 and s8 in 16 bits, which saturate
+beyond 32,767, or halve the weights of a source of s8. Weights from -64 to 64 of a source of u8 cannot saturate.
+
+Source: Intel, "Intel 64 and IA-32 Architectures Software Developer's Manual": PMADDUBSW; oneDNN, "Nuances of int8
+Computations".
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +21,7 @@ from inlay.graph.network import Tensor, unused_name
 from inlay.graph.op_graph import Array, Op, OpGraph, operation_of
 from inlay.graph.planner.formats import channels_last
 from inlay.primitives.attributes import PLAIN, EltwisePostOp, PrimitiveAttributes
+from inlay.primitives.engine import Parameter
 from inlay.primitives.rules import WEIGHTED
 
 _F32 = np.dtype(np.float32)
@@ -56,9 +63,24 @@ _SOURCES = ("src", "src_0", "src_1", "weights")
 
 
 def is_supported(op: Op, graph: OpGraph, costs: Costs) -> bool:
-    """Return whether an engine has more than a reference kernel for an operation, in some format."""
+    """Return whether an engine has an exact kernel for an operation, other than a reference one, in some format."""
+    if op.kind in WEIGHTED and _reads_bytes(op, graph) and not _is_exact(op, graph, costs.isa):
+        return False
     kernels = (costs.kernel(operation_of(op, descs)) for descs in _list_descs(op, graph))
     return any(kernel is not None and not kernel.impl.startswith("ref") for kernel in kernels)
+
+
+_INEXACT = frozenset({"SSE41", "AVX", "AVX2", "AVX512_CORE"})
+"""Instruction sets without VNNI."""
+_MOST_EXACT = 64  # 2 * 255 * 64 = 32,640
+
+
+def _is_exact(op: Op, graph: OpGraph, isa: str) -> bool:
+    """Return whether sums of products of integers are exact with an instruction set."""
+    if isa.upper() not in _INEXACT:
+        return True
+    weights, src = op.constants.get("weights"), graph.tensors[op.reads["src"]]
+    return weights is not None and src.dtype == np.uint8 and int(np.abs(weights.astype(np.int16)).max()) <= _MOST_EXACT
 
 
 def _list_descs(op: Op, graph: OpGraph) -> Iterator[dict[str, MemoryDesc]]:
@@ -148,6 +170,10 @@ class _Expansion:
         for i, post_op in enumerate(self.op.attributes.post_ops):
             assert isinstance(post_op, EltwisePostOp)
             dst = self.add(f"{result}:{i}", self.added[result].dims, _F32)
-            parameters = {"algorithm": post_op.algorithm, "alpha": post_op.alpha, "beta": post_op.beta}
+            parameters: dict[str, Parameter] = {
+                "algorithm": post_op.algorithm,
+                "alpha": post_op.alpha,
+                "beta": post_op.beta,
+            }
             yield Op(f"{self.op.name}:post_op_{i}", "eltwise", {"src": result}, {"dst": dst}, parameters=parameters)
             result = dst
