@@ -9,10 +9,14 @@ import pytest
 from inlay.graph.costs import analytic
 from inlay.graph.costs.estimates import KernelEstimate
 from inlay.graph.lowering.translation import lower_network
+from inlay.graph.network import Tensor
 from inlay.graph.onnx.reading import load_bound
+from inlay.graph.op_graph import Op, OpGraph
 from inlay.graph.planner.dequantization import dequantize_unsupported, is_supported
 from inlay.graph.runtime.program_session import ProgramSession
+from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engine import Operation
+from inlay.reordering.attributes import Scales
 from tests.support.graph_programs import plain_plan
 from tests.support.static_quantization import NETWORKS, quantized, sample
 
@@ -62,3 +66,31 @@ def test_a_graph_of_supported_operations_stays_as_it_is() -> None:
     changed = dequantize_unsupported(graph, analytic("avx512_core_vnni"))
     assert changed == graph
     assert all(is_supported(op, graph, Costs("pooling")) for op in graph.ops if op.kind == "convolution")
+
+
+@pytest.mark.parametrize(
+    ("isa", "src", "largest", "is_exact"),
+    [
+        ("avx2", np.uint8, 64, True),
+        ("avx2", np.uint8, 65, False),
+        ("avx2", np.uint8, -128, False),
+        ("avx512_core", np.uint8, 64, True),
+        ("avx512_core", np.int8, 1, False),
+        ("avx2_vnni", np.uint8, 127, True),
+        ("avx512_core_vnni", np.int8, -128, True),
+    ],
+)
+def test_products_that_saturate_without_vnni_are_computed_in_f32(
+    isa: str, src: type[np.generic], largest: int, is_exact: bool
+) -> None:
+    tensors = {"x": Tensor("x", (4, 8), np.dtype(src)), "y": Tensor("y", (4, 6), np.dtype(np.float32))}
+    weights = np.ones((8, 6), np.int8)
+    weights[3, 2] = largest
+    attributes = PrimitiveAttributes(scales={"src": Scales()})
+    constants = {"weights": weights, "src_scales": np.full(1, 0.5, np.float32)}
+    product = Op("m", "matmul", {"src": "x"}, {"dst": "y"}, constants, {}, attributes)
+    graph = OpGraph("", 20, ("x",), ("y",), (product,), tensors)
+    changed = dequantize_unsupported(graph, analytic(isa))
+    assert changed.outputs == tuple(changed.ops[-1].writes.values())
+    kinds = [op.kind for op in changed.ops]
+    assert kinds == (["matmul"] if is_exact else ["reorder", "matmul"])

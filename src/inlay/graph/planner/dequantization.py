@@ -129,9 +129,12 @@ class _Expansion:
         (dst,) = op.writes.values()
         result = self.add(f"{dst}:f32", self.tensors[dst].dims, _F32)
         self.real = replace(op, reads=reads, writes={"dst": result}, constants=constants, attributes=PLAIN)
-        after = list(self.apply_post_ops(result))
-        last = after[-1].writes["dst"] if after else result
-        return [*before, self.real, *after, self.reorder("dst", "dst", last, dst)]
+        ops = [*before, self.real, *self.apply_post_ops(result)]
+        if self.tensors[dst].dtype != _F32:
+            return [*ops, self.reorder("dst", "dst", ops[-1].writes["dst"], dst)]
+        ops[-1] = replace(ops[-1], writes={"dst": dst})
+        self.real = ops[len(before)]
+        return ops
 
     def add(self, name: str, dims: Sequence[int], dtype: np.dtype[np.generic]) -> str:
         """Add a tensor under an unused name, and return the name."""
