@@ -29,6 +29,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from inlay.descriptor.validation import MAX_NDIMS
 from inlay.errors import InlayError
 from inlay.graph.network import Network, Node, TensorQuantization
 from inlay.graph.numpy_operators.evaluation import compute_node
@@ -248,7 +249,7 @@ class _Result(NamedTuple):
 
 def _recognize_quantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
     """Return the operator on integers that a QuantizeLinear ends; None if there is none."""
-    if node.operator != "QuantizeLinear" or not _quantizes_bytes(rewriter, node):
+    if node.operator != "QuantizeLinear" or not _quantizes_bytes(rewriter, node) or not _is_describable(rewriter, node):
         return None
     quantization = read_quantization(rewriter, node)
     source, post_ops = _skip_activations(rewriter, node.inputs[0])
@@ -264,9 +265,15 @@ def _recognize_quantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
 
 def _recognize_product(rewriter: NetworkRewriter, node: Node) -> Node | None:
     """Return the product of integers with a result of f32 that a product of dequantized tensors computes."""
-    if node.operator not in ("Conv", "Gemm", "MatMul") or node.domain:
+    if node.operator not in ("Conv", "Gemm", "MatMul") or node.domain or not _is_describable(rewriter, node):
         return None
     return _RULES[node.operator](rewriter, node, _Result(node, None, ()))
+
+
+def _is_describable(rewriter: NetworkRewriter, node: Node) -> bool:
+    """Return whether primitives write the result of a node: NumPy computes ONNX's operators alone."""
+    dims = rewriter.dims(node.outputs[0])
+    return 0 < len(dims) <= MAX_NDIMS and 0 not in dims
 
 
 def _skip_activations(rewriter: NetworkRewriter, name: str) -> tuple[str, PostOps]:
