@@ -88,7 +88,7 @@ def test_products_that_saturate_without_vnni_are_computed_in_f32(
     weights[3, 2] = largest
     attributes = PrimitiveAttributes(scales={"src": Scales()})
     constants = {"weights": weights, "src_scales": np.full(1, 0.5, np.float32)}
-    product = Op("m", "matmul", {"src": "x"}, {"dst": "y"}, constants, {}, attributes)
+    product = Op("m", "matmul", {"src": "x"}, {"dst": "y"}, constants, attributes=attributes)
     graph = OpGraph("", 20, ("x",), ("y",), (product,), tensors)
     changed = dequantize_unsupported(graph, analytic(isa))
     assert changed.outputs == tuple(changed.ops[-1].writes.values())

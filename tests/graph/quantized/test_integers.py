@@ -141,7 +141,7 @@ class ConvolutionCase:
         along = self.scales.astype(np.float64).reshape(-1, 1, 1, 1)
         weights = (self.weights.astype(np.float64) - self.kernel.zero_point) * along
         sums = convolve(self.src.real(self.x), weights, self.groups, self.stride, self.pad)
-        return sums + (self.bias * self.bias_scale.astype(np.float64)).reshape(1, -1, 1, 1)
+        return np.asarray(sums + (self.bias * self.bias_scale.astype(np.float64)).reshape(1, -1, 1, 1))
 
 
 FUNCTIONS = {

@@ -12,7 +12,8 @@ import inlay
 
 @pytest.mark.parametrize("dims", [(), (1,) * 12 + (3,), (2, 3)])
 def test_sums_have_the_results_of_numpy(tmp_path: Path, dims: tuple[int, ...]) -> None:
-    constants = [numpy_helper.from_array(np.float32(0.05), "s"), numpy_helper.from_array(np.uint8(120), "z")]
+    values = {"s": np.array(0.05, np.float32), "z": np.array(120, np.uint8)}
+    constants = [numpy_helper.from_array(array, name) for name, array in values.items()]
     nodes = [
         helper.make_node("DequantizeLinear", ["x", "s", "z"], ["a"]),
         helper.make_node("Add", ["a", "a"], ["b"]),
