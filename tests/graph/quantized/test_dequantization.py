@@ -11,7 +11,7 @@ from inlay.graph.costs.estimates import KernelEstimate
 from inlay.graph.lowering.translation import lower_network
 from inlay.graph.network import Tensor
 from inlay.graph.onnx.reading import load_bound
-from inlay.graph.op_graph import Op, OpGraph
+from inlay.graph.op_graph import Array, Op, OpGraph
 from inlay.graph.planner.dequantization import dequantize_unsupported, is_supported
 from inlay.graph.runtime.program_session import ProgramSession
 from inlay.primitives.attributes import PrimitiveAttributes
@@ -87,7 +87,7 @@ def test_products_that_saturate_without_vnni_are_computed_in_f32(
     weights = np.ones((8, 6), np.int8)
     weights[3, 2] = largest
     attributes = PrimitiveAttributes(scales={"src": Scales()})
-    constants = {"weights": weights, "src_scales": np.full(1, 0.5, np.float32)}
+    constants: dict[str, Array] = {"weights": weights, "src_scales": np.full(1, 0.5, np.float32)}
     product = Op("m", "matmul", {"src": "x"}, {"dst": "y"}, constants, attributes=attributes)
     graph = OpGraph("", 20, ("x",), ("y",), (product,), tensors)
     changed = dequantize_unsupported(graph, analytic(isa))

@@ -8,11 +8,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import inlay
+from inlay.graph.op_graph import Array
 
 
 @pytest.mark.parametrize("dims", [(), (1,) * 12 + (3,), (2, 3)])
 def test_sums_have_the_results_of_numpy(tmp_path: Path, dims: tuple[int, ...]) -> None:
-    values = {"s": np.array(0.05, np.float32), "z": np.array(120, np.uint8)}
+    values: dict[str, Array] = {"s": np.array(0.05, np.float32), "z": np.array(120, np.uint8)}
     constants = [numpy_helper.from_array(array, name) for name, array in values.items()]
     nodes = [
         helper.make_node("DequantizeLinear", ["x", "s", "z"], ["a"]),
