@@ -52,7 +52,8 @@ export function parseState(fragment) {
   return state;
 }
 
-function encodeView(view) {
+/** Return a view as text, such as `reshape:2x17x20`. */
+export function encodeView(view) {
   if (view.op === "permute") return `permute:${view.axes}`;
   if (view.op === "submemory") return `submemory:${view.dims}@${view.offsets}`;
   return `${view.digits ? "digits" : "reshape"}:${view.dims}`;
