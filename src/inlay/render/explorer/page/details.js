@@ -32,8 +32,8 @@ export function summaryOf(layout) {
 }
 
 /**
- * Fill the card of jump marks with buttons, and hide it if there are none; `isShown` tells which arrows are drawn, `toggle` changes that, and `visit`
- * selects the element that a jump leads to.
+ * Fill the card of jump marks with buttons, and hide it if there are none; `isShown` tells which arrows are drawn,
+ * `toggle` changes that, and `visit` selects the element that a jump leads to.
  */
 export function showMarks(card, layout, isShown, toggle, visit) {
   const list = card.querySelector("ol");
