@@ -158,6 +158,26 @@ def test_mistake_is_marked_under_its_column(chromium: "Browser", explorer: Explo
         assert field.get_attribute("aria-invalid") is None
 
 
+def test_mistakes_are_within_the_window(chromium: "Browser", explorer: ExplorerProcess, size: str) -> None:
+    """What is wrong in a field can be read while one types: it leaves the window on neither side."""
+    mistakes = {"Layout": "nChw8x", "Dims": "2x", "Data type": "f33", "Names of axes": "a", "Its data type": "f33"}
+    with open_page(chromium, f"{explorer.url}#l=nChw8c&d=2x17x5x4&l2=nhwc", size) as page:
+        _wait_for_formula(page, FORMULA)
+        width = page.evaluate("document.documentElement.clientWidth")
+        for label, text in mistakes.items():
+            field = page.get_by_label(label, exact=True)
+            right = field.input_value()
+            field.fill(text)
+            problem = page.locator(".problem:has(.message)")
+            problem.wait_for()
+            box = problem.bounding_box()
+            assert box is not None
+            assert box["x"] >= 0, label
+            assert box["x"] + box["width"] <= width, label
+            field.fill(right)
+            problem.wait_for(state="detached")
+
+
 _WIDTH_BEFORE = """(input, text) => {
   const context = document.createElement("canvas").getContext("2d");
   const style = getComputedStyle(input);
