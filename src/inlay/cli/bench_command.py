@@ -106,10 +106,12 @@ def bench(
 def _require_reorder(what: list[str]) -> None:
     """Check that there are at least three arguments: source format, destination format, dims."""
     if len(what) < 3:
-        given = f"{' '.join(what)!r} is none of them" if what else "nothing is given"
+        words = repr(" ".join(what))
+        faults = {0: "nothing is given", 2: f"{words} has no dims"}
+        fault = faults.get(len(what), f"{words} is none of them")
         raise InvalidArguments(
             f"bench measures a reorder, as in `inlay bench nchw nhwc 8x64x56x56`, or the file of a network, as in "
-            f"`inlay bench model.onnx`, or --machine: {given}"
+            f"`inlay bench model.onnx`, or --machine: {fault}"
         )
 
 
