@@ -41,7 +41,7 @@ CostsTier = Annotated[str | None, _option("--costs", "TIER", f"{_NETWORK}measure
 ConvolutionsMode = Annotated[
     str | None, _option("--convolutions", "MODE", f"{_NETWORK}auto, or direct: no Winograd algorithm.")
 ]
-FallbackWay = Annotated[str | None, _option("--fallback", "WAY", f"{_NETWORK}auto, numpy or none.")]
+FallbackSource = Annotated[str | None, _option("--fallback", "SOURCE", f"{_NETWORK}auto, numpy or none.")]
 Threads = Annotated[int | None, _option("--threads", "N", f"{_NETWORK}threads of every runtime.")]
 Peers = Annotated[str | None, _option("--peers", "LIST", f"{_NETWORK}of onnxruntime, openvino, torch.")]
 TorchCompile = Annotated[bool, typer.Option("--torch-compile", help=f"{_NETWORK}PyTorch compiles it too, in a minute.")]
@@ -61,7 +61,7 @@ def bench(
     dim: DimOption = None,
     costs: CostsTier = None,
     convolutions: ConvolutionsMode = None,
-    fallback: FallbackWay = None,
+    fallback: FallbackSource = None,
     threads: Threads = None,
     engine: EngineOption = None,
     peers: Peers = None,
