@@ -41,7 +41,7 @@ _KINDS: Mapping[str, str] = {
     "FORM": "form",
     "KIND": "table",
     "MODE": "mode",
-    "WAY": "fallback",
+    "SOURCE": "fallback",
     "LIST": "peers",
     "SHELL": "shell",
     "absmax[:AXIS|:group=N]": "quantization",
