@@ -1,5 +1,6 @@
 """Settings and fixtures of all tests: Hypothesis profiles, the cache directory, the machine model, a browser."""
 
+import gc
 import os
 import shutil
 import sys
@@ -42,6 +43,12 @@ MACHINE_CODE = Path(os.environ.get("INLAY_TEST_CODE", ROOT / "build" / "machine-
 and the processor, so a kept object is what the compiler would make again."""
 MOST_BYTES = 400_000_000
 """Bytes of machine code to keep; beyond that the objects used longest ago are removed."""
+
+
+def pytest_collection_finish() -> None:
+    """Leave the collected tests, which live to the end, out of every later garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -195,8 +195,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=["demo", *SCREENSHOTS, []], help="everything if none is named")
     parts = parser.parse_args().parts or ["demo", *SCREENSHOTS]
-    take_screenshots([name for name in SCREENSHOTS if name in parts])
-    replace_part("screenshots", screenshots_text())
+    if photographed := [name for name in SCREENSHOTS if name in parts]:
+        take_screenshots(photographed)
+        replace_part("screenshots", screenshots_text())
     if "demo" in parts:
         replace_part("demo", demo_text())
 

@@ -272,7 +272,7 @@ def test_what_cannot_be_measured_is_refused(options: Mapping[str, Any], text: st
         (
             ["nchw", "nhwc"],
             "bench measures a reorder, as in `inlay bench nchw nhwc 8x64x56x56`, or the file of a network, as in "
-            "`inlay bench model.onnx`, or --machine: 'nchw nhwc' is none of them",
+            "`inlay bench model.onnx`, or --machine: 'nchw nhwc' has no dims",
         ),
         (["net.onnx", "--tune"], "--tune is for a reorder, and a network is given: leave it out"),
         (["net.onnx", "--dtype", "bf16"], "--dtype is for a reorder, and a network is given: leave it out"),

@@ -107,9 +107,12 @@ def test_beside_json_the_picture_is_named_on_the_error_stream(capsys: Capture) -
 
 
 @pytest.mark.usefixtures("quiet_machine")
-def test_plan_measures_once_and_says_how_long_that_took(capsys: Capture, has_engine: bool) -> None:
+def test_plan_measures_once_and_says_how_long_that_took(
+    capsys: Capture, has_engine: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not has_engine:
         pytest.skip("no oneDNN")
+    monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
     write_classifier(batch=2)
     out, err = outputs(capsys, "plan", "net.onnx", "--json")
     assert json.loads(out)["costs"] == "measured"

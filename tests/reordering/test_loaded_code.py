@@ -113,7 +113,9 @@ def test_a_variant_for_unaligned_destinations_keeps_its_code() -> None:
     reorder = compiled.compile_problem(problem_of((512, 256)), Decision(Choice(streams=True)))
     known = set(machine_code._codes)
     assert reorder.unaligned is not None
-    task = reorder.unaligned().task
+    variant = reorder.unaligned(18)
+    assert isinstance(variant, compiled.CompiledReorder)
+    task = variant.task
     added = set(machine_code._codes) - known
     del reorder
     collect(kernels=True)

@@ -15,7 +15,7 @@ from html import escape
 
 _RATIO = re.compile(r"\**(?P<median>\d+(?:\.\d+)?)\**(?: \[(?P<low>[\d.]+)-(?P<high>[\d.]+)\])?\**")
 _CELL = re.compile(r"(?<!\\)\|")
-_LEFT, _WIDTH, _ROW, _TOP, _BOTTOM = 190, 480, 22, 58, 30
+_LEFT, _WIDTH, _ROW, _TOP, _BOTTOM = 230, 480, 22, 58, 30
 _MARKS = ("M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z", "M0-6L6 0L0 6L-6 0z", "M-5-5h10v10h-10z", "M0-6L6 5h-12z")
 _TICKS = (0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0)
 

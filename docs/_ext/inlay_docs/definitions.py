@@ -138,7 +138,7 @@ def own_fields(owner: type) -> list[Parameter]:
             name = statement.target.id
             default = "" if statement.value is None else f"={_default_of(statement.value)}"
             if not name.startswith("_"):
-                text = ast.unparse(statement.annotation)
+                text = _annotation_of(statement.annotation)
                 fields.append(Parameter(name, f"{name}{default}", text, _string_of(following)))
     return fields
 
@@ -190,12 +190,19 @@ def function_signature(function: Any, *, bound: bool) -> Signature:
     parameters += [_parameter(arg, default) for arg, default in keywords]
     if arguments.kwarg:
         parameters.append(_parameter(arguments.kwarg, None, "**"))
-    return Signature(tuple(parameters), separators, ast.unparse(node.returns) if node.returns else "")
+    return Signature(tuple(parameters), separators, _annotation_of(node.returns))
 
 
 def _parameter(arg: ast.arg, default: ast.expr | None, stars: str = "") -> Parameter:
     spelled = f"{stars}{arg.arg}" + ("" if default is None else f"={ast.unparse(default)}")
-    return Parameter(arg.arg, spelled, ast.unparse(arg.annotation) if arg.annotation else "")
+    return Parameter(arg.arg, spelled, _annotation_of(arg.annotation))
+
+
+def _annotation_of(node: ast.expr | None) -> str:
+    """Return the source of an annotation, without the quotation marks of a forward reference; empty without one."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    return "" if node is None else ast.unparse(node)
 
 
 def constructor(owner: type) -> tuple[Signature, Docstring] | None:

@@ -11,8 +11,8 @@ reads in this order: its entry under `Args:`, its row in a table or an indented 
 
 import inspect
 import re
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 _SECTION = re.compile(r"(Args|Raises|Returns|Yields):$")
 _ENTRY = re.compile(r"    (?! )(?P<names>[^:]+?): +(?P<text>.*)")
@@ -161,6 +161,25 @@ def _without_subject(text: str, name: str) -> str:
     """Return a description without its first words, if they are the name and `is`."""
     rest = text.removeprefix(f"`{name}` is ")
     return text if rest == text else rest[:1].upper() + rest[1:]
+
+
+def without_descriptions(blocks: Sequence[Block], names: Collection[str]) -> tuple[Block, ...]:
+    r"""Return blocks without those that say nothing but what parameters of these names are.
+
+    A colon in front of such a block becomes a full stop.
+
+    >>> blocks = parse_docstring("Add.\n\nThe terms:\n\n    a  first\n    b  second").blocks
+    >>> without_descriptions(blocks, ["a", "b"])
+    (Block(kind='text', lines=('The terms.',)),)
+    """
+    rest: list[Block] = []
+    for block in blocks:
+        if not describes_only(block, names):
+            rest.append(block)
+        elif rest and rest[-1].lines[-1].endswith(":"):
+            *lines, last = rest[-1].lines
+            rest[-1] = replace(rest[-1], lines=(*lines, f"{last[:-1]}."))
+    return tuple(rest)
 
 
 def describes_only(block: Block, names: Collection[str]) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from inlay_docs.markdown_text import code_cell, table, to_cell
+from inlay_docs.markdown_text import code_cell, stack_cells, table, to_cell
 
 TESTS = Path(__file__).resolve().parents[3] / "tests"
 """The folder of the golden tables."""
@@ -112,7 +112,7 @@ def _rows(errors: Iterable[GoldenError]) -> str:
         ]
         for error in reversed(examples.values())
     ]
-    return table(["error", "reason and remedy", "raised by"], cells)
+    return stack_cells(table(["error", "reason and remedy", "raised by"], cells))
 
 
 def _no_link(name: str) -> None:
@@ -127,4 +127,4 @@ def command_errors() -> str:
         fault, remedy = split_text(first.removeprefix("error: "))
         cells = [to_cell(title, _no_link), to_cell(fault, _no_link), to_cell(remedy, _no_link)]
         rows.append([*cells, code_cell(command.removeprefix("$ ").replace("`", "'"))])
-    return table(["mistake", "error", "reason and remedy", "command"], rows)
+    return stack_cells(table(["mistake", "error", "reason and remedy", "command"], rows))

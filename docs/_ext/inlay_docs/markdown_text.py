@@ -51,6 +51,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def stack_cells(rows: str) -> str:
+    """Return a table whose cells are below each other on a narrow screen: one with a long text in each row."""
+    return f":::{{container}} stacked\n\n{rows}\n:::"
+
+
 def fence(language: str, text: str) -> str:
     """Return a fenced block of code."""
     marks = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", text)), default=0))

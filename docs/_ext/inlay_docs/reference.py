@@ -25,7 +25,7 @@ from inlay_docs.definitions import (
     import_name,
     own_fields,
 )
-from inlay_docs.docstrings import Docstring, describe_parameter, describes_only, join_lines, parse_docstring
+from inlay_docs.docstrings import Docstring, describe_parameter, join_lines, parse_docstring, without_descriptions
 from inlay_docs.markdown_text import Resolver, code_cell, table, to_cell, to_inline, to_markdown
 
 SHOWN_SPECIAL_METHODS = ("__call__",)
@@ -245,7 +245,7 @@ def _callee_body(callee: Callee, resolve: Resolver, *parts: str) -> str:
     """Return the text of a callable and its parameters; what the table of parameters says is left out of the text."""
     text = callee.texts[0]
     names = [one.name for one in callee.signature.parameters]
-    blocks = tuple(block for block in text.blocks if not describes_only(block, names))
+    blocks = without_descriptions(text.blocks, names)
     return _body(replace(text, blocks=blocks), resolve, _parameter_table(callee, resolve), *parts)
 
 
@@ -287,7 +287,7 @@ def first_text(docstring: str) -> str:
 
 def _result(signature: Signature) -> str:
     """Return the line with the type of the result; empty without one."""
-    returns = signature.returns.strip("'\"")
+    returns = signature.returns
     return f"**Result:** `{returns}`" if returns not in ("", "None", "NoReturn") else ""
 
 

@@ -41,7 +41,7 @@ CostsTier = Annotated[str | None, _option("--costs", "TIER", f"{_NETWORK}measure
 ConvolutionsMode = Annotated[
     str | None, _option("--convolutions", "MODE", f"{_NETWORK}auto, or direct: no Winograd algorithm.")
 ]
-FallbackWay = Annotated[str | None, _option("--fallback", "WAY", f"{_NETWORK}auto, numpy or none.")]
+FallbackSource = Annotated[str | None, _option("--fallback", "SOURCE", f"{_NETWORK}auto, numpy or none.")]
 Threads = Annotated[int | None, _option("--threads", "N", f"{_NETWORK}threads of every runtime.")]
 Peers = Annotated[str | None, _option("--peers", "LIST", f"{_NETWORK}of onnxruntime, openvino, torch.")]
 TorchCompile = Annotated[bool, typer.Option("--torch-compile", help=f"{_NETWORK}PyTorch compiles it too, in a minute.")]
@@ -61,7 +61,7 @@ def bench(
     dim: DimOption = None,
     costs: CostsTier = None,
     convolutions: ConvolutionsMode = None,
-    fallback: FallbackWay = None,
+    fallback: FallbackSource = None,
     threads: Threads = None,
     engine: EngineOption = None,
     peers: Peers = None,
@@ -106,10 +106,12 @@ def bench(
 def _require_reorder(what: list[str]) -> None:
     """Check that there are at least three arguments: source format, destination format, dims."""
     if len(what) < 3:
-        given = f"{' '.join(what)!r} is none of them" if what else "nothing is given"
+        words = repr(" ".join(what))
+        faults = {0: "nothing is given", 2: f"{words} has no dims"}
+        fault = faults.get(len(what), f"{words} is none of them")
         raise InvalidArguments(
             f"bench measures a reorder, as in `inlay bench nchw nhwc 8x64x56x56`, or the file of a network, as in "
-            f"`inlay bench model.onnx`, or --machine: {given}"
+            f"`inlay bench model.onnx`, or --machine: {fault}"
         )
 
 

@@ -41,7 +41,7 @@ _KINDS: Mapping[str, str] = {
     "FORM": "form",
     "KIND": "table",
     "MODE": "mode",
-    "WAY": "fallback",
+    "SOURCE": "fallback",
     "PRECISION": "precision",
     "LIST": "peers",
     "SHELL": "shell",

@@ -55,7 +55,7 @@ from inlay.cli.saved_plan_options import (
     save_plan,
 )
 from inlay.errors import InvalidArguments, printable
-from inlay.files import atomic_write, file_error, require_unused
+from inlay.files import atomic_write, file_error, require_file, require_unused
 from inlay.measure.interleaved import time_call
 
 if TYPE_CHECKING:
@@ -221,6 +221,7 @@ def run(
 
       inlay run resnet50.inlay --input photo.npy
     """
+    require_file(model)
     named = parse_input_files(inputs or ())
     require_target(output, [model, *named.values()])
     request = request_profile(profile, all_rows, trace, [model, *named.values()], output, clean, page)

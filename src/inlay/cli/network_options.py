@@ -70,7 +70,7 @@ FallbackOption = Annotated[
     str | None,
     typer.Option(
         "--fallback",
-        metavar="WAY",
+        metavar="SOURCE",
         help="What computes operators without a kernel: auto (default), ONNX Runtime, else NumPy; numpy; none.",
     ),
 ]

@@ -12,6 +12,7 @@ spelled similarly.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -161,11 +162,36 @@ def _unknown_option_text(error: Any) -> str:
 
 
 def _missing_text(error: Any) -> str:
-    """Return the text for an argument or option that was left out, with its meaning."""
-    param = error.param
-    name = " / ".join(param.opts) if param.param_type_name == "option" else param.metavar or param.name.upper()
-    meaning = f": {_decapitalize(param.help.rstrip('.'))}" if param.help else ""
-    return f"`{error.ctx.command_path}` needs {name}{meaning}"
+    """Return the text for an argument or option that was left out, with its meaning.
+
+    If the argument is a list of words, the text names the arguments that follow it too: the parser gives the last words
+    to these, so that `inlay offset nchw 2x3` lacks DIMS for it, and COORD for the user.
+    """
+    missing = _missing_parameters(error)
+    names = " and ".join(_name_of(param) for param in missing)
+    meanings = "; ".join(_decapitalize(param.help.rstrip(".")) for param in missing if param.help)
+    return f"`{error.ctx.command_path}` needs {names}{f': {meanings}' if meanings else ''}{_file_note(error)}"
+
+
+def _missing_parameters(error: Any) -> list[Any]:
+    """Return the parameter that was left out; for a list of words, also the arguments that follow it."""
+    if error.param.nargs != -1 or error.param.param_type_name == "option":
+        return [error.param]
+    arguments = [param for param in error.ctx.command.params if param.param_type_name == "argument"]
+    return arguments[arguments.index(error.param) :]
+
+
+def _name_of(param: Any) -> str:
+    """Return the name of a parameter as the help of its command shows it."""
+    return " / ".join(param.opts) if param.param_type_name == "option" else param.metavar or param.name.upper()
+
+
+def _file_note(error: Any) -> str:
+    """Return a remark on the command for files, if a format was needed and the name of a file was given; else ""."""
+    tag = error.ctx.params.get("tag") if error.param.name == "dims" else None
+    if not isinstance(tag, str) or not Path(tag).is_file():
+        return ""
+    return f"\n{shown(tag)} is a file and no format: `inlay info` lists the tensors of a file"
 
 
 def _wrong_value_text(error: Any) -> str:

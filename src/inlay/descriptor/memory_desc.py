@@ -91,10 +91,11 @@ class MemoryDesc(KindConstructors, DescriptorQueries):
     ) -> None:
         """Create a descriptor of a format, or of strides; by default it is dense and row-major.
 
-        `format` is any text of `parse_notation`: a format tag in abstract or role letters, a pattern, a layout of CuTe,
-        with or without a swizzle; or `any`. A tuple or list of integers in its place is `strides`; `pattern` is a
-        format that must be a pattern. The other arguments can be combined:
+        The arguments can be combined:
 
+            format        any text of `parse_notation`: a format tag in abstract or role letters, a pattern, a layout of
+                          CuTe, with or without a swizzle; or `any`. A tuple or list of integers is `strides`
+            pattern       a format that must be a pattern
             strides       without a format, stride of each axis; with it, stride of each leading digit; in elements
             padded_dims   dims in memory, larger than `dims`; in elements
             offset0       offset of the origin in the buffer, such as a header; in elements
@@ -105,8 +106,8 @@ class MemoryDesc(KindConstructors, DescriptorQueries):
         The format `undef` gives the zero descriptor, and so do empty dims.
 
         Post-conditions:
-            padded_dims[i] is `dims[i]` rounded up to whole blocks, unless `padded_dims` are passed.
-            self.strides are `strides`, or those that oneDNN gives the tag.
+            `self.padded_dims[i]` is `dims[i]` rounded up to whole blocks, unless `padded_dims` are passed.
+            `self.strides` are `strides`, or those that oneDNN gives the tag.
 
         Raises:
             InvalidArguments: oneDNN would reject the arguments (`invalid_arguments`), one has a wrong type, such as a

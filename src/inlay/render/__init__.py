@@ -308,6 +308,11 @@ def _side_of(source: object, name: str = "desc") -> Side:
 
 
 def _require_options(format: object, width: object, flags: Mapping[str, object]) -> None:
+    """Check the options of `show`.
+
+    Raises:
+        InvalidArguments: `format` is no format, `width` is outside its limits, or a flag is no truth value.
+    """
     if not isinstance(format, str) or format not in get_args(PictureFormat):
         raise InvalidArguments(f"format of a picture is text, svg or html, not {shown(format)}")
     if width is not None and (type(width) is not int or not NARROWEST <= width <= WIDEST):

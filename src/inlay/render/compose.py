@@ -24,6 +24,7 @@ from inlay.render.scene import (
     OFFSET,
     VALUE,
     Cell,
+    CellKind,
     Elision,
     Grid,
     HeatMap,
@@ -174,14 +175,14 @@ class _Composer:
     def cell(self, point: Dims, offset: int, label: str, is_shared: bool = False) -> Cell:
         """The cell of an element or of padding; equal in both views up to its walls."""
         is_data = self._is_data(point)
+        kind: CellKind = "data" if is_data else "padding"
         is_shared = is_shared or self.shares
         if self.selection is not None and not self.selection.has(point):
             return Cell("other", offset, point, label, is_shared=is_shared)
-        kind = "data" if is_data else "padding"
         if self.options.colored_by is not None and not is_data:
-            return Cell("padding", offset, point, label, is_shared=is_shared)
+            return Cell(kind, offset, point, label, is_shared=is_shared)
         color, letter = self.colors.color(point), self.colors.letter(point)
-        return Cell("data" if kind == "data" else "padding", offset, point, label, color, letter, is_shared=is_shared)
+        return Cell(kind, offset, point, label, color, letter, is_shared=is_shared)
 
     def _grid(self) -> Grid:
         """Return the grid of the tensor: planes of the last two axes, as many as the room has space for."""

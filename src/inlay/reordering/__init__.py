@@ -28,6 +28,7 @@ these names, so that other code can import one of its modules alone. The modules
     threads          the number of threads, and a team of worker threads
     memory_levels    the machine model of this process: cache capacities and bandwidths, measured by copying
     panels           reorders in two passes through a buffer, for destination rows that begin at any alignment
+    line_split       parts of a reorder, for destinations that do not begin at a cache line
     choice           the decisions that tuning may override, and their storage between processes
     planning         schedule, kernel and table together, chosen by a cost model; a roofline estimate of the run time
     machine_code     loads the machine code of a kernel into this process

@@ -53,6 +53,7 @@ from inlay.reordering.choice import UNMEASURED, Choice, Decision, load_decision
 from inlay.reordering.compensation import Compensation, build_compensation, without_extras
 from inlay.reordering.conversion import LINE, address_bits
 from inlay.reordering.kernel import Words, greatest_value_indices
+from inlay.reordering.line_split import split_at_lines
 from inlay.reordering.machine_code import ir_of, machine_code
 from inlay.reordering.memory_levels import measure_slice, memory_model
 from inlay.reordering.panels import PanelKernel, buffer_pool, build_panel_table
@@ -275,8 +276,9 @@ class CompiledReorder:
     """Maximum number of threads."""
     block: ArgumentBlock | None = None
     """Layout of the argument block of each call; None if no formula is computed."""
-    unaligned: "Callable[[], CompiledReorder] | None" = None
-    """Returns the reorder for destinations that do not begin at a cache line; None if this one supports them."""
+    unaligned: "Callable[[int], CompiledReorder | SplitReorder] | None" = None
+    """Returns the reorder for destinations that begin so many bytes behind a cache line; None if this one supports
+    them."""
     trial: PairedTrial | None = None
     """Runs the calls in one of two variants, if only calls can show which one is faster; None otherwise."""
     compensation: Compensation | None = None
@@ -314,7 +316,7 @@ class CompiledReorder:
         (src_unit, dst_unit), (src_start, dst_start) = self.units, self.starts
         src, dst = src_address * src_unit + src_start, dst_address * dst_unit + dst_start
         if self.unaligned is not None and dst % LINE:
-            return self.unaligned().move(src_address, dst_address, table)
+            return self.unaligned(dst % LINE).move(src_address, dst_address, table)
         words, parts = self.table if table is None else table, self.parts
         if parts > 1:
             parts = cap_thread_count(parts)
@@ -370,6 +372,21 @@ class CompiledReorder:
     def _for_target(self, name: str | None) -> tuple[TargetMachine, Decision]:
         """Return the target and the decision for it; nothing was measured on another machine."""
         return named_target(name), self.decision if name is None else UNMEASURED
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SplitReorder:
+    """A reorder in parts, each of which writes other elements of the destination."""
+
+    parts: tuple[CompiledReorder, ...]
+    """The parts, which take the same addresses."""
+
+    def move(self, src_address: int, dst_address: int, table: int | None = None) -> bool:
+        """Move the elements of all parts; return whether a worker thread had to be woken."""
+        woken = False
+        for part in self.parts:
+            woken |= part.move(src_address, dst_address, table)
+        return woken
 
 
 def compile_reorder(src: MemoryDesc, dst: MemoryDesc, attributes: Attributes = PLAIN) -> CompiledReorder:
@@ -431,11 +448,20 @@ def _compile(problem: ReorderProblem, decision: Decision, *, aligned: bool = Tru
         units=(8 // units[0], 8 // units[1]),
         parts=parts,
         block=build_argument_block(problem, plan),
-        unaligned=cache(partial(_compile, problem, decision, aligned=False)) if plan.streams else None,
+        unaligned=cache(partial(_compile_unaligned, problem, decision)) if plan.streams else None,
     )
     if not is_tried or parts < 2:
         return reorder
     return replace(reorder, trial=PairedTrial(replace(reorder, parts=1), lambda: reorder, shares=True))
+
+
+def _compile_unaligned(problem: ReorderProblem, decision: Decision, distance: int) -> "CompiledReorder | SplitReorder":
+    """Return the reorder for destinations that begin `distance` bytes behind a cache line."""
+    split = split_at_lines(problem, distance)
+    if split is None:
+        return _compile(problem, decision, aligned=False)
+    ends = (_compile(end, decision, aligned=False) for end in split.ends)
+    return SplitReorder((_compile(split.lines, decision), *ends))
 
 
 def _build_task(problem: ReorderProblem, plan: ReorderPlan, target: TargetMachine) -> tuple[Task, int]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 _ERROR = "#l=nChw8x&d=2x17x5x4"
-_ALL = "#l=nchw&d=2x16x5x4&l2=nChw8c&v=permute:n,c,h,w&mark=cache+line,jumps"
+_ALL = "#l=nchw&d=2x16x5x4&l2=nChw8c&v=permute:n,c,h,w&mark=cache+line,jumps&at=0,1,0,2"
 _PADDED = "#l=nChw8c&d=2x17x5x4&at=1,17,4,3"
 
 

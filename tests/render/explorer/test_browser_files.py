@@ -53,6 +53,7 @@ def test_page_in_a_file(chromium: "Browser", tmp_path: Path, size: str) -> None:
         assert page.locator(".formula .filled").all_inner_texts() == ["1", "8*1 = 8"]
         page.get_by_label("Second layout").select_option(label="nhwc, 2 x 16 x 5 x 4")
         page.wait_for_function("() => document.querySelectorAll('.formula .filled')[1].textContent === '16*1 = 16'")
+        assert page.locator("#reorder-card").is_hidden()
         assert page.get_by_role("button", name="+ reshape").count() == 0
         url = page.url
     with open_page(chromium, url, size) as page:

@@ -129,6 +129,8 @@ def test_typed_coordinate(chromium: "Browser", explorer: ExplorerProcess) -> Non
         assert page.locator("#readout-hint").inner_text() == "c=24 is outside 0 to 23"
         page.locator("#coordinate").fill("0,1")
         assert page.locator("#readout-hint").inner_text() == "a coordinate has 4 numbers, one for each axis"
+        page.locator("#offset").fill("960")
+        assert page.locator("#readout-hint").inner_text() == "offset 960 is outside 0 to 959"
         page.locator("#offset").fill("x")
         assert page.locator("#readout-hint").inner_text() == "x is no whole number"
 
@@ -154,6 +156,26 @@ def test_mistake_is_marked_under_its_column(chromium: "Browser", explorer: Explo
         page.wait_for_function("() => document.querySelector('.field.layout .problem').textContent === ''")
         assert field.input_value() == "nChw8c"
         assert field.get_attribute("aria-invalid") is None
+
+
+def test_mistakes_are_within_the_window(chromium: "Browser", explorer: ExplorerProcess, size: str) -> None:
+    """What is wrong in a field can be read while one types: it leaves the window on neither side."""
+    mistakes = {"Layout": "nChw8x", "Dims": "2x", "Data type": "f33", "Names of axes": "a", "Its data type": "f33"}
+    with open_page(chromium, f"{explorer.url}#l=nChw8c&d=2x17x5x4&l2=nhwc", size) as page:
+        _wait_for_formula(page, FORMULA)
+        width = page.evaluate("document.documentElement.clientWidth")
+        for label, text in mistakes.items():
+            field = page.get_by_label(label, exact=True)
+            right = field.input_value()
+            field.fill(text)
+            problem = page.locator(".problem:has(.message)")
+            problem.wait_for()
+            box = problem.bounding_box()
+            assert box is not None
+            assert box["x"] >= 0, label
+            assert box["x"] + box["width"] <= width, label
+            field.fill(right)
+            problem.wait_for(state="detached")
 
 
 _WIDTH_BEFORE = """(input, text) => {
@@ -325,6 +347,31 @@ def test_server_that_has_ended(chromium: "Browser", explorer: ExplorerProcess) -
         page.wait_for_function("() => document.querySelector('#banner').hidden")
 
 
+def test_offsets_beyond_exact_numbers_are_drawn(chromium: "Browser", explorer: ExplorerProcess) -> None:
+    """A layout whose offsets are computed as bigints is drawn, since its memory has less than 2**53 elements."""
+    with open_page(chromium, f"{explorer.url}#l=4000000000000000,1&d=2x3&show=offset") as page:
+        _wait_for_formula(page, "4000000000000000*1 + 2 = 4000000000000002")
+        page.wait_for_timeout(150)
+        assert page.evaluate(_PAINTED, "#tensor canvas.cells") > 1000
+
+
+def test_command_of_the_page(chromium: "Browser", explorer: ExplorerProcess) -> None:
+    """The command that is copied has the types, names, second layout and views; a stride below 0 is no option."""
+    views = "v=permute:n,h,w,c&v=reshape:2x20x16"
+    links = {
+        f"l=nchw&d=2x16x5x4&t=bf16&l2=ab+c&{views}": "inlay explore --dtype bf16 --to 'ab c' --view permute:n,h,w,c "
+        "--view reshape:2x20x16 nchw 2x16x5x4",
+        "l=-4,1&d=3x4": "inlay explore -- -4,1 3x4",
+    }
+    for fragment, command in links.items():
+        with open_page(chromium, f"{explorer.url}#{fragment}") as page:
+            page.wait_for_selector(".formula .facts li")
+            page.evaluate("() => { navigator.clipboard.writeText = async (text) => { window.copied = text; }; }")
+            page.locator("#share summary").click()
+            page.get_by_role("button", name="Copy command").click()
+            assert page.evaluate("window.copied") == command
+
+
 @pytest.mark.parametrize(
     ("fragment", "note"),
     [
@@ -337,3 +384,10 @@ def test_layouts_that_cannot_be_drawn(chromium: "Browser", explorer: ExplorerPro
     with open_page(chromium, f"{explorer.url}#{fragment}") as page:
         page.locator("#tensor-pane .summary").get_by_text(note).wait_for()
         assert page.locator(".symbols").inner_text().startswith("offset = ")
+
+
+def test_a_tensor_without_elements_has_no_jumps(chromium: "Browser", explorer: ExplorerProcess) -> None:
+    """Without elements there are no jump marks to choose and nothing to point at."""
+    with open_page(chromium, f"{explorer.url}#l=ab&d=3x0") as page:
+        _wait_for_formula(page, "There are no elements.")
+        assert page.locator("#marks-card").is_hidden()

@@ -8,13 +8,14 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
+from inlay.render import show
 from inlay.render.explorer import server as server_module
 from inlay.render.explorer.model import explore_layout, list_choices
 from inlay.render.explorer.page import page_files
@@ -98,10 +99,10 @@ def test_an_error_of_a_reorder_says_of_which_layout(
     assert error["message"] == message
 
 
-def test_a_picture_is_that_of_show(explorer: ExplorerProcess, tmp_path: Path) -> None:
+def test_a_picture_is_that_of_show(explorer: ExplorerProcess) -> None:
     answer = explorer.post("picture", {"request": NCHW8C, "format": "svg"})
     assert answer.headers["content-type"] == "image/svg+xml"
-    assert answer.body.startswith(b"<svg")
+    assert answer.body.decode() == show(MemoryDesc((2, 17, 5, 4), "f32", "nChw8c")).svg()
     for wrong in ("exe", ["svg"], None):
         assert explorer.post("picture", {"request": NCHW8C, "format": wrong}).status == 400
     assert (

@@ -121,4 +121,5 @@ def _read_asset(name: str) -> str:
 def _content_policy(style: str, scripts: list[str]) -> str:
     """Return a content security policy that allows this style and these scripts, and nothing else."""
     allowed = " ".join(map(inline_source, scripts))
-    return f"default-src 'none'; style-src {inline_source(style)}; script-src {allowed}; img-src data:"
+    sources = f"style-src {inline_source(style)}; script-src {allowed}; img-src data:"
+    return f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"

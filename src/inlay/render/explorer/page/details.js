@@ -32,11 +32,13 @@ export function summaryOf(layout) {
 }
 
 /**
- * Fill the list of jump marks with buttons; `isShown` tells which arrows are drawn, `toggle` changes that, and `visit`
- * selects the element that a jump leads to.
+ * Fill the card of jump marks with buttons, and hide it if there are none; `isShown` tells which arrows are drawn,
+ * `toggle` changes that, and `visit` selects the element that a jump leads to.
  */
-export function showMarks(list, layout, isShown, toggle, visit) {
+export function showMarks(card, layout, isShown, toggle, visit) {
+  const list = card.querySelector("ol");
   list.replaceChildren();
+  card.hidden = !layout.marks?.length;
   for (const mark of layout.marks ?? []) {
     const item = element("li");
     const button = element("button", "mark-button");
@@ -84,17 +86,15 @@ function lanesOfBlock(name, start, stop, dim) {
   return row;
 }
 
-/** Fill the card of the reorder, and hide it if there is none. */
+/** Fill the card of the reorder, and hide it if there is none, or if nothing is known about it, as in saved pages. */
 export function showReorder(card, answer) {
-  card.hidden = answer === null;
-  if (answer === null) return;
+  const rows = Object.entries(answer ?? {}).filter(([, text]) => typeof text === "string" && text !== "");
+  card.hidden = rows.length === 0;
+  if (card.hidden) return;
   const body = card.querySelector(".body");
-  body.replaceChildren();
   const facts = element("dl", "fact-list");
-  for (const [name, text] of Object.entries(answer)) {
-    if (typeof text === "string" && text !== "") facts.append(element("dt", "", name), element("dd", "", text));
-  }
-  body.append(facts);
+  for (const [name, text] of rows) facts.append(element("dt", "", name), element("dd", "", text));
+  body.replaceChildren(facts);
   if (Array.isArray(answer.lines)) {
     const all = element("details");
     all.append(element("summary", "", "Report of the compiled reorder"), element("pre", "", answer.lines.join("\n")));

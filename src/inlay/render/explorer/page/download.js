@@ -42,8 +42,8 @@ function paintPicture(surface, { parts, width, height }, panels, selection, line
   for (const { pane, x, view, width: w, height: h } of parts) {
     surface.text(x + 12, HEAD + CAPTION / 2 + 4, pane.caption(), colors.ink, 13, "left", true);
     surface.inside(x, HEAD + CAPTION, w, h, () => {
-      pane.painter.paint(surface, view);
-      pane.painter.paintOverlay(surface, view);
+      pane.paint(surface, view);
+      pane.paintOverlay(surface, view);
     });
     if (lines !== null && pane.side === "source") {
       surface.inside(x + w, HEAD + CAPTION, lines.width, lines.height, () => lines.paint(surface));

@@ -55,7 +55,8 @@ export class Field {
     const repairs = error.repairs ?? [];
     const suggestions = repairs.length > 0 ? [] : (error.suggestions ?? []).filter((text) => text !== this.value);
     if (suggestions.length + repairs.length === 0) return;
-    const choices = element("p", "choices", suggestions.length > 0 ? "Did you mean " : "This works: ");
+    const question = error.message.includes("did you mean") ? "Use " : "Did you mean ";
+    const choices = element("p", "choices", suggestions.length > 0 ? question : "This works: ");
     for (const text of suggestions) choices.append(this._choice(text, () => this._accept(text)));
     for (const { text, request } of repairs) choices.append(this._choice(text, () => repair(request)));
     this.problem.append(choices);

@@ -300,7 +300,7 @@ class Explorer {
     const note = undrawable(first.layout);
     for (const summary of document.querySelectorAll(".pane .summary")) summary.textContent = note ?? "";
     showMarks(
-      byId("mark-list"),
+      byId("marks-card"),
       first.layout,
       isShown,
       (mark) => this._toggleMark(mark),
@@ -320,7 +320,8 @@ class Explorer {
   }
 
   _showPane(pane, scene, summary) {
-    pane.root.querySelector(".summary").textContent = summary;
+    const text = pane.root.querySelector(".summary");
+    text.textContent = text.title = summary;
     pane.show(scene);
   }
 

@@ -90,10 +90,11 @@ function contribution(scene, axis, x) {
 
 function baseContribution(scene, coordinate) {
   const { rowAxis, columnAxis } = scene.geometry;
+  const { zero } = addressingOf(scene.layout);
   return coordinate
     .map((x, axis) => (axis === rowAxis || axis === columnAxis ? null : contribution(scene, axis, x)))
     .filter((part) => part !== null)
-    .reduce(add, { offset: 0, number: 0, color: 0, isPadding: false });
+    .reduce(add, { offset: zero, number: 0, color: 0, isPadding: false });
 }
 
 function add(a, b) {

@@ -32,7 +32,6 @@ class Pane {
     this.side = side;
     this.selection = selection;
     this.zoom = null;
-    this.painter = this;
     this.scene = null;
     this.marks = [];
     this.scroller = root.querySelector(".scroller");

@@ -91,7 +91,9 @@ function symbolLine(layout, selection) {
 }
 
 function filledText({ layout, side }, selection) {
-  if (selection === null) return "Point at an element, or use the arrow keys.";
+  if (selection === null) {
+    return addressingOf(layout).isEmpty ? "There are no elements." : "Point at an element, or use the arrow keys.";
+  }
   if (selection.coordinate === null) {
     return selection.side === side ? `offset ${selection.offset} belongs to no element` : "a gap of the other memory";
   }
@@ -162,9 +164,8 @@ export function parseCoordinate(layout, text) {
 /** Return the offset that a text names in a layout, or a sentence on what is wrong. */
 export function parseOffset(layout, text) {
   if (!/^\s*-?\d+\s*$/.test(text)) return `${text.trim()} is no whole number`;
-  const { low, high } = addressingOf(layout);
   const offset = Number(text);
-  return offset >= Number(low) && offset < Math.max(Number(high), layout.memory_elements ?? 0)
-    ? offset
-    : `offset ${offset} is outside ${low} to ${Number(high) - 1}`;
+  const start = Number(layout.memory_start);
+  const stop = start + Number(layout.memory_elements);
+  return offset >= start && offset < stop ? offset : `offset ${offset} is outside ${start} to ${stop - 1}`;
 }

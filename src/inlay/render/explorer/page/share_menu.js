@@ -4,7 +4,7 @@
 
 import { fileName, picturePng, pictureSvg, saveFile } from "./download.js";
 import { element } from "./readout.js";
-import { sourceRequest } from "./state.js";
+import { encodeView, sourceRequest } from "./state.js";
 
 /** Milliseconds for which a message is shown. */
 const SHOWN_FOR = 4000;
@@ -80,7 +80,10 @@ function commandOf(state) {
   const quote = (text) => (/^[\w.:,-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
   const option = (name, text) => (text === null || text === "" ? "" : ` ${name} ${quote(text)}`);
   const type = state.dataType === "f32" ? "" : state.dataType;
-  const layouts = `${quote(state.layout)} ${quote(state.dims)}`;
   const second = option("--to", state.layout2) + option("--to-dtype", state.layout2 === null ? "" : state.dataType2);
-  return `inlay explore ${layouts}${option("--dtype", type)}${option("--names", state.names)}${second}`;
+  const views = state.views.map((view) => option("--view", encodeView(view))).join("");
+  const options = `${option("--dtype", type)}${option("--names", state.names)}${second}${views}`;
+  // A first stride below 0 would be read as an option.
+  const separator = state.layout.trim().startsWith("-") ? " --" : "";
+  return `inlay explore${options}${separator} ${quote(state.layout)} ${quote(state.dims)}`;
 }

@@ -52,7 +52,8 @@ export function parseState(fragment) {
   return state;
 }
 
-function encodeView(view) {
+/** Return a view as text, such as `reshape:2x17x20`. */
+export function encodeView(view) {
   if (view.op === "permute") return `permute:${view.axes}`;
   if (view.op === "submemory") return `submemory:${view.dims}@${view.offsets}`;
   return `${view.digits ? "digits" : "reshape"}:${view.dims}`;
@@ -82,12 +83,11 @@ function decodeText(text) {
 
 /** Return the request of the first layout. */
 export function sourceRequest(state) {
-  const names = state.names.trim();
   return {
     layout: state.layout,
     dims: state.dims,
     data_type: state.dataType,
-    names: names === "" ? null : splitNames(names),
+    names: state.names.trim() || null,
     views: state.views,
   };
 }
@@ -101,10 +101,4 @@ export function destinationRequest(state, source) {
     names: source.names,
     views: [],
   };
-}
-
-/** Return the names in a text: those between commas or spaces, or the letters of one word. */
-function splitNames(text) {
-  const parts = text.split(/[\s,]+/).filter((part) => part !== "");
-  return parts.length === 1 && !text.includes(",") ? [...parts[0]] : parts;
 }
