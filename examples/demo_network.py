@@ -5,6 +5,7 @@ with the weights is not installed, the weights are random, and there is no label
 the network is compared with itself in plain formats: every tensor row-major, nothing fused.
 """
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,6 +41,8 @@ def run_network(path: Path, seconds: float) -> None:
     show_call('session.run({"image": photograph})')
     has_engine = get_engine().name != "reference"
     planning, plan = time_call(lambda: plan_network(path, seconds if has_engine else None))
+    if plan.load:
+        print(plan.load, file=sys.stderr)
     with progress("compiling the plan"):
         session = plan.compile()
     image = prepare_photograph()

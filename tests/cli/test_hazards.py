@@ -364,6 +364,7 @@ def test_each_command_has_a_remedy_of_its_own_for_too_little_memory(
         raise MemoryError
 
     monkeypatch.setattr(reading, "load_for", refuse)
+    Path("net.onnx").touch()
     assert complaint(capsys, "run", "net.onnx", "--input", "a.npy") == (
         "the memory of this machine does not suffice: give arrays of a smaller batch, or free memory"
     )

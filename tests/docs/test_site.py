@@ -154,8 +154,7 @@ def test_the_search_finds_a_name(chromium: "Browser", address: str, size: str) -
 
 def test_the_search_finds_words_of_an_error(chromium: "Browser", address: str) -> None:
     with open_page(chromium, f"{address}search.html?q=overlapping+elements") as page:
-        page.wait_for_selector("#search-results li a")
-        assert "Error texts" in page.locator("#search-results li a").all_inner_texts()
+        page.locator("#search-results li a").get_by_text("Error texts", exact=True).first.wait_for()
 
 
 def test_the_button_changes_the_theme_of_page_and_pictures(chromium: "Browser", address: str) -> None:

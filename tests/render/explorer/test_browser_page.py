@@ -207,8 +207,10 @@ def test_views_are_applied_and_refused_with_repairs(chromium: "Browser", explore
         page.get_by_label("from").fill("1,0,8,0,0")
         views = "v=reshape:2x1x18x5x4&v=submemory:1x1x8x5x4@1,0,8,0,0"
         page.wait_for_function("views => location.hash.includes(views)", arg=views)
-        result = page.locator(".view .result").nth(1).inner_text()
-        assert result.startswith("submemory((1, 1, 8, 5, 4), (1, 0, 8, 0, 0))")
+        page.wait_for_function(
+            "start => document.querySelectorAll('.view .result')[1].textContent.startsWith(start)",
+            arg="submemory((1, 1, 8, 5, 4), (1, 0, 8, 0, 0))",
+        )
 
 
 def test_second_layout_and_reorder(chromium: "Browser", explorer: ExplorerProcess, size: str) -> None:
