@@ -231,9 +231,8 @@ def run(
         refuse_plan_options(model, dict(zip(_PLANNING_OPTIONS, given, strict=True)))
         _run_saved_plan(model, engine, read_inputs(named), output, request, clean=clean, as_json=as_json)
         return
-    planning = request_precision(precision, tolerance)
-    tier, mode = choose_tier(costs, None, seconds, engine), parse_convolutions(convolutions)
-    arrays = read_inputs(named)
+    tier, planning = choose_tier(costs, None, seconds, engine), request_precision(precision, tolerance)
+    mode, arrays = parse_convolutions(convolutions), read_inputs(named)
     network = _load_for(model, arrays, batch)
     _require_output(output, network.outputs, clean=clean)
     note_reference_engine(engine, "NumPy computes, far slower than oneDNN")
