@@ -56,8 +56,9 @@ _PARAMETRIC = frozenset({"linear", "clip"})
 
 def _without_numbers(post_op: PostOp) -> PostOp:
     """Return a post-operation with parameters 0 if its time does not depend on them."""
-    is_parametric = isinstance(post_op, EltwisePostOp) and post_op.algorithm in _PARAMETRIC
-    return EltwisePostOp(post_op.algorithm) if is_parametric else post_op
+    if isinstance(post_op, EltwisePostOp) and post_op.algorithm in _PARAMETRIC:
+        return EltwisePostOp(post_op.algorithm)
+    return post_op
 
 
 def operation_key(operation: Operation) -> str:
