@@ -161,3 +161,30 @@ def test_fpmath_integers_is_true_or_false_and_refused_by_onednn() -> None:
     if "onednn" in get_engine().name:
         with pytest.raises(Unimplemented, match="matmul of integer weights in floating-point arithmetic"):
             create(True, "onednn")
+
+
+@pytest.mark.heavy
+def test_dynamic_quantization_is_bit_for_bit_that_of_onnx_runtime() -> None:
+    """1,000 rows whose ranges differ by six decades, centred or not."""
+    runtime, onnx = pytest.importorskip("onnxruntime"), pytest.importorskip("onnx")
+    helper, floats = onnx.helper, onnx.TensorProto.FLOAT
+    node = helper.make_node("DynamicQuantizeLinear", ["x"], ["dst", "scale", "zero_point"])
+    described = [helper.make_tensor_value_info("x", floats, [1, 97])]
+    types = {
+        "dst": (onnx.TensorProto.UINT8, [1, 97]),
+        "scale": (floats, []),
+        "zero_point": (onnx.TensorProto.UINT8, []),
+    }
+    results = [helper.make_tensor_value_info(name, *form) for name, form in types.items()]
+    graph = helper.make_graph([node], "rows", described, results)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    quantize = DynamicQuantization(rows(1, 97), engine="reference")
+    rng = np.random.default_rng(0)
+    for index in range(1000):
+        x = rng.standard_normal((1, 97)) * 10 ** rng.uniform(-3, 3) + rng.uniform(-2, 2) * (index % 3)
+        found = quantize(src=pack(x.astype(np.float32), "ab"))
+        for name, expected in zip(types, session.run(None, {"x": x.astype(np.float32)}), strict=True):
+            np.testing.assert_array_equal(
+                found[name].unpack().reshape(expected.shape), expected, err_msg=f"row {index}"
+            )

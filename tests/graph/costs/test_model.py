@@ -61,6 +61,16 @@ def test_the_content_does_not_depend_on_the_order_in_which_an_operation_was_put_
     assert operation_key(eltwise("nchw")) == "f3280a65b5181b4b2efe7871d5b41698"
 
 
+def test_the_numbers_of_a_requantization_change_nothing_and_its_functions_do() -> None:
+    def ending(*functions: EltwisePostOp) -> str:
+        return operation_text(convolution("nhwc", post_ops=functions))
+
+    one = ending(EltwisePostOp("linear", 0.25, 3.0), EltwisePostOp("clip", 0.0, 255.0))
+    other = ending(EltwisePostOp("linear", 0.5, -7.0), EltwisePostOp("clip", -128.0, 127.0))
+    assert one == other
+    assert len({one, ending(EltwisePostOp("linear", 0.25, 3.0)), ending(RELU), ending(EltwisePostOp("relu", 0.1))}) == 4
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -24,6 +24,8 @@ from tests.support import cost_cases as cases
 pytestmark = pytest.mark.skipif(oracle.why_unavailable() is not None, reason=str(oracle.why_unavailable()))
 
 TAGS = ("nchw", "nhwc", "nChw8c", "nChw16c")
+INTEGER_KINDS = ("dense", "stem", "depthwise", "grouped", "max_pooling")
+"""Cases that are asked for in 8-bit integers too."""
 NEEDED = {"SSE41": "sse4_1", "AVX2": "avx2", "AVX512_CORE": "avx512bw"}
 """Instruction sets of the table, and the flag of the processor that each needs."""
 
@@ -39,7 +41,15 @@ def operations() -> dict[str, Operation]:
     for name, (channels, groups) in shapes.items():
         for src, dst in (*((tag, tag) for tag in TAGS), ("nchw", "nhwc"), ("nchw", "nChw16c"), ("nhwc", "nChw8c")):
             found[f"{name} {src} {dst}"] = cases.convolution(src, dst, channels=channels, groups=groups)
-    return found
+    integers = {f"{name} u8": in_integers(found[name]) for name in found if name.startswith(INTEGER_KINDS)}
+    return found | integers
+
+
+def in_integers(operation: Operation) -> Operation:
+    """The operation on u8, with s8 weights and an f32 bias."""
+    types = dict.fromkeys(operation.descs, "u8") | {"weights": "s8", "bias": "f32"}
+    descs = {name: MemoryDesc(desc.dims, types[name], desc.tag or "any") for name, desc in operation.descs.items()}
+    return replace(operation, descs=descs)
 
 
 def lacks(flag: str) -> bool:

@@ -9,7 +9,8 @@ The models distinguish formats of activations by the position of channels: first
 The table holds what oneDNN does with the shapes of networks in f32 under SSE41, AVX2 and AVX512_CORE. Convolutions are
 optimized for channels last and for blocks as wide as a register, with the same layout on both sides. Kernels that work
 along an axis need that axis innermost. Kernels that broadcast over channels need them unblocked. All else is computed
-by scalar code, up to thousands of times slower: a cliff.
+by scalar code, up to thousands of times slower: a cliff. Convolutions and poolings of 8-bit integers are optimized for
+channels last alone.
 
 >>> image = MemoryDesc((8, 64, 56, 56), "f32", "nhwc")
 >>> layer = Operation("softmax", "forward_inference", {"src": image, "dst": image}, {"axis": 3})
@@ -185,12 +186,24 @@ def reference_model(operation: Operation) -> KernelModel:
 def select_kernel_model(operation: Operation, isa: str) -> KernelModel:
     """Return the model of the fastest kernel for an operation whose activations have concrete formats."""
     rule = _RULES.get(operation.kind)
+    if operation.kind in _CHANNELS_LAST_INTEGERS and type_name(operation) in ("s8", "u8") and not _is_last(operation):
+        return reference_model(operation)
     found = KernelModel("jit", 0.8, 2.0) if rule is None else rule(operation, isa)
     if found is None:
         return reference_model(operation)
     if found.impl == "gemm" and operation.attributes.post_ops:
         return replace(found, efficiency=found.efficiency * 0.8)  # a second pass applies the post-operations
     return found
+
+
+_CHANNELS_LAST_INTEGERS = ("convolution", "deconvolution", "pooling")
+"""Kinds whose optimized code for 8-bit integers needs channels last."""
+
+
+def _is_last(operation: Operation) -> bool:
+    """Return whether the channels of the source and of the result are last, or there are no others in memory."""
+    images = [operation.descs[name] for name in ("src", "dst") if name in operation.descs]
+    return all(channel_layout(image).kind == "nxc" or _has_both_forms(image) for image in images)
 
 
 def blocks(isa: str) -> tuple[int, ...]:

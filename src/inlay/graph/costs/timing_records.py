@@ -1,8 +1,8 @@
 """Measured times of kernels and reorders: one table of the timing database for each engine and processor.
 
 The key of a kernel is the digest of its operation as text. Equal operations have equal text in every process. The text
-leaves out what changes neither formats nor time: who allocates the scratchpad, and post-operations that an algorithm of
-convolutions applies at no cost.
+leaves out what changes neither formats nor time: who allocates the scratchpad, the numbers of `linear` and `clip` among
+the post-operations, and post-operations that an algorithm of convolutions applies at no cost.
 
 >>> relu = Operation("eltwise", "forward_inference", {}, {"beta": 0.0, "algorithm": "relu"})
 >>> operation_text(relu)
@@ -30,7 +30,7 @@ from typing import Any
 from inlay.descriptor import MemoryDesc
 from inlay.graph.algorithms import algorithm_of
 from inlay.measure.timing_database import TimingTable, is_time
-from inlay.primitives.attributes import PLAIN
+from inlay.primitives.attributes import PLAIN, EltwisePostOp, PostOp
 from inlay.primitives.engine import Operation
 
 
@@ -41,11 +41,24 @@ def operation_text(operation: Operation) -> str:
         attributes = replace(attributes, scratchpad_mode="library")
     if (algorithm := algorithm_of(operation)) is not None and attributes.post_ops == algorithm.free_post_ops:
         attributes = replace(attributes, post_ops=())
+    if attributes.post_ops:
+        attributes = replace(attributes, post_ops=tuple(map(_without_numbers, attributes.post_ops)))
     words = [operation.kind, operation.prop_kind, *map(_text_of, (operation.descs, operation.parameters))]
     words.append(_PLAIN if attributes is PLAIN else _text_of(attributes))
     if operation.hint is not None:
         words.append(f"hint {operation_text(operation.hint.operation)}")
     return " ".join(words)
+
+
+_PARAMETRIC = frozenset({"linear", "clip"})
+"""Functions whose code is the same for all parameters; that of `relu` is shorter where alpha is 0."""
+
+
+def _without_numbers(post_op: PostOp) -> PostOp:
+    """Return a post-operation with parameters 0 if its time does not depend on them."""
+    if isinstance(post_op, EltwisePostOp) and post_op.algorithm in _PARAMETRIC:
+        return EltwisePostOp(post_op.algorithm)
+    return post_op
 
 
 def operation_key(operation: Operation) -> str:
