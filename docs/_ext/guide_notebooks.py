@@ -30,7 +30,7 @@ class Cell:
     """One part of a page: text, or a block that runs."""
 
     kind: Literal["markdown", "python", "command", "picture"]
-    """What `source` is."""
+    """Kind of `source`."""
     source: str
     """Markdown, Python, or the command without its prompt; of a picture, the call that draws it."""
     expected: str = ""
@@ -38,7 +38,7 @@ class Cell:
 
     @property
     def raises(self) -> bool:
-        """Whether the cell is expected to raise an exception."""
+        """Return whether the cell is expected to raise an exception."""
         return self.expected.startswith("Traceback")
 
 

@@ -57,7 +57,7 @@ class ExtraState:
     name: str
     """Name of the extra, as in `inlay[onnx]`."""
     purpose: str
-    """What the extra is for."""
+    """Purpose of the extra."""
     packages: tuple[RequiredPackage, ...]
     """Its packages, also those of extras that it includes."""
 

@@ -38,7 +38,7 @@ class InstallationFact:
     values: Mapping[str, Any] = field(default_factory=dict)
     """The fact as JSON values, by name."""
     fault: str | None = None
-    """What is wrong, and the remedy; None if nothing is."""
+    """The fault and its remedy; None without a fault."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the fact as a JSON object."""

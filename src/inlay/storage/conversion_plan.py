@@ -40,13 +40,13 @@ class TensorConversion:
     new: NewTensor
     """The tensor that the target is to have."""
     operation: BoxOperation
-    """What is done with each box."""
+    """Operation on each box."""
     extents: Dims
     """Extents of the boxes of `src`."""
     beside: tuple[NewTensor, ...] = ()
     """Tensors that the target is to have beside `new`, such as scales."""
     reads: float | None = None
-    """How often each byte is read, on average, if parts of chunks are read; None if whole chunks are."""
+    """Number of times that each byte is read, on average, if parts of chunks are read; None if whole chunks are."""
 
     @property
     def nbytes(self) -> int:
@@ -132,9 +132,9 @@ class ConversionPlan:
     """The plan of a conversion of one store into a target; a value that can be pickled."""
 
     source: Store
-    """What is read."""
+    """The store that is read."""
     target: Target
-    """What is written."""
+    """The files or arrays that are written."""
     tensors: tuple[TensorConversion, ...]
     """One conversion for each tensor of the source, in the order of its bytes, without scales that become a factor."""
     memory: int

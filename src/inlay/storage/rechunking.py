@@ -130,7 +130,7 @@ class PassPlan:
     extents: Dims
     """Extents of the boxes."""
     reads: float
-    """How often each byte of the source is read, on average."""
+    """Number of times that each byte of the source is read, on average."""
     cost: float
     """The same in whole pages and chunks."""
 

@@ -20,7 +20,7 @@ class ConversionReport:
     plan: ConversionPlan
     """The plan."""
     counts: tuple[BoxCounts, ...]
-    """What was counted in each tensor of the plan."""
+    """Counts of each tensor of the plan."""
     seconds: float
     """Run time, in seconds, until everything was on disk."""
 

@@ -58,7 +58,7 @@ class StoredTensor:
     compound: CompoundDesc | None = None
     """Format and dims of blocks, if the file says that the bytes are blocks; `desc` is None then."""
     properties: ArrayProperties | None = None
-    """What a chunked array has besides its elements; None in other stores."""
+    """Properties of a chunked array besides its elements; None in other stores."""
     is_unnamed: bool = False
     """True if the store has no name for it, so that `name` is the stem of the file name."""
 

@@ -49,7 +49,7 @@ class NewTensor:
     chunks: Dims | None = None
     """Shape of the chunks of a chunked target; None if the target chooses it."""
     properties: ArrayProperties | None = None
-    """What a chunked array has besides its elements; None for the properties of a new array."""
+    """Properties of a chunked array besides its elements; None for the properties of a new array."""
     is_unnamed: bool = False
     """True if `name` is the stem of the name of its source, so that a target of one array needs no name."""
 

@@ -43,7 +43,7 @@ class GraphOptions:
     """The choices of a caller."""
 
     planning: PlanOptions = PlanOptions()  # noqa: RUF009  it is frozen
-    """How the graph is planned."""
+    """Options with which the graph is planned."""
     most_shapes: int = MOST_SHAPES
     """Number of shapes of which each session keeps the plan."""
 
@@ -106,7 +106,7 @@ class _Compiled:
     parts: tuple["_RunningPart", ...] = ()
     """The parts that Inlay runs."""
     eager: tuple[TorchPart, ...] = ()
-    """What PyTorch runs."""
+    """The parts that PyTorch runs."""
     split: Any = None
     """The module of the parts; None for a whole graph."""
     copies: Mapping[str, str] = field(default_factory=dict)

@@ -29,14 +29,14 @@ MOST_CHARACTERS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class FieldFault:
-    """What is wrong in a field of the page, and what would be right."""
+    """A mistake in a field of the page, with its repairs."""
 
     field: str
     """Key of the request: layout, dims, data_type, names, offset0 or views; "request" if it is malformed."""
     problem: str
     """The rule and the value that breaks it."""
     text: str = ""
-    """What the field holds."""
+    """Text of the field."""
     column: int | None = None
     """Index of the first wrong character in `text`; None if the whole text is meant."""
     length: int = 0
@@ -102,7 +102,7 @@ class FieldText:
     field: str
     """Key of the request."""
     rule: str
-    """What the field holds, with an example: the beginning of its errors."""
+    """Meaning of the field, with an example: the beginning of its errors."""
     view: int | None = None
     """Index of the view; None for fields that are not of a view."""
     part: str | None = None

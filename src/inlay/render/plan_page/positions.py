@@ -57,7 +57,7 @@ class DrawnWire:
     path: str
     """Path in the syntax of SVG."""
     wires: tuple[int, ...]
-    """What it stands for: indices of `Flow.wires`."""
+    """Its wires: indices of `Flow.wires`."""
     format: str
     """Format of all of them."""
     is_loop: bool = False
@@ -103,7 +103,7 @@ class _Line:
     targets: tuple[int, ...]
     """Items at which it ends."""
     wires: tuple[int, ...]
-    """What it stands for: indices of `Flow.wires`."""
+    """Its wires: indices of `Flow.wires`."""
     format: str
     """Its format."""
 
@@ -120,7 +120,7 @@ class _Boundary:
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """What is drawn in one layering: nodes or marks, and then parts of wires."""
+    """Items that are drawn in one layering: nodes or marks, and then parts of wires."""
 
     shapes: tuple[Shape | None, ...]
     """Shape of each node; None for a wire at a boundary. Items after these are parts of wires."""
@@ -134,7 +134,7 @@ class _Items:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """What centering needs of items: the first ones are nodes, the others are parts of wires."""
+    """Positions of items, for centering: the first ones are nodes, the others are parts of wires."""
 
     nodes: range
     """The items that are nodes."""
