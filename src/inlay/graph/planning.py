@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from inlay.arguments import integer_or_none
-from inlay.errors import InvalidArguments, Unimplemented
+from inlay.errors import InvalidArguments
 from inlay.forks import ForkResetLock
 from inlay.graph.algorithms import ALGORITHMS, CONVOLUTIONS, Convolutions
 from inlay.graph.costs import CostSources, MeasuredCosts, analytic, measured, probed
@@ -30,12 +30,12 @@ from inlay.graph.planned_program import ADAPTED, Cliff, PlannedProgram
 from inlay.graph.planner.adaptation import collect_choices, has_same_operations, lacks_kernels, share_constants
 from inlay.graph.planner.cost_cache import NO_PENALTIES, Penalties
 from inlay.graph.planner.dequantization import dequantize_unsupported
+from inlay.graph.planner.dominance import remove_dominated
 from inlay.graph.planner.emission import emit_program
 from inlay.graph.planner.formats import Format
 from inlay.graph.planner.groups import Candidate
-from inlay.graph.planner.plan_search import ELIMINATION, FormatAssignment, PlanSearch, compare_plans
+from inlay.graph.planner.plan_search import ELIMINATION, FormatAssignment, PlanSearch, compare_plans, compare_types
 from inlay.graph.planner.problem import Problem, make_problem
-from inlay.graph.planner.types import CHOOSES_TYPES
 from inlay.graph.precision import PrecisionRequest, assign_storage_types, narrow_constants
 from inlay.graph.precision_search import choose_types
 from inlay.graph.program import Program
@@ -113,15 +113,6 @@ class PlanOptions:
                 f"seconds and progress are for what is measured, and costs are {self.costs}: leave them out"
             )
 
-    def require_types(self) -> None:
-        """Check that the planner chooses among the types of the precision.
-
-        Raises:
-            Unimplemented: it does not.
-        """
-        if self.precision.name not in ("f32", "model") and not CHOOSES_TYPES:
-            raise Unimplemented(f"precision is {self.precision.name}: plans store tensors in f32: give f32 or model")
-
     def _require_samples(self) -> None:
         """Check that samples are used, and that runs that measure errors are on this machine."""
         if self.isa is not None and self.precision.limit is not None:
@@ -165,7 +156,6 @@ class Planner:
         if not isinstance(network, (Network, OpenNetwork, OpGraph)):
             raise InvalidArguments(f"a {type(network).__name__} is no network: plan what inlay.load reads from a file")
         options.require_valid()
-        options.require_types()
         self.network, self.options, self._is_rewritten = network, options, is_rewritten
         self._costs: Costs | None = None
         self._first: OpGraph | None = None
@@ -230,16 +220,20 @@ class Planner:
             with ThreadLimit(known.threads):
                 costs = self._costs = self._costs or _select_costs(self.options, graph)
                 with costs.without_measuring() if isinstance(costs, MeasuredCosts) else nullcontext():
-                    graph = dequantize_unsupported(graph, costs)
-                    adapted = adapt_program(graph, costs, known, self.options.convolutions)
+                    graph = self._restrict_types(dequantize_unsupported(graph, costs))
+                    penalties = self._penalties or NO_PENALTIES
+                    adapted = adapt_program(graph, costs, known, self.options.convolutions, penalties)
                     found = adapted or self._plan_graph(graph, costs)
             return replace(found, most_threads=known.most_threads, precision=self.options.precision.name)
 
     def plan_again(self, graph: OpGraph, costs: Costs) -> PlannedProgram:
         """Return the plan of a graph of this network by these costs, with the types that the first plan chose."""
-        if self._penalties is None:
-            graph = replace(graph, storage_types={})
-        return plan_program(graph, costs, self.options.convolutions, self._penalties or NO_PENALTIES)
+        penalties = self._penalties or NO_PENALTIES
+        return plan_program(self._restrict_types(graph), costs, self.options.convolutions, penalties)
+
+    def _restrict_types(self, graph: OpGraph) -> OpGraph:
+        """Return the graph without types of storage if the first plan is in f32 to stay within the limit of errors."""
+        return replace(graph, storage_types={}) if self._penalties is None else graph
 
     def _plan_graph(self, graph: OpGraph, costs: Costs) -> PlannedProgram:
         """Return the plan of a graph; the first one chooses the types of its layers if their errors are limited."""
@@ -297,9 +291,7 @@ class Planner:
             return graph
         declared = {} if isinstance(network, OpGraph) else network.declared_types
         graph = narrow_constants(_rewrite(graph, self.options.fallback), declared)
-        if CHOOSES_TYPES:
-            return assign_storage_types(graph, declared, self.options.precision, self.options.target_isa)
-        return graph
+        return assign_storage_types(graph, declared, self.options.precision, self.options.target_isa)
 
     def _threads(self, processors: Processors | None) -> int | None:
         """Return the number of threads that the plan is limited to: that of the first plan, if there is one."""
@@ -346,7 +338,7 @@ def plan_program(
         Unimplemented: no engine supports an operation, and no reference can be made of it.
         InvalidArguments: the cost of an operation is infinite in every format.
     """
-    problem = make_problem(graph, costs, convolutions, penalties=penalties)
+    problem = remove_dominated(make_problem(graph, costs, convolutions, penalties=penalties))
     search = PlanSearch(problem)
     chosen = search.best()
     assignment = chosen.assignment
@@ -355,9 +347,10 @@ def plan_program(
         other = search.cost_without(name, src, dst)
         return None if other is None else max(other - assignment.ms, 0.0)
 
-    others = compare_plans(search)
+    others = _compare_plans(search, costs, convolutions)
     if convolutions == "auto" and any(map(_uses_algorithm, assignment.candidates)):
-        others["direct"] = PlanSearch(make_problem(graph, costs, "direct", penalties=penalties)).best().assignment
+        direct = make_problem(graph, costs, "direct", penalties=penalties)
+        others["direct"] = PlanSearch(remove_dominated(direct)).best().assignment
     program = emit_program(problem, assignment, without if chosen.method == ELIMINATION else None)
     sources = _save_sources(costs)
     return PlannedProgram(
@@ -377,6 +370,15 @@ def plan_program(
     )
 
 
+def _compare_plans(search: PlanSearch, costs: Costs, convolutions: Convolutions) -> dict[str, FormatAssignment]:
+    """Return the plans to compare a plan with; where tensors may have several types, those in f32 and of each type."""
+    graph = search.problem.graph
+    if not graph.storage_types:
+        return compare_plans(search)
+    of_f32 = PlanSearch(make_problem(replace(graph, storage_types={}), costs, convolutions))
+    return {"f32": of_f32.best().assignment, **compare_plans(of_f32), **compare_types(search)}
+
+
 def _uses_algorithm(candidate: Candidate) -> bool:
     """Return whether a candidate computes a convolution by an algorithm other than the direct one."""
     operations = (call.operation for call in candidate.calls if call.operation is not None)
@@ -384,7 +386,11 @@ def _uses_algorithm(candidate: Candidate) -> bool:
 
 
 def adapt_program(
-    graph: OpGraph, costs: Costs, known: PlannedProgram, convolutions: Convolutions = "auto"
+    graph: OpGraph,
+    costs: Costs,
+    known: PlannedProgram,
+    convolutions: Convolutions = "auto",
+    penalties: Penalties = NO_PENALTIES,
 ) -> PlannedProgram | None:
     """Plan a graph with the formats and algorithms of a plan for other dims, and the costs of that plan's tier.
 
@@ -395,7 +401,8 @@ def adapt_program(
     """
     if not has_same_operations(graph, known.graph):
         return None
-    problem = make_problem(graph, costs, convolutions, collect_choices(known.program, known.graph))
+    choices = collect_choices(known.program, known.graph)
+    problem = remove_dominated(make_problem(graph, costs, convolutions, choices, penalties))
     try:
         chosen = PlanSearch(problem).best()
     except InvalidArguments:  # no choice of formats is allowed

@@ -31,11 +31,11 @@ def _is_same(op: Op, other: Op) -> bool:
 
 
 def collect_choices(program: Program, graph: OpGraph) -> PlanChoices:
-    """Return the formats of the tensors of a graph in its program, by tag, and the algorithms of its convolutions.
+    """Return the formats of a graph's tensors in its program, by tag and type, and the algorithms of its convolutions.
 
     A tensor between operations that one step computes counts with the formats of the result of the step.
     """
-    tags: dict[str, set[str]] = {}
+    tags: dict[str, set[tuple[str, str]]] = {}
     for buffer in program.buffers.values():
         _add_tag(tags, buffer.tensor, buffer)
     writes = {op.name: tuple(op.writes.values()) for op in graph.ops}
@@ -52,11 +52,11 @@ def collect_choices(program: Program, graph: OpGraph) -> PlanChoices:
     return PlanChoices({name: frozenset(found) for name, found in tags.items()}, algorithms, steps)
 
 
-def _add_tag(tags: dict[str, set[str]], tensor: str, buffer: Buffer) -> None:
-    """Add the tag of a buffer, if it has one, to those of a tensor."""
-    tag = None if buffer.desc is None else buffer.desc.tag
-    if tag is not None:
-        tags.setdefault(tensor, set()).add(tag)
+def _add_tag(tags: dict[str, set[tuple[str, str]]], tensor: str, buffer: Buffer) -> None:
+    """Add the tag of a buffer, if it has one, with its data type to those of a tensor."""
+    desc = buffer.desc
+    if desc is not None and desc.tag is not None and desc.data_type is not None:
+        tags.setdefault(tensor, set()).add((desc.tag, desc.data_type.name))
 
 
 def lacks_kernels(program: Program, known: Program) -> bool:

@@ -235,7 +235,7 @@ class CandidateGenerator:
             if within is not None and self._is_allowed(group, within):
                 yield within
             sources = {name: self._source(tensor, whole) for name, tensor in op.reads.items()}
-            has_kernel = self.graph.tensors[dst].dtype == np.float32
+            has_kernel = self.graph.tensors[dst].dtype == np.float32 and all(sources.values())
             call = self.costs.kernel(op, {**sources, "dst": whole}) if has_kernel else None
             if call is not None:
                 yield Candidate(tuple(sources.values()), (whole,), (call,))
@@ -243,8 +243,12 @@ class CandidateGenerator:
                 yield within
 
     def _source(self, tensor: str, whole: Format) -> Format:
-        """Return the format of a source that has the tag of the result; the plain one if there is none."""
-        return self.combinations.like(whole, tensor) or self.combinations.choices(tensor)[0]
+        """Return the format of a source that has the tag and type of the result.
+
+        If there is none, it is the plain one of that type; `NO_FORMAT` if the source cannot have the type.
+        """
+        choices = self.combinations.choices(tensor, self.formats.data_type(whole))
+        return self.combinations.like(whole, tensor, choices) or next(iter(choices), NO_FORMAT)
 
     def _concat_in_place(self, group: Group, whole: Format) -> Candidate | None:
         """Return the concatenation whose sources are stored in the result.

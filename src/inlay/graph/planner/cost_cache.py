@@ -16,7 +16,7 @@ from inlay.errors import InvalidArguments
 from inlay.graph.algorithms import Convolutions, algorithm_variants
 from inlay.graph.background import yield_to_runs
 from inlay.graph.costs import reorder_source
-from inlay.graph.costs.estimates import Costs, KernelEstimate
+from inlay.graph.costs.estimates import Costs
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Op, operation_of
 from inlay.graph.planner.formats import Format, Formats
@@ -135,30 +135,33 @@ class CostCache:
         finally:
             self._collected, self._calls = None, known
 
-    def preferred_formats(self, op: Op, tensors: Mapping[str, Tensor]) -> Mapping[str, Format]:
+    def preferred_formats(
+        self, op: Op, tensors: Mapping[str, Tensor], types: Mapping[str, str] | None = None
+    ) -> Mapping[str, Format]:
         """Return the formats that the engine chooses for the tensors of `op` if all are `any`.
 
-        The result is empty if the engine does not support that.
+        Tensors have the data types `types`, by argument; None for their own. The result is empty if the engine does not
+        support that.
         """
         arguments = {name: tensors[tensor] for name, tensor in (*op.reads.items(), *op.writes.items())}
-        key = (self.shape_key(op), tuple((name, tensor.dims, tensor.dtype) for name, tensor in arguments.items()))
+        if not all(map(self.formats.plain, arguments.values())):
+            return {}
+        types = types or {name: as_data_type(tensor.dtype).name for name, tensor in arguments.items()}
+        key = (self.shape_key(op), tuple((name, tensor.dims, types[name]) for name, tensor in arguments.items()))
         if key not in self._preferred:
-            self._preferred[key] = self._query_preferred(op, arguments)
+            free = {name: MemoryDesc(tensor.dims, types[name], "any") for name, tensor in arguments.items()}
+            self._preferred[key] = self._query_preferred(op, free)
         return self._preferred[key]
 
-    def _query_preferred(self, op: Op, arguments: Mapping[str, Tensor]) -> dict[str, Format]:
-        kernel = self._query_kernel(op, arguments) if all(map(self.formats.plain, arguments.values())) else None
-        descs = {} if kernel is None else kernel.operation.descs
-        known = {name: descs[name] for name in arguments if name in descs}  # values of attributes have none
-        return {name: self.formats.add(desc) for name, desc in known.items() if desc.kind == "blocked"}
-
-    def _query_kernel(self, op: Op, arguments: Mapping[str, Tensor]) -> KernelEstimate | None:
-        """Return the engine's kernel for `op` with `any` for every tensor."""
-        free = {name: MemoryDesc(t.dims, as_data_type(t.dtype), "any") for name, t in arguments.items()}
+    def _query_preferred(self, op: Op, free: Mapping[str, MemoryDesc]) -> dict[str, Format]:
+        """Return the formats of the engine's kernel for `op` with `any` for every tensor."""
         try:
-            return self.source.kernel(operation_of(op, free))
+            kernel = self.source.kernel(operation_of(op, free))
         except InvalidArguments:  # a constant of a type that oneDNN lacks
-            return None
+            kernel = None
+        descs = {} if kernel is None else kernel.operation.descs
+        known = {name: descs[name] for name in free if name in descs}  # values of attributes have none
+        return {name: self.formats.add(desc) for name, desc in known.items() if desc.kind == "blocked"}
 
 
 def _attributes_key(attributes: PrimitiveAttributes) -> Hashable:

@@ -37,8 +37,8 @@ class BufferTable:
     """The table of formats."""
     names: dict[tuple[str, Format], str] = field(default_factory=dict)
     """Name of the buffer of each tensor and format."""
-    tensors: set[str] = field(default_factory=set)
-    """Tensors that have a buffer in some format."""
+    first: dict[str, Format] = field(default_factory=dict)
+    """Format of the first buffer of each tensor."""
     made: dict[str, tuple[str, Format]] = field(default_factory=dict)
     """Tensor and format of each buffer."""
     bases: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -62,10 +62,15 @@ class BufferTable:
         """
         key = (tensor, fmt)
         if key not in self.names:
-            name = f"{tensor}:{self.formats.tag(fmt) or 'strided'}" if tensor in self.tensors else tensor
+            first = self.first.setdefault(tensor, fmt)
+            name = tensor if first == fmt else f"{tensor}:{self._label(fmt, first)}"
             self.names[key] = self.add(tensor, fmt, name)
-            self.tensors.add(tensor)
         return self.names[key]
+
+    def _label(self, fmt: Format, first: Format) -> str:
+        """Return the tag of a format, after its data type if the first buffer of the tensor has another."""
+        tag, data_type = self.formats.tag(fmt) or "strided", self.formats.data_type(fmt)
+        return tag if data_type == self.formats.data_type(first) else f"{data_type} {tag}"
 
     def alias(self, name: str, base: str, offset: int = 0) -> None:
         """Store a buffer, with all that are stored in it, in another one."""
@@ -238,15 +243,21 @@ class _Emission:
         """Yield the readers of a tensor in a format, at most `_MOST_REASONS` of them."""
         readers = self.readers.get((name, fmt), ())
         for i in readers[:_MOST_REASONS]:
-            yield f"{self.problem.groups[i].names[0][0]} reads {self.format_name(fmt)}"
+            yield f"{self.problem.groups[i].names[0][0]} reads {self.format_name(name, fmt)}"
         if len(readers) > _MOST_REASONS:
             yield f"and {len(readers) - _MOST_REASONS} more"
         if name in self.problem.graph.outputs and fmt == self.problem.domains[name][0]:
-            yield f"{name} is returned in {self.format_name(fmt)}"
+            yield f"{name} is returned in {self.format_name(name, fmt)}"
 
-    def format_name(self, fmt: Format) -> str:
-        """Return the tag of a format, or its description if it has none."""
-        return self.problem.formats.tag(fmt) or str(self.problem.formats[fmt])
+    def format_name(self, name: str, fmt: Format) -> str:
+        """Return the tag of a format of a tensor, or its description if it has none.
+
+        If the tensor may be stored in several types, the type precedes the tag.
+        """
+        formats, tag = self.problem.formats, self.problem.formats.tag(fmt)
+        if tag is None:
+            return str(formats[fmt])
+        return f"{formats.data_type(fmt)} {tag}" if name in self.problem.graph.storage_types else tag
 
     def emit_copy(self, copy: ConcatCopy, candidate: Candidate) -> None:
         """Emit the copy of a source into the result of a concatenation."""
@@ -256,7 +267,7 @@ class _Emission:
         assert candidate.concat_offsets is not None
         place = self.buffers.add(name, part, f"{name}:in:{group.writes[0]}")
         self.buffers.alias(place, whole, candidate.concat_offsets[copy.source])
-        why = f"{group.names[0][0]} stores it as {self.format_name(part)} in its result"
+        why = f"{group.names[0][0]} stores it as {self.format_name(name, part)} in its result"
         self.emit_reorder(name, self.assignment.produced[name], part, place, why, None)
 
     def emit_reorder(

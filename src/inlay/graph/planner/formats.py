@@ -56,6 +56,8 @@ class Formats:
         """The format of these dims and this data type with a tag; None means row-major."""
         self.tag: Callable[[Format], str | None] = cache(lambda fmt: self[fmt].tag)
         """The tag of a format; None where it has none."""
+        self.data_type: Callable[[Format], str] = cache(lambda fmt: _name_of_type(self[fmt]))
+        """The name of the data type of a format."""
         self.size: Callable[[Format], int] = cache(lambda fmt: self[fmt].size)
         """The size of a format in bytes."""
         self.equivalent: Callable[[Format, Format], bool] = cache(self._equivalent)
@@ -167,6 +169,12 @@ class Formats:
         source = self.add(desc)
         viewed = self.view(source, transforms)
         return source if viewed is not None and viewed[0] == view else NO_FORMAT
+
+
+def _name_of_type(desc: MemoryDesc) -> str:
+    """Return the name of the data type of a descriptor of elements."""
+    assert desc.data_type is not None
+    return desc.data_type.name
 
 
 def _repeats(desc: MemoryDesc) -> bool:

@@ -22,6 +22,7 @@ min-marginals. So all min-marginals take about twice the time of one minimum.
     greedy           as above
     channels last    this format wherever it is in the domain; inputs may also be read as they are
     blocked by 16    likewise
+    bf16             this type wherever tensors may have it, in any format (`compare_types`)
 
 Source: Shenoy and Shafer, "Axioms for probability and belief-function propagation" (1990), with min and plus.
 """
@@ -405,6 +406,33 @@ def compare_plans(search: PlanSearch) -> dict[str, FormatAssignment]:
         assignment = search.best_among(_matching_candidates(problem, wanted)) if wanted else None
         if assignment is not None:
             found[name] = assignment
+    return found
+
+
+def compare_types(search: PlanSearch) -> dict[str, FormatAssignment]:
+    """Return the cheapest plan of each further type, by its name, in which tensors have that type where they can."""
+    found = {}
+    graph = search.problem.graph
+    for data_type in sorted({one for types in graph.storage_types.values() for one in types}):
+        assignment = search.best_among(_candidates_of_type(search.problem, data_type))
+        if assignment is not None:
+            found[data_type] = assignment
+    return found
+
+
+def _candidates_of_type(problem: Problem, data_type: str) -> dict[int, Sequence[int]]:
+    """Return, for each group, the candidates with a data type for all tensors that may have it; if none, all."""
+    formats, stored = problem.formats, problem.graph.storage_types
+    found: dict[int, Sequence[int]] = {}
+    for i, group in enumerate(problem.groups):
+        free = [data_type in stored.get(name, ()) for name in (*group.reads, *group.writes)]
+        sides = [(*one.reads, *one.writes) for one in group.candidates]
+        fitting = [
+            c
+            for c, side in enumerate(sides)
+            if all(formats.data_type(fmt) == data_type for fmt, is_free in zip(side, free, strict=True) if is_free)
+        ]
+        found[i] = fitting or range(len(sides))
     return found
 
 

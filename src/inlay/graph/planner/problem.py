@@ -83,6 +83,15 @@ class Problem:
         # Between different formats a reorder writes the slice; otherwise the producer itself has to write there.
         return self.can_relocate(name) or not self.formats.equivalent(part, produced)
 
+    def cost(self, group: int, one: Candidate) -> float:
+        """Return the milliseconds of a candidate of a group, with the penalties of the narrow types that it has."""
+        penalties = self.cost_cache.penalties
+        if not penalties:
+            return one.ms
+        types = {self.formats.data_type(fmt) for fmt in (*one.reads, *one.writes) if fmt}
+        names = (name for names in self.groups[group].names for name in names)
+        return one.ms + sum(penalties.get((name, data_type), 0.0) for name in names for data_type in types)
+
     def can_relocate(self, name: str) -> bool:
         """Return whether a tensor can be produced at any address: it is neither an input nor a view."""
         producer = self.producers[name]
@@ -94,7 +103,7 @@ class PlanChoices:
     """The formats and algorithms of a plan, by name, for the same operations with other dims."""
 
     tags: Tags
-    """The tags of each tensor's formats."""
+    """The tags and data types of each tensor's formats."""
     algorithms: Mapping[str, str]
     """The algorithm of each convolution."""
     steps: frozenset[tuple[str, ...]]
@@ -279,7 +288,7 @@ class GroupTables:
     tables: tuple[NDArray[np.float64], ...]
     """For each variable, the cost by state and candidate: 0, infinity, or that of a copy."""
     costs: NDArray[np.float64]
-    """For each candidate, the milliseconds of its calls."""
+    """For each candidate, the milliseconds of its calls, with penalties."""
 
 
 class CostTables:
@@ -336,7 +345,8 @@ class CostTables:
             variable = self.numbers[name]
             table = self._slot_table(number, slot, name)
             found[variable] = found[variable] + table if variable in found else table
-        return GroupTables(tuple(found), tuple(found.values()), np.array([one.ms for one in group.candidates]))
+        costs = np.array([self.problem.cost(number, one) for one in group.candidates])
+        return GroupTables(tuple(found), tuple(found.values()), costs)
 
     def _slot_table(self, number: int, slot: int, name: str) -> NDArray[np.float64]:
         """Return, by state of one tensor and candidate, 0 where they fit, infinity where not, or the cost of a copy."""

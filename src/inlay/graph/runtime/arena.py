@@ -36,6 +36,7 @@ from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments, OutOfMemory
 from inlay.graph.background import yield_to_runs
 from inlay.graph.network import Tensor
+from inlay.graph.precision import NARROW_TYPES
 from inlay.graph.program import Buffer, Program
 from inlay.layout import Layout
 from inlay.measure.memory import usable_memory
@@ -125,7 +126,8 @@ def _nbytes(program: Program, buffer: Buffer, tensors: Mapping[str, Tensor]) -> 
     if desc is None:
         return tensor.nbytes
     _, high, data_type = byte_extent(desc)
-    if desc.dims != tensor.dims or data_type.bits != 8 * tensor.dtype.itemsize:
+    is_narrow = tensor.dtype == np.float32 and data_type.name in NARROW_TYPES
+    if desc.dims != tensor.dims or not (is_narrow or data_type.bits == 8 * tensor.dtype.itemsize):
         raise InvalidArguments(
             f"{_describe(program)}: buffer {buffer.name} is {desc!r}, but tensor {buffer.tensor} has dims "
             f"{tensor.dims} of {tensor.dtype}: describe it so"

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import OutOfMemory
 from inlay.graph.background import yield_to_runs
@@ -228,13 +229,16 @@ class Instance:
         return found
 
     def array(self, name: str) -> Array:
-        """Return the elements of a buffer in a plain format as an array that shares its memory."""
+        """Return the elements of a buffer in a plain format as an array that shares its memory.
+
+        Its type is that of the buffer, which may be narrower than that of the tensor.
+        """
         buffer, location = self.compiled.program.buffers[name], self.compiled.memory_plan.locations[name]
         tensor = self.compiled.tensors[buffer.tensor]
         if buffer.desc is None:
             data = self._allocations[location.allocation][location.offset : location.end]
             return data.view(tensor.dtype).reshape(tensor.dims)
-        return to_numpy(self.memory(name), copy=False).view(tensor.dtype)
+        return to_numpy(self.memory(name), copy=False).view(stored_dtype(buffer, self.compiled.tensors))
 
     def scratch(self, desc: MemoryDesc) -> Memory:
         """Return the scratchpad that steps share, as memory of `desc`."""
@@ -367,7 +371,8 @@ class Instance:
         if desc is None or desc.data_type is None:
             np.copyto(result, self.array(name))
         elif result.size:
-            plain = cached_desc(desc.dims, desc.data_type, None)
+            is_narrow = desc.data_type.itemsize < tensor.dtype.itemsize
+            plain = cached_desc(desc.dims, as_data_type(tensor.dtype) if is_narrow else desc.data_type, None)
             find_reorder(desc, plain).run(self.memory(name).address, address_of(result))
         return result
 
