@@ -10,11 +10,11 @@ import pytest
 import inlay
 from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments, Unimplemented
+from inlay.errors import InvalidArguments
 from inlay.graph.network import Network, Node, Tensor
 from inlay.graph.op_graph import Op, OpGraph, ReshapeView, operation_of
 from inlay.graph.passes.precision import widen_narrow_floats
-from inlay.graph.planner.types import CHOOSES_TYPES, list_type_combinations
+from inlay.graph.planner.types import list_type_combinations
 from inlay.graph.precision import (
     PrecisionRequest,
     assign_storage_types,
@@ -83,14 +83,6 @@ def test_the_types_of_the_model_are_kept_beside_the_widened_network() -> None:
     found = widen_narrow_floats(Network("narrow", 17, ("x", "n"), ("y", "m"), nodes, tensors, constants))
     assert found.declared_types == dict.fromkeys(("w", "h", "x:f32", "y:f32"), "bf16") | dict.fromkeys("nm", "f32")
     assert {found.tensors[name].dtype.name for name in found.declared_types} == {"float32"}
-
-
-@pytest.mark.skipif(CHOOSES_TYPES, reason="the planner chooses types")
-@pytest.mark.parametrize("precision", ["bf16", "f16", "auto"])
-def test_a_planner_that_chooses_no_types_refuses_them(precision: Any) -> None:
-    graph = graph_of([relu("relu", "x", "y")], dict.fromkeys("xy", (2, 8)), "x", "y")
-    with raises_exactly(Unimplemented, f"precision is {precision}: plans store tensors in f32: give f32 or model"):
-        inlay.plan(graph, costs="analytic", precision=precision)
 
 
 def test_errors_are_measured_on_this_machine_only() -> None:

@@ -15,7 +15,7 @@ from inlay.graph.plan import Plan
 from inlay.graph.precision_search import is_narrow
 from inlay.primitives.engine import get_engine
 from tests.support.lowered_models import normal
-from tests.support.narrow_graphs import types_chosen
+from tests.support.narrow_graphs import NarrowPays, types_chosen
 from tests.support.networks import exported, seeded, torch_or_skip
 from tests.support.refusals import raises_exactly
 from tests.support.written_models import written_model
@@ -41,7 +41,7 @@ def model_bytes(dims: tuple[int, ...] = DIMS) -> bytes:
 
 
 def plan(precision: Any, isa: str = "AVX512_CORE_BF16", **options: Any) -> Plan:
-    costs = analytic(isa, 1)
+    costs = NarrowPays(analytic(isa, 1))
     return inlay.plan(inlay.load(model_bytes()), costs=costs, engine="reference", precision=precision, **options)
 
 

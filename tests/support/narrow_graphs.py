@@ -1,21 +1,21 @@
-"""Graphs with operations in a narrow type, by explicit conversions: a stand-in for types that the planner chooses."""
+"""Graphs with operations in a narrow type, by explicit conversions; plans for a processor with such types."""
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 from unittest import mock
 
 import numpy as np
 
 from inlay.data_type import as_data_type
+from inlay.descriptor import MemoryDesc
 from inlay.graph import planning
-from inlay.graph.algorithms import Convolutions
-from inlay.graph.costs.estimates import Costs
+from inlay.graph.costs.estimates import Costs, KernelEstimate
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Op, OpGraph
-from inlay.graph.planned_program import PlannedProgram
-from inlay.graph.planner.cost_cache import NO_PENALTIES, Penalties
-from inlay.graph.planner.types import CHOOSES_TYPES
+from inlay.graph.precision import NARROW_TYPES
+from inlay.primitives.engine import Operation
 
 
 def is_narrow(op: Op, names: Collection[str] | None) -> bool:
@@ -50,46 +50,28 @@ def narrow_graph(graph: OpGraph, data_type: str, names: Collection[str] | None =
     return replace(graph, ops=tuple(ops), tensors=tensors)
 
 
-_plan_program = planning.plan_program
-SAVED_SHARE = 0.01  # of the time of a plan: what an operation saves in a narrow type, for the stand-in
-KINDS = (
-    *("batch_normalization", "binary", "convolution", "deconvolution", "eltwise", "inner_product"),
-    *("layer_normalization", "matmul", "pooling", "resampling", "softmax"),
-)
+class NarrowPays:
+    """Costs of which kernels with narrow tensors, and conversions, take a hundredth: small tensors become narrow."""
 
+    def __init__(self, costs: Costs) -> None:
+        self._costs = costs
 
-def plan_narrow(
-    graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto", penalties: Penalties = NO_PENALTIES
-) -> PlannedProgram:
-    """Plan each operation in a narrow type whose tensors may all have it, and whose penalty is low."""
-    plain = replace(graph, storage_types={})
-    wide = _plan_program(plain, costs, convolutions)
-    types = {name: types[0] for name, types in graph.storage_types.items()}
-    if not types:
-        return wide
-    (data_type,) = set(types.values())
-    names = [
-        op.name
-        for op in graph.ops
-        if op.kind in KINDS
-        and all(name in types for name in (*op.reads.values(), *op.writes.values()))
-        and penalties.get((op.name, data_type), 0.0) < SAVED_SHARE * wide.ms
-    ]
-    typed = narrow_graph(plain, data_type, names)
-    planned = _plan_program(typed, costs, convolutions)
-    share = 1 - SAVED_SHARE * len(names)
-    return replace(planned, graph=replace(graph, tensors=typed.tensors), ms=wide.ms * share, bound=wide.ms * share)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._costs, name)
+
+    def kernel(self, operation: Operation) -> KernelEstimate | None:
+        """The estimate, a hundredth of it with a narrow tensor."""
+        found = self._costs.kernel(operation)
+        types = {desc.data_type.name for desc in operation.descs.values() if desc.data_type is not None}
+        return found if found is None or not types & NARROW_TYPES else replace(found, ms=found.ms / 100)
+
+    def reorder(self, src: MemoryDesc, dst: MemoryDesc) -> float:
+        """A hundredth of the milliseconds."""
+        return self._costs.reorder(src, dst) / 100
 
 
 @contextmanager
 def types_chosen(isa: str = "AVX512_CORE_BF16") -> Iterator[None]:
-    """Plan for a processor with an instruction set; by the stand-in, unless the planner chooses types itself."""
+    """Plan for a processor with an instruction set."""
     with mock.patch.object(planning, "allowed_isa", return_value=isa):
-        if CHOOSES_TYPES:
-            yield
-            return
-        with (
-            mock.patch.object(planning, "CHOOSES_TYPES", True),
-            mock.patch.object(planning, "plan_program", plan_narrow),
-        ):
-            yield
+        yield
