@@ -206,12 +206,12 @@ def require_useful_reorders(plan: PlannedProgram) -> None:
         assert step.nbytes > 0, step.name
 
 
-def recost(plan: Plan, costs: Costs) -> float:
+def recost(plan: Plan | PlannedProgram, costs: Costs) -> float:
     """The milliseconds of the steps of a plan, each priced anew: `plan.ms` where `costs` are those of the plan."""
     return math.fsum(_price(plan, step, costs) for step in plan.program.steps)
 
 
-def _price(plan: Plan, step: Step, costs: Costs) -> float:
+def _price(plan: Plan | PlannedProgram, step: Step, costs: Costs) -> float:
     if step.operation is None or step.impl == "reference":
         return costs.reference(next(op for op in plan.graph.ops if op.name == step.ops[0]), plan.graph)
     if step.kind == "reorder":
