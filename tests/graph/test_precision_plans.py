@@ -150,7 +150,7 @@ def test_samples_that_do_not_fit_are_refused() -> None:
 
 
 def test_another_shape_gets_the_types_of_the_first() -> None:
-    costs = analytic("AVX512_CORE_BF16", 1)
+    costs = NarrowPays(analytic("AVX512_CORE_BF16", 1))
     session = inlay.compile(
         inlay.load(model_bytes()), costs=costs, engine="reference", precision="auto", tolerance=0.02, samples={"x": X}
     )
@@ -186,12 +186,15 @@ def torch_errors(build: Any, dims: tuple[int, ...], data_type: str) -> tuple[byt
 def test_errors_are_at_most_twice_those_of_torch(name: str, dims: tuple[int, ...], data_type: Any, isa: str) -> None:
     """In f16 by the reference engine, since oneDNN has kernels on few processors."""
     torch_or_skip()
+    costs: Any
     from tests.support import torch_modules
 
     content, x, wanted, error = torch_errors(getattr(torch_modules, name), dims, data_type)
-    engine = get_engine().name.split()[0] if data_type == "bf16" else "reference"
+    engine, costs = get_engine().name.split()[0], "probed"
+    if data_type == "f16":
+        engine, costs = "reference", NarrowPays(analytic(isa, 1))
     with types_chosen(isa):
-        found = inlay.plan(inlay.load(content), costs="probed", engine=engine, precision=data_type)
+        found = inlay.plan(inlay.load(content), costs=costs, engine=engine, precision=data_type)
         assert narrow_ops(found)
         (result,) = found.compile().run({found.graph.inputs[0]: x}).values()
     assert 1e-6 < error_of(result, wanted) <= 2 * error
