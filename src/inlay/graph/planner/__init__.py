@@ -11,6 +11,7 @@ Modules, in the order in which data flows through them:
     candidates     the candidates of each group: formats, and the calls that compute it in these, fused or not
     elimination    exact minimization of a sum of cost tables
     problem        the format-assignment problem, and the same as cost tables over the states of tensors
+    dominance      candidates that no cheapest plan needs, where tensors may have several types
     plan_search    the cheapest plan, its bound, its cost without a reorder, and plans to compare it with
     emission       the program of a plan: buffers, reorders, steps
     adaptation     the formats of a plan for the same operations with other dims
