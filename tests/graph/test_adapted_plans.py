@@ -1,6 +1,5 @@
 """Plans with the formats of a plan for other dims: results, formats, shared constants, and when there is none."""
 
-from collections.abc import Mapping
 from dataclasses import fields, replace
 
 import numpy as np
@@ -14,6 +13,7 @@ from inlay.graph.open_network import OpenNetwork
 from inlay.graph.plan import Plan
 from inlay.graph.planned_program import ADAPTED, PlannedProgram
 from inlay.graph.planner.adaptation import collect_choices, has_same_operations, lacks_kernels
+from inlay.graph.planner.domains import Tags
 from inlay.graph.planning import Planner, PlanOptions, adapt_program
 from inlay.graph.report import explain_plan
 from tests.support.graph_programs import graph_of, plain_plan, relu
@@ -48,7 +48,7 @@ def convolutions() -> bytes:
     return bytes(model.SerializeToString())
 
 
-def tags(plan: PlannedProgram) -> Mapping[str, frozenset[str]]:
+def tags(plan: PlannedProgram) -> Tags:
     """The tags of each tensor between steps."""
     return collect_choices(plan.program, plan.graph).tags
 

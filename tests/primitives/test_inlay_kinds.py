@@ -1,4 +1,4 @@
-"""Dynamic quantization and cache write, the kinds that the specification lacks."""
+"""Dynamic quantization, cache write and table lookup, the kinds that the specification lacks."""
 
 import re
 from collections.abc import Callable
@@ -16,6 +16,7 @@ from inlay.primitives.dynamic_quantization import DynamicQuantization
 from inlay.primitives.engine import Operation
 from inlay.primitives.operation_checks import require_operation
 from inlay.primitives.rules import INLAY_KINDS, KINDS, SIGNATURES
+from inlay.primitives.table_lookup import TableLookup
 from tests.support.refusals import raises_exactly
 
 RELU = PrimitiveAttributes(post_ops=(EltwisePostOp("relu"),))
@@ -54,6 +55,43 @@ def test_elements_of_zero_have_the_scale_1() -> None:
     src = pack(np.zeros((2, 3), np.float32), "ab")
     found = DynamicQuantization(src.desc, engine="reference")(src=src)
     assert [found[name].unpack().ravel().tolist() for name in ("dst", "scale", "zero_point")] == [[0] * 6, [1], [0]]
+
+
+@pytest.mark.parametrize("source", [np.uint8, np.int8])
+@pytest.mark.parametrize("result", [np.uint8, np.int8])
+@pytest.mark.parametrize("tag", ["abc", "cab", "aBc8b"])
+def test_a_table_lookup_takes_the_entry_of_the_bits(source: Any, result: Any, tag: str) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (3, 5, 70)).astype(np.uint8).view(source)
+    table = rng.integers(0, 256, 256).astype(np.uint8).view(result)
+    src = pack(x, tag)
+    lookup = TableLookup(src.desc, MemoryDesc((256,), table.dtype), engine="reference")
+    found = lookup(src=src, table=pack(table, "a")).unpack()
+    assert found.dtype == result
+    np.testing.assert_array_equal(found, table[x.view(np.uint8)])
+
+
+BYTES, TABLE = rows(2, 3, data_type="u8"), rows(256, data_type="u8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((rows(2, 3), TABLE), "TableLookup: src is f32: describe it as s8 or u8"),
+        ((BYTES, rows(256)), "TableLookup: table is f32: describe it as s8 or u8"),
+        (
+            (BYTES, rows(255, data_type="u8")),
+            "TableLookup: table is MemoryDesc((255,), 'u8', 'a'): it has 256 elements, one after the other",
+        ),
+        (
+            (BYTES, TABLE, rows(2, 3, data_type="s8")),
+            "TableLookup: dst is s8, and table u8: make them equal",
+        ),
+    ],
+)
+def test_mistakes_in_table_lookups(arguments: Any, text: str) -> None:
+    with raises_exactly(InvalidArguments, text):
+        TableLookup(*arguments, engine="reference")
 
 
 @pytest.mark.parametrize("data_type", ["f32", "bf16", "s8"])

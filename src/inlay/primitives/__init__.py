@@ -35,7 +35,7 @@ The modules in the order in which data flows:
     joining              concat, sum, binary
     recurrent, gated     recurrent networks: vanilla RNN and LSTM, those with update gates
     reorder              reorder, as a primitive
-    dynamic_quantization, cache_write
+    dynamic_quantization, cache_write, table_lookup
                          kinds that the specification lacks
 
 Glossary, with the name in the specification or in oneDNN:

@@ -23,6 +23,7 @@ from inlay.primitives.cache_write import CacheWrite
 from inlay.primitives.dynamic_quantization import DynamicQuantization
 from inlay.primitives.engine import Engine, Implementation, Operation
 from inlay.primitives.primitive import Primitive
+from inlay.primitives.table_lookup import TableLookup
 
 _STATISTICS = ("mean", "variance")
 _SCALES = ("scale", "shift")
@@ -146,6 +147,6 @@ def _forward_classes() -> dict[str, Callable[..., Primitive]]:
 
 
 CLASSES: Mapping[str, Callable[..., Primitive]] = MappingProxyType(
-    {**_forward_classes(), DynamicQuantization.kind: DynamicQuantization, CacheWrite.kind: CacheWrite}
+    {**_forward_classes(), **{one.kind: one for one in (DynamicQuantization, CacheWrite, TableLookup)}}
 )
 """The forward class of each kind."""

@@ -183,6 +183,7 @@ _TABLE: dict[str, Mapping[Direction, Signature]] = {
 _INLAY_TABLE: dict[str, Mapping[Direction, Signature]] = {
     "dynamic_quantization": {"forward": _signature("src", "dst scale zero_point", "", "dst")},
     "cache_write": {"forward": _signature("src position", "dst", "axis")},
+    "table_lookup": {"forward": _signature("src table", "dst", "", "dst")},
 }
 
 SIGNATURES: Mapping[tuple[str, Direction], Signature] = MappingProxyType(

@@ -318,6 +318,11 @@ def dynamic_quantization(*, src: Array) -> Results:
     }
 
 
+def table_lookup(*, src: Array, table: Array) -> Results:
+    """Replace each element by the entry of the table at its bits, a number from 0 to 255."""
+    return {"dst": table[src.astype(np.int64) & 255]}
+
+
 def cache_write(*, src: Array, position: Array, axis: int, read_destination: Callable[[str], Array]) -> Results:
     """Replace the rows of the destination from a position on.
 

@@ -259,6 +259,7 @@ FORMULAS: Mapping[tuple[str, Direction], Formula] = MappingProxyType(
         ("concat", "forward"): bandwidth_limited.concat,
         ("sum", "forward"): bandwidth_limited.weighted_sum,
         ("dynamic_quantization", "forward"): bandwidth_limited.dynamic_quantization,
+        ("table_lookup", "forward"): bandwidth_limited.table_lookup,
         ("cache_write", "forward"): bandwidth_limited.cache_write,
         **{(kind, "forward"): recurrent.forward_formula for kind in RECURRENT},
         **{(kind, "backward"): recurrent.backward_formula for kind in RECURRENT},

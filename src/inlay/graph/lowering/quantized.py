@@ -121,6 +121,12 @@ def requantize(context: LoweringContext) -> Operand:
     return context.emit("reorder", operands, context.dims(src), context.output().dtype, values.attributes)
 
 
+def table_lookup(context: LoweringContext) -> Operand:
+    """Lower a function of integers of 8 bits to the primitive that reads its table."""
+    src, table = context.operand(0, _BYTES), context.constant(1, "table")
+    return context.emit("table_lookup", {"src": src, "table": table}, context.dims(src), table.dtype)
+
+
 # Products
 
 
@@ -238,6 +244,7 @@ QUANTIZED_RULES: Mapping[str, LoweringRule] = MappingProxyType(
         "inlay:QuantizedConv": convolution,
         "inlay:QuantizedMatMul": matmul,
         "inlay:Requantize": requantize,
+        "inlay:TableLookup": table_lookup,
     }
 )
 """Rule of each operator, by its key in `translation.TABLE`."""

@@ -1,9 +1,10 @@
 """`recognize_quantized`: operators between DequantizeLinear and QuantizeLinear become operators on integers.
 
-Quantizers write a network of f32 operators, in which each tensor is quantized and dequantized again. Three rewrites
+Quantizers write a network of f32 operators, in which each tensor is quantized and dequantized again. Four rewrites
 make operators on integers of it, in this order:
 
     motion        a DequantizeLinear moves behind operators that move elements, a QuantizeLinear before them
+    tables        element-wise functions of one tensor of integers become a `TableLookup` (`lookup_tables`)
     recognition   DequantizeLinear, Conv, Relu, QuantizeLinear become `QuantizedConv`, and so on
     folding       a DequantizeLinear of a constant that no operator on integers reads becomes a constant
 
@@ -29,11 +30,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from inlay.descriptor.validation import MAX_NDIMS
 from inlay.errors import InlayError
 from inlay.graph.network import Network, Node, TensorQuantization
 from inlay.graph.numpy_operators.evaluation import compute_node
 from inlay.graph.op_graph import Array
+from inlay.graph.passes.lookup_tables import is_describable, tabulate_functions
 from inlay.graph.passes.patterns import remove_noops
 from inlay.graph.passes.rewriting import NetworkRewriter, rewrite_nodes
 
@@ -53,7 +54,10 @@ def recognize_quantized(network: Network) -> Network:
     if not any(node.operator in ("DequantizeLinear", "QuantizeLinear") for node in network.nodes):
         return network
     network = _divide_splits(network)
-    for rule in (_move_dequantize, _move_quantize, _recognize_quantize, _recognize_product, _fold_constant):
+    for rule in (_move_dequantize, _move_quantize):
+        network = rewrite_nodes(network, rule)
+    network = tabulate_functions(network, _changes_bytes)
+    for rule in (_recognize_quantize, _recognize_product, _fold_constant):
         network = rewrite_nodes(network, rule)
     return remove_noops(network)
 
@@ -198,7 +202,7 @@ def _dequantize_after(rewriter: NetworkRewriter, node: Node, inputs: tuple[str, 
 
 def _move_quantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
     """Return the last of the operators that move elements before a QuantizeLinear, on integers."""
-    if node.operator != "QuantizeLinear" or not _quantizes_bytes(rewriter, node):
+    if node.operator != "QuantizeLinear" or not _changes_bytes(rewriter, node):
         return None
     moves: list[Node] = []
     name = node.inputs[0]
@@ -221,8 +225,8 @@ def _move_quantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
     return replace(moves[-1], name=node.name, outputs=node.outputs)
 
 
-def _quantizes_bytes(rewriter: NetworkRewriter, node: Node) -> bool:
-    """Return whether a QuantizeLinear has one scale and a result of 8 bits."""
+def _changes_bytes(rewriter: NetworkRewriter, node: Node) -> bool:
+    """Return whether a QuantizeLinear or DequantizeLinear has one constant scale, and integers of 8 bits."""
     quantization = read_quantization(rewriter, node)
     return quantization is not None and quantization.axis is None and quantization.data_type in _BYTES
 
@@ -249,7 +253,7 @@ class _Result(NamedTuple):
 
 def _recognize_quantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
     """Return the operator on integers that a QuantizeLinear ends; None if there is none."""
-    if node.operator != "QuantizeLinear" or not _quantizes_bytes(rewriter, node) or not _is_describable(rewriter, node):
+    if node.operator != "QuantizeLinear" or not _changes_bytes(rewriter, node) or not is_describable(rewriter, node):
         return None
     quantization = read_quantization(rewriter, node)
     source, post_ops = _skip_activations(rewriter, node.inputs[0])
@@ -265,15 +269,9 @@ def _recognize_quantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
 
 def _recognize_product(rewriter: NetworkRewriter, node: Node) -> Node | None:
     """Return the product of integers with a result of f32 that a product of dequantized tensors computes."""
-    if node.operator not in ("Conv", "Gemm", "MatMul") or node.domain or not _is_describable(rewriter, node):
+    if node.operator not in ("Conv", "Gemm", "MatMul") or node.domain or not is_describable(rewriter, node):
         return None
     return _RULES[node.operator](rewriter, node, _Result(node, None, ()))
-
-
-def _is_describable(rewriter: NetworkRewriter, node: Node) -> bool:
-    """Return whether primitives write the result of a node: NumPy computes ONNX's operators alone."""
-    dims = rewriter.dims(node.outputs[0])
-    return 0 < len(dims) <= MAX_NDIMS and 0 not in dims
 
 
 def _skip_activations(rewriter: NetworkRewriter, name: str) -> tuple[str, PostOps]:

@@ -1,0 +1,197 @@
+"""Table lookup: functions of 8-bit integers by a table of 256 entries, on the threads of another engine.
+
+    implementation = create_table_lookup(operation, team, threads=2)
+    implementation.bind(memories)()
+
+Source and destination have the same dense layout, so that elements are consecutive bytes in the same order. The machine
+code is one function for all sizes:
+
+    inlay_table_lookup(words)       the work of one thread of a team; `Word` names the words
+
+Each thread replaces a range of lines of 64 bytes; the first one also replaces the bytes after the last line. With
+AVX512_VBMI the table is in four registers: two permutations choose among 128 entries each, and the highest bit of an
+element between them. Otherwise each byte is loaded from the table.
+"""
+
+import ctypes
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import IntEnum
+from functools import cache, partial
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from inlay.descriptor import MemoryDesc
+from inlay.errors import Unimplemented
+from inlay.layout import Layout
+from inlay.memory import Memory
+from inlay.memory.buffers import address_of
+from inlay.primitives.engine import Operation, PlainImplementation, ThreadTeam
+from inlay.reordering.ir import Code, module_text
+from inlay.reordering.target import TargetMachine, digest_of, host_target, load_permanently
+
+_LINE = 64
+_LEAST_NBYTES = 1 << 14  # per thread; waking a thread takes as long as the lookups of so many bytes
+_UNROLLED = 8
+_VECTOR = f"<{_LINE} x i8>"
+_PERMUTE = "llvm.x86.avx512.vpermi2var.qi.512"
+_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
+ENTRY = "inlay_table_lookup"
+"""Name of the exported function."""
+
+
+class Word(IntEnum):
+    """The words of the argument of the machine code."""
+
+    SRC = 0
+    """Address of the first element."""
+    DST = 1
+    """Address of the first result."""
+    TABLE = 2
+    """Address of the table."""
+    LINES = 3
+    """Number of whole lines."""
+    REST = 4
+    """Number of bytes after the last whole line."""
+    THREAD_NUM = 5
+    """Address of omp_get_thread_num."""
+    NUM_THREADS = 6
+    """Address of omp_get_num_threads."""
+
+
+def build_module(has_byte_permutation: bool, attributes: str) -> str:
+    """Return the LLVM IR of the module; `attributes` are the function attributes of the target."""
+    code = Code()
+    code.label("entry")
+    src, dst, table = (code.let(f"inttoptr i64 {code.load_word('%words', w)} to ptr") for w in list(Word)[:3])
+    thread, threads = (_emit_openmp_call(code, word) for word in (Word.THREAD_NUM, Word.NUM_THREADS))
+    lines = code.load_word("%words", Word.LINES)
+    begin, end = (
+        code.let(f"udiv i64 {code.let(f'mul i64 {lines}, {part}')}, {threads}")
+        for part in (thread, code.let(f"add i64 {thread}, 1"))
+    )
+    entries = _emit_registers(code, table) if has_byte_permutation else ()
+    with _loop(code, "line", begin, end) as line:
+        offset = code.let(f"mul i64 {line}, {_LINE}")
+        one, other = code.byte(src, offset), code.byte(dst, offset)
+        if has_byte_permutation:
+            _emit_permuted_line(code, one, other, entries)
+        else:
+            with code.loop("part", _LINE // _UNROLLED) as part:
+                at = code.let(f"mul i64 {part}, {_UNROLLED}")
+                for i in range(_UNROLLED):
+                    place = code.let(f"add i64 {at}, {i}")
+                    _emit_byte(code, code.byte(one, place), code.byte(other, place), table)
+    rest, after = code.load_word("%words", Word.REST), code.let(f"mul i64 {lines}, {_LINE}")
+    is_first = code.let(f"icmp eq i64 {thread}, 0")
+    count = code.let(f"select i1 {is_first}, i64 {rest}, i64 0")
+    with _loop(code, "byte", "0", count) as byte:
+        place = code.let(f"add i64 {after}, {byte}")
+        _emit_byte(code, code.byte(src, place), code.byte(dst, place), table)
+    code.do("ret void")
+    return module_text([(f"define void @{ENTRY}(ptr %words)", code)], attributes)
+
+
+def _emit_openmp_call(code: Code, word: Word) -> str:
+    """Emit a call of a function of the OpenMP runtime, whose address is in a word."""
+    function = code.let(f"inttoptr i64 {code.load_word('%words', word)} to ptr")
+    return code.let(f"sext i32 {code.let(f'call i32 {function}()')} to i64")
+
+
+@contextmanager
+def _loop(code: Code, name: str, begin: str, end: str) -> Iterator[str]:
+    """Write a loop over the numbers from `begin` to before `end`, of which there may be none; yield the number."""
+    count = code.let(f"sub i64 {end}, {begin}")
+    code.do(f"br i1 {code.let(f'icmp sgt i64 {count}, 0')}, label %{name}.some, label %{name}.none")
+    code.label(f"{name}.some")
+    with code.loop(name, count) as index:
+        yield code.let(f"add i64 {index}, {begin}")
+    code.do(f"br label %{name}.none")
+    code.label(f"{name}.none")
+
+
+def _emit_registers(code: Code, table: str) -> list[str]:
+    """Emit loads of the table, and return its four registers."""
+    return [code.let(f"load {_VECTOR}, ptr {code.byte(table, i * _LINE)}, align 1") for i in range(4)]
+
+
+def _emit_permuted_line(code: Code, src: str, dst: str, entries: Sequence[str]) -> None:
+    """Emit the lookup of a line by permutations of the registers of the table."""
+    bits = code.let(f"load {_VECTOR}, ptr {src}, align 1")
+    low, high = (
+        code.call(_PERMUTE, _VECTOR, (_VECTOR, one), (_VECTOR, bits), (_VECTOR, other))
+        for one, other in (entries[:2], entries[2:])
+    )
+    is_high = code.let(f"icmp slt {_VECTOR} {bits}, zeroinitializer")
+    found = code.let(f"select <{_LINE} x i1> {is_high}, {_VECTOR} {high}, {_VECTOR} {low}")
+    code.do(f"store {_VECTOR} {found}, ptr {dst}, align 1")
+
+
+def _emit_byte(code: Code, src: str, dst: str, table: str) -> None:
+    """Emit the lookup of one byte."""
+    bits = code.let(f"zext i8 {code.let(f'load i8, ptr {src}')} to i64")
+    code.do(f"store i8 {code.let(f'load i8, ptr {code.byte(table, bits)}')}, ptr {dst}")
+
+
+_EMITTER = digest_of([Path(__file__)])
+"""Digest of the source file that writes the module; empty if it cannot be read, as in a zip archive."""
+
+
+@cache
+def _compile_entry(target: TargetMachine) -> int:
+    """Return the address of the compiled function; the first call compiles or loads it."""
+    has_byte_permutation = target.arithmetic.permute_bits == 8
+    text = partial(build_module, has_byte_permutation, target.attributes)
+    key = (_EMITTER, has_byte_permutation) if _EMITTER else text()
+    (address,) = load_permanently(key, text, target, ENTRY)
+    return address
+
+
+class BoundTableLookup:
+    """A lookup that is bound to memories; each call computes once. Several Python threads may call it at once."""
+
+    __slots__ = ("_address", "_call", "_entry", "_owner", "_threads")
+
+    def __init__(self, memories: Mapping[str, Memory], nbytes: int, team: ThreadTeam, threads: int) -> None:
+        """Fill the words with the addresses of `memories`, which are kept alive."""
+        words = np.zeros(len(Word), np.int64)
+        for word, name in ((Word.SRC, "src"), (Word.DST, "dst"), (Word.TABLE, "table")):
+            words[word] = memories[name].address + memories[name].desc.offset0
+        words[[Word.LINES, Word.REST]] = divmod(nbytes, _LINE)
+        words[[Word.THREAD_NUM, Word.NUM_THREADS]] = team.thread_num, team.num_threads
+        self._call, self._entry = _FUNCTION(team.parallel), _compile_entry(host_target())
+        self._address, self._owner = address_of(words), (words, dict(memories))
+        self._threads = max(1, min(threads, nbytes // _LEAST_NBYTES))
+
+    def __call__(self) -> None:
+        """Replace all elements."""
+        self._call(self._entry, self._address, self._threads, 0)
+
+
+def is_table_lookup(operation: Operation) -> bool:
+    """Return whether an operation is a table lookup."""
+    return operation.kind == "table_lookup"
+
+
+def create_table_lookup(operation: Operation, team: ThreadTeam, threads: int) -> PlainImplementation:
+    """Create a table lookup that runs on `threads` threads of `team`; a destination of `any` has the layout of src.
+
+    Raises:
+        Unimplemented: source and destination have different layouts, or there are bytes between their elements.
+    """
+    src, table, dst = (operation.descs[name] for name in ("src", "table", "dst"))
+    assert isinstance(src.layout, Layout)
+    assert table.data_type is not None
+    like_src = MemoryDesc.from_layout(src.layout, table.data_type, dims=src.dims)
+    dst = like_src if dst.kind == "any" else dst
+    nbytes = prod(src.dims)
+    if dst.layout != src.layout or src.size != nbytes:
+        raise Unimplemented(f"table lookup has no {src!r} to {dst!r}: give both the same layout, without padding")
+    descs = {"src": src, "table": table, "dst": dst}
+
+    def bind(memories: Mapping[str, Memory]) -> BoundTableLookup:
+        return BoundTableLookup(memories, nbytes, team, threads)
+
+    return PlainImplementation(operation, descs, "table_lookup", bind)
