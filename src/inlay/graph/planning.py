@@ -347,7 +347,7 @@ def plan_program(
         other = search.cost_without(name, src, dst)
         return None if other is None else max(other - assignment.ms, 0.0)
 
-    others = _compare_plans(search, costs, convolutions)
+    others = _compare_plans(search, graph, costs, convolutions)
     if convolutions == "auto" and any(map(_uses_algorithm, assignment.candidates)):
         direct = make_problem(graph, costs, "direct", penalties=penalties)
         others["direct"] = PlanSearch(remove_dominated(direct)).best().assignment
@@ -370,9 +370,10 @@ def plan_program(
     )
 
 
-def _compare_plans(search: PlanSearch, costs: Costs, convolutions: Convolutions) -> dict[str, FormatAssignment]:
+def _compare_plans(
+    search: PlanSearch, graph: OpGraph, costs: Costs, convolutions: Convolutions
+) -> dict[str, FormatAssignment]:
     """Return the plans to compare a plan with; where tensors may have several types, those in f32 and of each type."""
-    graph = search.problem.graph
     if not graph.storage_types:
         return compare_plans(search)
     of_f32 = PlanSearch(make_problem(replace(graph, storage_types={}), costs, convolutions))

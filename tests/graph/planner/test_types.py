@@ -7,17 +7,19 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from inlay.graph.costs import AnalyticCosts, Machine
 from inlay.graph.costs.estimates import KernelEstimate
+from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Op, OpGraph
 from inlay.graph.plan import plan_graph
 from inlay.graph.planner.cost_cache import Penalties
 from inlay.graph.planner.dominance import remove_dominated
 from inlay.graph.planner.problem import Problem, make_problem
-from inlay.graph.planner.types import list_type_combinations
+from inlay.graph.planner.types import find_views, list_type_combinations
 from inlay.graph.planning import adapt_program, plan_program
 from inlay.graph.precision import PrecisionRequest
 from inlay.graph.precision_search import is_narrow
@@ -174,6 +176,33 @@ def test_a_plan_for_other_dims_has_the_same_types() -> None:
     adapted = adapt_program(replace(graph, tensors=tensors), costs, plan)
     assert adapted is not None
     assert types_of(adapted.program.buffers) == types_of(plan.program.buffers)
+
+
+def test_a_conversion_to_the_type_of_a_reader_is_a_view() -> None:
+    """The caller's bf16 is read as it is, and the rounded result is stored where the caller reads it."""
+    middle = block()
+    ends = [
+        Op(name, "reorder", {"src": src}, {"dst": dst}) for name, src, dst in (("in", "given", "x"), ("out", "y", "z"))
+    ]
+    narrow = {name: Tensor(name, (1, 64, 8, 8), np.dtype(ml_dtypes.bfloat16)) for name in ("given", "z")}
+    graph = replace(
+        middle,
+        inputs=("given",),
+        outputs=("z",),
+        ops=(ends[0], *middle.ops, ends[1]),
+        tensors={**middle.tensors, **narrow},
+        storage_types=dict.fromkeys("xabcy", ("bf16",)),
+    )
+    plan = plan_graph(graph, NarrowPays(AnalyticCosts(MACHINE)))
+    assert [step.kind for step in plan.program.steps] == ["convolution", "convolution"]
+    assert_sound(find_views(graph), plan.program)
+    x = drawn(1, 64, 8, 8).astype(ml_dtypes.bfloat16)
+    with ProgramSession(plan.program, graph, engine="reference") as session:
+        found = session.run({"given": x})["z"]
+    plain = replace(graph, storage_types={})
+    with ProgramSession(plain_program(plain), plain, engine="reference") as session:
+        wanted = session.run({"given": x})["z"].astype(np.float32)
+    assert np.abs(found.astype(np.float32) - wanted).max() <= 2.0**-6 * np.abs(wanted).max()
 
 
 def types_of(buffers: Mapping[str, object]) -> dict[str, str]:

@@ -8,6 +8,7 @@ The modules in the order in which data flows:
     winograd_tables         the matrices of F(4x4, 3x3), and the table of arguments of the machine code
     winograd_code           generation of the machine code as LLVM IR, and the format of its weights
     winograd_convolution    a convolution: supported operations, schedule, scratch memory, calls
+    table_lookup            functions of 8-bit integers by a table
     engine                  reorders, `KERNELS`, and `InlayEngine`
 
 Glossary (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015):

@@ -34,6 +34,7 @@ from inlay.graph.planner.domains import Domain, Tags, domains
 from inlay.graph.planner.elimination import Factor
 from inlay.graph.planner.formats import Format, Formats
 from inlay.graph.planner.groups import Candidate, Group, group_operations
+from inlay.graph.planner.types import find_views
 from inlay.primitives.engine import Operation
 
 
@@ -124,6 +125,7 @@ def make_problem(
     Raises:
         Unimplemented: an operation has no candidate (see `CandidateGenerator.of`).
     """
+    graph = find_views(graph)
     tags, algorithms = (None, NO_ALGORITHMS) if choices is None else (choices.tags, choices.algorithms)
     cost_cache = CostCache(costs, Formats(), convolutions, algorithms, penalties)
     groups = group_operations(graph)

@@ -8,15 +8,22 @@
     pooling, reductions          all in a narrow type
     all else                     the type of each tensor in the graph
 
+A conversion between f32 and a narrow type in which its f32 side may be stored is a view (`find_views`): both sides are
+then the same bytes, and what differs in format is reordered and converted at once.
+
 Tensors of other types than f32, and values of scales and zero points, keep their types. So do constants: weights get
 the type of the source beside them (`operation_of`), others stay as they are.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import product
+
+import numpy as np
 
 from inlay.data_type import as_data_type
 from inlay.graph.op_graph import Op, OpGraph
+from inlay.primitives.attributes import PLAIN
 from inlay.primitives.rules import WEIGHTED
 
 Types = Mapping[str, str]
@@ -49,6 +56,24 @@ def list_type_combinations(op: Op, graph: OpGraph) -> tuple[Types, ...]:
             if is_allowed and narrow in changed.values():
                 found.append({**own, **changed})
     return tuple(found)
+
+
+def find_views(graph: OpGraph) -> OpGraph:
+    """Return the graph with a view in place of each conversion of which both sides may have one narrow type."""
+    if not graph.storage_types:
+        return graph
+    ops = tuple(replace(op, kind="view") if is_conversion_view(op, graph) else op for op in graph.ops)
+    return replace(graph, ops=ops)
+
+
+def is_conversion_view(op: Op, graph: OpGraph) -> bool:
+    """Return whether an operation converts between f32 and a narrow type in which its f32 side may be stored."""
+    if op.kind != "reorder" or op.attributes != PLAIN:
+        return False
+    src, dst = (graph.tensors[names[end]] for names, end in ((op.reads, "src"), (op.writes, "dst")))
+    wide, narrow = (src, dst) if src.dtype == np.float32 else (dst, src)
+    stored = graph.storage_types.get(wide.name, ())
+    return wide.dtype == np.float32 and any(as_data_type(one).dtype == narrow.dtype for one in stored)
 
 
 def _uniform(op: Op, free: Iterable[str], narrow: str) -> Iterator[Types]:

@@ -17,6 +17,7 @@ from inlay import primitives
 from inlay.errors import InvalidArguments
 from inlay.graph.background import yield_to_runs
 from inlay.graph.op_graph import OpGraph
+from inlay.graph.planner.types import is_conversion_view
 from inlay.graph.program import Buffer, Program, Step
 from inlay.graph.runtime.arena import BufferLocation, Segments, locate_buffers
 from inlay.primitives.attributes import SumPostOp
@@ -199,10 +200,13 @@ class WriteTracker:
 
 
 def find_origins(graph: OpGraph) -> dict[str, frozenset[str]]:
-    """Return, for each result of a view or concatenation, the tensors whose elements it may hold without a step."""
+    """Return, for each result of a view or concatenation, the tensors whose elements it may hold without a step.
+
+    A conversion is a view where both of its sides are stored in one type.
+    """
     origins: dict[str, frozenset[str]] = {}
     for op in graph.ops:
-        if op.kind in ("view", "concat"):
+        if op.kind in ("view", "concat") or is_conversion_view(op, graph):
             sources = [origins.get(name, frozenset((name,))) for name in op.reads.values()]
             for tensor in op.writes.values():
                 origins[tensor] = frozenset((tensor,)).union(*sources)
