@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, get_args
 
 from inlay.descriptor import MemoryDesc, kinds
+from inlay.engines.inlay.dynamic_quantization import create_dynamic_quantization, requests_dynamic_quantization
 from inlay.engines.inlay.winograd_code import create_weights_transform, is_winograd_weights
 from inlay.engines.inlay.winograd_convolution import create_winograd_convolution, requests_winograd
 from inlay.errors import Unimplemented
@@ -97,7 +98,10 @@ class InlayKernel:
     """
 
 
-KERNELS: tuple[InlayKernel, ...] = (InlayKernel(requests_winograd, create_winograd_convolution),)
+KERNELS: tuple[InlayKernel, ...] = (
+    InlayKernel(requests_winograd, create_winograd_convolution),
+    InlayKernel(requests_dynamic_quantization, create_dynamic_quantization),
+)
 """The kernels of the engine; the first that is meant for an operation computes it."""
 
 _FORMATS = (Layout, *get_args(kinds.Sparse))
@@ -156,7 +160,7 @@ class InlayEngine(Engine):
         if not self.supports(operation):
             raise Unimplemented(
                 f"inlay has no {operation.kind} {operation.prop_kind} such as this: it computes reorders between "
-                "layouts, and Winograd convolutions on threads of GNU OpenMP"
+                "layouts, and Winograd convolutions and dynamic quantizations on threads of GNU OpenMP"
             )
         if operation.kind != "reorder":
             kernel = _find_kernel(operation)
