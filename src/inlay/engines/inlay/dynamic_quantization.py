@@ -37,7 +37,7 @@ from inlay.reordering.target import TargetMachine, digest_of, host_target, load_
 
 _RANGE, _QUANTIZE, _ALONE = "inlay_range", "inlay_quantize", "inlay_alone"
 _UNROLLED = 4  # vectors of an iteration; that many minima are independent of each other
-_MOST_ALONE = 1 << 14  # elements that one thread quantizes before a second one has started
+_MOST_ALONE = 1 << 15  # elements for each thread: fewer take less time than a second thread takes to start
 _SLOT = 8  # words of a thread's lowest and highest element: a line of the caches
 
 
