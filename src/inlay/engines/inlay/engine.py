@@ -160,7 +160,7 @@ class InlayEngine(Engine):
         if not self.supports(operation):
             raise Unimplemented(
                 f"inlay has no {operation.kind} {operation.prop_kind} such as this: it computes reorders between "
-                "layouts, and Winograd convolutions and dynamic quantizations on threads of GNU OpenMP"
+                "layouts, and Winograd convolutions and dynamic quantization on threads of GNU OpenMP"
             )
         if operation.kind != "reorder":
             kernel = _find_kernel(operation)
