@@ -4,15 +4,15 @@
     implementation.bind(memories)()
 
 Both passes read elements in the order of memory, so any dense layout will do if source and destination share it. Each
-thread of the team reads a contiguous part. A call has a table of `_Word`, followed by a lowest and a highest element for
-each thread; both are 0 at first, since the range of ONNX includes 0:
+thread of the team reads a contiguous part. A call has a table of `_Word`, followed by a lowest and a highest element
+for each thread; both are 0 at first, since the range of ONNX includes 0:
 
     inlay_range         each thread writes the lowest and the highest element of its part
     inlay_quantize      each thread computes scale and zero point from all of these, and quantizes its part
     inlay_alone         both, for few elements: the calling thread alone
 
-All is computed in f32, with a division by the scale and rounding to even, as ONNX Runtime does; so results are equal bit
-for bit. NaN does not count in the range, and becomes 0.
+All is computed in f32, with a division by the scale and rounding to even, as ONNX Runtime does; so results are equal
+bit for bit. NaN does not count in the range, and becomes 0.
 """
 
 import ctypes
@@ -72,7 +72,9 @@ class _QuantizationCode:
             for part in (self.thread, after)
         )
         is_last = self.code.let(f"icmp eq i64 {after}, {threads}")
-        self.rest = self.code.let(f"select i1 {is_last}, i64 {self.code.let(f'urem i64 {elements}, {self.chunk}')}, i64 0")
+        self.rest = self.code.let(
+            f"select i1 {is_last}, i64 {self.code.let(f'urem i64 {elements}, {self.chunk}')}, i64 0"
+        )
 
     def _call(self, word: _Word) -> str:
         """Emit a call of a function of the OpenMP runtime, whose address is in a word of the table."""

@@ -10,6 +10,7 @@ is dequantized, and the convolution is computed in f32, in which sums of integer
 from collections.abc import Mapping
 from math import prod
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,7 @@ def quantize(context: LoweringContext) -> tuple[Operand, ...]:
     """Lower DynamicQuantize to a dynamic quantization."""
     src = context.source(0)
     results = {"dst": context.dims(src), "scale": (1,), "zero_point": (1,)}
-    types = {"dst": _U8, "scale": F32, "zero_point": _S32}
+    types: dict[str, np.dtype[Any]] = {"dst": _U8, "scale": F32, "zero_point": _S32}
     found = context.emit_all("dynamic_quantization", {"src": src}, results, types)
     return found["dst"], found["scale"], found["zero_point"]
 
@@ -78,7 +79,7 @@ def _values(context: LoweringContext, src: Operand, weights: Array, scales: Arra
 
 
 def _scales(scales: Array, mask: int) -> dict[str, Scales]:
-    """Return the scales of source and weights; those of the weights lie along the axes of `mask` if there are several."""
+    """Return the scales of source and weights; several scales of weights are along the axes of `mask`."""
     return {"src": Scales(), "weights": Scales(mask=mask if scales.size > 1 else 0)}
 
 

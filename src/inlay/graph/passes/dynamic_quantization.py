@@ -21,7 +21,6 @@ Source: ONNX, "Operators": ConvInteger, DynamicQuantizeLinear, MatMulInteger.
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from math import prod
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -45,27 +44,29 @@ def recognize_dynamic_quantization(network: Network) -> Network:
     """
     if not any(node.operator == "DynamicQuantizeLinear" for node in network.nodes):
         return network
-    quantizers = dict[str, Node]()
-    network = _add_quantizers(network, quantizers)
+    network, quantizers = _add_quantizers(network)
     network = rewrite_nodes(network, partial(_recognize_product, quantizers=quantizers))
-    return remove_dead_nodes(rewrite_nodes(network, _absorb_bias))
+    return remove_dead_nodes(rewrite_nodes(network, _absorb_constant))
 
 
-def _add_quantizers(network: Network, quantizers: dict[str, Node]) -> Network:
-    """Return the network with a DynamicQuantize after each DynamicQuantizeLinear, and store it under that node's name."""
-    tensors, nodes = dict(network.tensors), list[Node]()
+def _add_quantizers(network: Network) -> tuple[Network, Mapping[str, Node]]:
+    """Return the network with a DynamicQuantize after each DynamicQuantizeLinear, and these by that node's name."""
+    tensors, nodes, quantizers = dict(network.tensors), list[Node](), dict[str, Node]()
+    used_names = {node.name for node in network.nodes}
     for node in network.nodes:
         nodes.append(node)
         if node.operator != "DynamicQuantizeLinear" or node.domain or not _is_describable(network, node.inputs[0]):
             continue
-        forms = (network.tensors[node.inputs[0]].dims, np.uint8), ((1,), np.float32), ((1,), np.int32)
-        names = [unused_name(f"{node.name}:{end}", tensors) for end in ("q", "scale", "zero_point")]
-        tensors |= {name: Tensor(name, *form[:1], np.dtype(form[1])) for name, form in zip(names, forms, strict=True)}
-        taken = {each.name for each in (*network.nodes, *nodes)}
-        name = unused_name(f"{node.name}:dynamic", taken)
+        forms = {"q": (network.tensors[node.inputs[0]].dims, np.uint8), "scale": ((1,), np.float32)}
+        forms["zero_point"] = ((1,), np.int32)
+        names = [unused_name(f"{node.name}:{end}", tensors) for end in forms]
+        for name, (dims, dtype) in zip(names, forms.values(), strict=True):
+            tensors[name] = Tensor(name, dims, np.dtype(dtype))
+        name = unused_name(f"{node.name}:dynamic", used_names)
+        used_names.add(name)
         quantizers[node.name] = Node(name, "DynamicQuantize", node.inputs, tuple(names), {}, INTERNAL_DOMAIN)
         nodes.append(quantizers[node.name])
-    return replace(network, nodes=tuple(nodes), tensors=tensors)
+    return replace(network, nodes=tuple(nodes), tensors=tensors), quantizers
 
 
 def _is_describable(network: Network, name: str) -> bool:
@@ -98,7 +99,7 @@ def _recognize_product(rewriter: NetworkRewriter, node: Node, quantizers: Mappin
     if weights is None or zero is None or not _is_supported(rewriter, found.node, weights) or 0 in dims:
         return None
     axis = 1 if is_conv else len(dims) - 1
-    scales = _scales_along(found.scales, axis, dims)
+    scales = _values_along(found.scales, axis, dims)
     if scales is None or dims != rewriter.dims(found.node.outputs[0]):
         return None
     if weights.dtype == np.uint8:
@@ -117,7 +118,11 @@ def _find_product(rewriter: NetworkRewriter, node: Node) -> _IntegerProduct | No
     if product is None or product.operator not in _PRODUCTS or product.domain:
         return None
     quantize = rewriter.producer_of_kind(product.inputs[0], "DynamicQuantizeLinear")
-    if quantize is None or quantize.outputs[0] != product.inputs[0] or tuple(product.inputs[2:3]) != quantize.outputs[2:]:
+    if (
+        quantize is None
+        or quantize.outputs[0] != product.inputs[0]
+        or tuple(product.inputs[2:3]) != quantize.outputs[2:]
+    ):
         return None
     rest = sorted(name for name in factors if name not in (casts[0].outputs[0], quantize.outputs[1]))
     constants = [rewriter.constants.get(name) for name in rest]
@@ -136,8 +141,7 @@ def _list_factors(rewriter: NetworkRewriter, node: Node) -> list[str]:
     factors = list[str]()
     for name in node.inputs:
         inner = rewriter.producer_of_kind(name, "Mul")
-        is_product = inner is not None and not inner.domain
-        factors += inner.inputs if inner is not None and is_product else (name,)
+        factors += (name,) if inner is None or inner.domain else inner.inputs
     return factors
 
 
@@ -159,31 +163,38 @@ def _is_supported(rewriter: NetworkRewriter, product: Node, weights: Array) -> b
     return weights.ndim == rank and rank in (3, 4, 5) and all(pad >= 0 for pad in product.attributes.get("pads", ()))
 
 
-def _scales_along(scales: Array, axis: int, dims: tuple[int, ...]) -> Array | None:
-    """Return scales as one number, or one for each coordinate of an axis of a result; None for others."""
-    if scales.size == 1:
-        return scales.reshape(1) if scales.ndim <= len(dims) else None
-    aligned = (1,) * (len(dims) - scales.ndim) + scales.shape
-    is_along = len(aligned) == len(dims) and aligned[axis] == dims[axis] == scales.size
-    return scales.reshape(-1) if is_along else None
+def _values_along(values: Array, axis: int, dims: tuple[int, ...]) -> Array | None:
+    """Return values as one number, or one for each coordinate of an axis of a result; None for others."""
+    if values.size == 1:
+        return values.reshape(1) if values.ndim <= len(dims) else None
+    aligned = (1,) * (len(dims) - values.ndim) + values.shape
+    is_along = len(aligned) == len(dims) and aligned[axis] == dims[axis] == values.size
+    return values.reshape(-1) if is_along else None
 
 
-def _absorb_bias(rewriter: NetworkRewriter, node: Node) -> Node | None:
-    """Return a product of integers with a bias, for an Add of a constant with a number for each channel or column."""
-    if node.operator != "Add" or node.domain:
+def _absorb_constant(rewriter: NetworkRewriter, node: Node) -> Node | None:
+    """Return a product of integers with other scales for a Mul by constants, or with a bias for an Add of constants.
+
+    There is a constant for each channel or column, or one for all.
+    """
+    if node.operator not in ("Mul", "Add") or node.domain:
         return None
     for name, other in (node.inputs, node.inputs[::-1]):
-        product, addend = rewriter.producer(name), rewriter.constants.get(other)
-        if product is None or product.operator not in _PRODUCTS.values() or product.domain != INTERNAL_DOMAIN:
+        product, constant = rewriter.producer(name), rewriter.constants.get(other)
+        if product is None or product.domain != INTERNAL_DOMAIN or product.operator not in _PRODUCTS.values():
             continue
         dims = rewriter.dims(name)
-        if addend is None or addend.dtype != _F32 or len(product.inputs) > 4 or not rewriter.is_read_once(name):
+        is_possible = constant is not None and constant.dtype == _F32 and rewriter.is_read_once(name)
+        if not is_possible or constant is None or len(product.inputs) > 4 or 0 in dims:
             return None
         axis = 1 if product.operator == "DynamicConv" else len(dims) - 1
-        bias = _scales_along(addend, axis, dims)
-        if bias is None or prod(dims) == 0:
+        values = _values_along(constant, axis, dims)
+        if values is None or not np.isfinite(values).all():
             return None
-        full = np.ascontiguousarray(np.broadcast_to(bias, (dims[axis],)))
-        constant = rewriter.add_constant(f"{node.outputs[0]}:bias", full)
-        return replace(product, name=node.name, inputs=(*product.inputs, constant), outputs=node.outputs)
+        absorbed = replace(product, name=node.name, outputs=node.outputs)
+        if node.operator == "Mul":
+            scales = np.asarray(product.attributes["weights_scales"] * values)
+            return replace(absorbed, attributes={**product.attributes, "weights_scales": scales})
+        full = np.ascontiguousarray(np.broadcast_to(values, (dims[axis],)))
+        return replace(absorbed, inputs=(*product.inputs, rewriter.add_constant(f"{node.outputs[0]}:bias", full)))
     return None
