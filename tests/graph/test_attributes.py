@@ -162,7 +162,7 @@ def test_results_are_within_their_range(seed: int, zero: int, one_scale: bool, k
     values = {"src": bounded(0, 255), "src_scales": bounded(0, scale), "src_zero_points": bounded(0, 255)}
     constants: dict[str, Array] = {"weights": weights, "weights_scales": scales}
     zero_points = {"src": ZeroPoints()}
-    dims = {"src": (9, 12), "weights": (12, 6), "dst": (9, 6)}
+    dims: dict[str, tuple[int, ...]] = {"src": (9, 12), "weights": (12, 6), "dst": (9, 6)}
     if kind == "matmul":
         constants["weights_zero_points"], zero_points["weights"] = np.array([zero], np.int32), ZeroPoints()
     else:

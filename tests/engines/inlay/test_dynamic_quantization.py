@@ -133,7 +133,7 @@ def test_several_threads_may_call_at_once() -> None:
 
 def test_the_primitive_takes_the_machine_code() -> None:
     team()
-    engine = get_engine("inlay").with_threads_of(get_engine("onednn"))  # type: ignore[attr-defined]
+    engine = get_engine("inlay").with_threads_of(get_engine("onednn"))
     src = pack(np.array([[-1, 0, 0.5, 1.55]], np.float32), "ab")
     found = DynamicQuantization(src.desc, engine=engine)
     assert found.impl == "range:f32_u8"

@@ -69,7 +69,7 @@ def assert_is_close(found: Array, expected: Array) -> None:
 @st.composite
 def weights_of(draw: st.DrawFn, *dims: int, axis: int) -> tuple[Array, Array, Array]:
     """Weights, their scales, one or one along an axis, and their zero point."""
-    dtype = np.dtype(draw(st.sampled_from([np.int8, np.uint8])))
+    dtype: np.dtype[Any] = np.dtype(draw(st.sampled_from(["int8", "uint8"])))
     info, rng = np.iinfo(dtype), np.random.default_rng(draw(st.integers(0, 99)))
     scales = rng.uniform(0.01, 0.1, draw(st.sampled_from([(), (1,), (dims[axis],)]))).astype(np.float32)
     zero = draw(st.sampled_from([0, 128, 117]) if dtype == np.uint8 else st.sampled_from([0, -5]))
@@ -126,7 +126,8 @@ def test_convolutions(data: st.DataObject, factors: str, bias: str, engine: str 
 def test_products_of_another_form_stay_references(case: str) -> None:
     x, rng = np.random.default_rng(1).standard_normal((3, 8)).astype(np.float32), np.random.default_rng(2)
     weights = rng.integers(-9, 9, (8, 3)).astype(np.int8)
-    constants: dict[str, Array] = {"w": weights, "ws": np.float32(0.5), "wz": np.int8(0), "k": np.uint8(7)}
+    constants: dict[str, Array] = {"w": weights, "ws": np.array(0.5, np.float32)}
+    constants |= {"wz": np.array(0, np.int8), "k": np.array(7, np.uint8)}
     zeros, sources = np.zeros(3), "q w z wz"
     integers, scale = quantized(x)
     if case == "several zero points":
