@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from inlay import Session
 from inlay.descriptor import MemoryDesc
@@ -14,7 +16,8 @@ from inlay.errors import FileError, InvalidArguments
 from inlay.graph.costs import analytic
 from inlay.graph.costs.machine import is_weights
 from inlay.graph.op_graph import Array, Op, OpGraph, operation_of
-from inlay.graph.passes.value_ranges import ANY, bounded, infer_range
+from inlay.graph.passes.range_guards import GUARDED, place_guards
+from inlay.graph.passes.value_ranges import ANY, bounded, infer_range, range_of_array, result_range
 from inlay.graph.plan import plan_graph
 from inlay.graph.planner.adaptation import has_same_operations
 from inlay.graph.planner.groups import group_operations
@@ -123,11 +126,54 @@ def test_operations_with_other_attributes_are_not_the_same() -> None:
     assert replace(graph, ops=(QUANTIZE, other, graph.ops[2])) != graph
 
 
-def test_nothing_is_known_about_results_with_scales() -> None:
-    ranges = {"src": bounded(0, 255), "weights": bounded(-128, 127)}
-    dims = {"src": (4, 64), "weights": (64, 32), "dst": (4, 32)}
-    assert infer_range(PRODUCT, ranges, dims) == ANY
-    assert infer_range(replace(PRODUCT, attributes=PrimitiveAttributes()), ranges, dims) != ANY
+def test_the_range_of_a_product_follows_from_that_of_what_was_quantized() -> None:
+    """Elements from -1 to 4 have integers that differ from the zero point by 5 at most, times the scale."""
+    quantized = infer_range(QUANTIZE, {"src": bounded(-1, 4)}, {"src": (4, 64)})
+    assert (quantized.low, quantized.high) == (0, 1)
+    scale = result_range(QUANTIZE, "scale", bounded(0, 5 / 255), np.dtype(np.float32))
+    zero_point = result_range(QUANTIZE, "zero_point", scale, np.dtype(np.int32))
+    assert (zero_point.low, zero_point.high) == (0, 255)
+    constants = {"weights": range_of_array(WEIGHTS), "weights_scales": range_of_array(WEIGHTS_SCALES)}
+    ranges = constants | {"src": bounded(0, 255), "src_scales": scale, "src_zero_points": zero_point}
+    found = infer_range(PRODUCT, ranges, {"src": (4, 64), "weights": (64, 32), "dst": (4, 32)})
+    exact = 5 * (np.abs(WEIGHTS.astype(np.int64)).sum(axis=0) * WEIGHTS_SCALES.astype(np.float64)).max()
+    assert found.high == -found.low == pytest.approx(exact, rel=1e-6)
+
+
+@pytest.mark.parametrize("op", [QUANTIZE, PRODUCT])
+def test_nothing_is_known_about_results_of_what_may_be_infinite(op: Op) -> None:
+    ranges = {"src": bounded(0, 255) if op is PRODUCT else ANY, "src_scales": ANY, "src_zero_points": bounded(0, 255)}
+    ranges |= {"weights": range_of_array(WEIGHTS), "weights_scales": range_of_array(WEIGHTS_SCALES)}
+    assert infer_range(op, ranges, {"src": (4, 64), "weights": (64, 32), "dst": (4, 32)}) == ANY
+
+
+def test_a_guard_of_the_input_proves_what_follows_quantized_elements() -> None:
+    """A ReLU of NaN needs exact kernels; the largest number of 8 bits does not."""
+    graph = quantized_graph()
+    assert place_guards(graph, {"x": 1024}, frozenset()) == {"x": GUARDED}
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(-128, 127), st.booleans(), st.sampled_from(["matmul", "conv", "groups"]))
+def test_results_are_within_their_range(seed: int, zero: int, one_scale: bool, kind: str) -> None:
+    rng = np.random.default_rng(seed)
+    weights = rng.integers(-128, 128, (12, 6)).astype(np.int8)
+    scales = rng.uniform(-2, 2, 1 if one_scale else 6).astype(np.float32)
+    src, scale = rng.integers(0, 256, (9, 12)), float(rng.uniform(0, 3))
+    values = {"src": bounded(0, 255), "src_scales": bounded(0, scale), "src_zero_points": bounded(0, 255)}
+    constants: dict[str, Array] = {"weights": weights, "weights_scales": scales}
+    zero_points = {"src": ZeroPoints()}
+    dims: dict[str, tuple[int, ...]] = {"src": (9, 12), "weights": (12, 6), "dst": (9, 6)}
+    if kind == "matmul":
+        constants["weights_zero_points"], zero_points["weights"] = np.array([zero], np.int32), ZeroPoints()
+    else:
+        zero, shape = 0, (6, 12, 1, 1) if kind == "conv" else (2, 3, 12, 1, 1)
+        constants["weights"], dims["weights"], dims["src"] = weights.T.reshape(shape), shape, (9, 12, 1, 1)
+    attributes = PrimitiveAttributes(scales={"src": Scales(), "weights": Scales()}, zero_points=zero_points)
+    name = "matmul" if kind == "matmul" else "convolution"
+    op = Op("op", name, PRODUCT.reads, {"dst": "y"}, constants, attributes=attributes)
+    found = infer_range(op, values | {key: range_of_array(array) for key, array in constants.items()}, dims)
+    result = (src - int(rng.integers(0, 256))) @ (weights.astype(np.float64) - zero) * scales * scale
+    assert found.low <= result.min() <= result.max() <= found.high
 
 
 # Saved plans

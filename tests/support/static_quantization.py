@@ -150,6 +150,25 @@ def quantized(network: str, form: str) -> bytes:
         return target.read_bytes()
 
 
+DYNAMIC_FORMS = ("u8", "s8", "s8 per channel")
+"""Types of weights, and their scales, in which a model is quantized dynamically."""
+
+
+@cache
+def dynamically_quantized(network: str, form: str) -> bytes:
+    """The model in one of `DYNAMIC_FORMS`, as bytes."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    weights, *rest = form.split()
+    logging.getLogger().setLevel(logging.ERROR)
+    with TemporaryDirectory() as folder:
+        source, target = Path(folder, "f32.onnx"), Path(folder, "int8.onnx")
+        onnx.save(NETWORKS[network](), source)
+        kind = QuantType.QUInt8 if weights == "u8" else QuantType.QInt8
+        quantize_dynamic(source, target, weight_type=kind, per_channel=bool(rest))
+        return target.read_bytes()
+
+
 def sample(model: Any, seed: int) -> Array:
     """An input for a model of one input."""
     dims = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]

@@ -443,7 +443,8 @@ def _find_cliffs(problem: Problem, plans: Mapping[str, FormatAssignment]) -> tup
             for call in candidate.calls:
                 if call.is_cliff and call.operation is not None:
                     arguments = (*group.ops[call.first].reads, *group.ops[call.first].writes)
-                    formats = {a: call.operation.descs[a].tag or "strided" for a in arguments}
+                    descs = call.operation.descs  # without scales and zero points that the network computes
+                    formats = {a: descs[a].tag or "strided" for a in arguments if a in descs}
                     name = group.names[call.first][0]
                     cliff = Cliff(name, formats, call.impl, call.ms, call.roofline, ())
                     found.setdefault((name, tuple(formats.items())), (cliff, []))[1].append(plan)

@@ -179,7 +179,7 @@ def test_transformed_weights_cannot_be_reordered_back(engine: InlayEngine) -> No
     with raises_exactly(
         Unimplemented,
         "inlay has no reorder forward_inference such as this: it computes reorders between layouts, and Winograd "
-        "convolutions on threads of GNU OpenMP",
+        "convolutions and dynamic quantization on threads of GNU OpenMP",
     ):
         engine.create(back)
     with raises_exactly(

@@ -12,7 +12,7 @@ from inlay import MemoryDesc
 from inlay.graph.costs import AnalyticCosts, Costs, KernelEstimate, Machine, analytic
 from inlay.graph.costs import machine as machine_module
 from inlay.graph.costs.instruction_sets import ISAS, host_isa
-from inlay.graph.costs.kernel_models import channel_layout
+from inlay.graph.costs.kernel_models import OVERHEAD, arithmetic_type, channel_layout
 from inlay.graph.costs.machine import Workload, read_figures, this_machine, workload
 from inlay.graph.costs.timing_records import operation_key, operation_text
 from inlay.graph.network import Subgraph, Tensor
@@ -37,6 +37,7 @@ from tests.support.cost_cases import (
 WIDE = Machine("AVX512_CORE", threads=2, peak=230.0, cache_bandwidth=150.0, memory_bandwidth=40.0, cache_bytes=32 << 20)
 NARROW = replace(WIDE, isa="AVX2")
 OLD = replace(WIDE, isa="SSE41", peak=78.0)
+NEW = replace(WIDE, isa="AVX512_CORE_BF16")
 RELU = EltwisePostOp("relu")
 
 
@@ -294,3 +295,40 @@ def test_forms_of_formats() -> None:
     assert channel_layout(MemoryDesc((8, 64), "f32", "ab")).kind == "nxc"
     assert channel_layout(MemoryDesc((2, 8, 64), "f32", "abc")).kind == "ncx"
     assert channel_layout(MemoryDesc((2, 8, 4, 4), "f32", strides=(1000, 16, 4, 1))).kind == "other"
+
+
+def narrow(operation: Operation, data_type: str) -> Operation:
+    """The operation on elements of another type, with weights of s8 for integers."""
+    types = dict.fromkeys(operation.descs, data_type) | {"bias": "f32"}
+    types["weights"] = "s8" if data_type == "u8" else data_type
+    descs = {name: MemoryDesc(desc.dims, types[name], desc.tag or "any") for name, desc in operation.descs.items()}
+    return replace(operation, descs=descs)
+
+
+@pytest.mark.parametrize(("data_type", "rate"), [("bf16", 2), ("u8", 4)])
+def test_products_of_narrow_types_are_faster_than_in_f32(data_type: str, rate: int) -> None:
+    costs, f32 = AnalyticCosts(NEW), convolution("nhwc", channels=(256, 256))
+    found, wide = (kernel(costs, each).ms - OVERHEAD for each in (narrow(f32, data_type), f32))
+    assert found == pytest.approx(wide / rate)
+
+
+@pytest.mark.parametrize("data_type", ["bf16", "u8"])
+def test_a_depthwise_convolution_computes_in_f32(data_type: str) -> None:
+    layer = convolution("nhwc", channels=(96, 96), groups=96)
+    assert arithmetic_type(narrow(layer, data_type)) == "f32"
+    costs = AnalyticCosts(NEW)
+    found, wide = kernel(costs, narrow(layer, data_type)), kernel(costs, layer)
+    assert found.ms == pytest.approx(wide.ms, rel=0.2)
+
+
+def test_functions_of_narrow_types_compute_in_f32() -> None:
+    assert arithmetic_type(narrow(softmax("nchw", 3), "bf16")) == "f32"
+    assert arithmetic_type(narrow(convolution("nhwc"), "bf16")) == "bf16"
+
+
+def test_a_dynamic_quantization_reads_its_source_twice() -> None:
+    descs = {"src": MemoryDesc((1, 1 << 16), "f32", "ab"), "dst": MemoryDesc((1, 1 << 16), "u8", "ab")}
+    descs |= {"scale": MemoryDesc((1,), "f32"), "zero_point": MemoryDesc((1,), "s32")}
+    found = kernel(AnalyticCosts(WIDE), Operation("dynamic_quantization", "forward_inference", descs))
+    assert found.impl == "jit"
+    assert found.ms > 2 * found.roofline

@@ -1,4 +1,4 @@
-"""Inlay as an engine: reorders, and convolutions by Winograd's algorithm, in machine code that Inlay generates.
+"""Inlay as an engine, in machine code that it generates: reorders, Winograd convolutions, dynamic quantization.
 
     get_engine("inlay").create(reorder)                       compiled between layouts, converted if sparse
     get_engine("inlay").with_threads_of(onednn).create(conv)  a Winograd convolution on the threads of oneDNN
@@ -9,6 +9,7 @@ The modules in the order in which data flows:
     winograd_code           generation of the machine code as LLVM IR, and the format of its weights
     winograd_convolution    a convolution: supported operations, schedule, scratch memory, calls
     table_lookup            functions of 8-bit integers by a table
+    dynamic_quantization    quantization to u8 by the range of the elements: machine code and calls
     engine                  reorders, `KERNELS`, and `InlayEngine`
 
 Glossary (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015):

@@ -8,20 +8,24 @@ second team would compete with them for the processors.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any, get_args
 
+import numpy.typing as npt
+
 from inlay.descriptor import MemoryDesc, kinds
+from inlay.engines.inlay.dynamic_quantization import create_dynamic_quantization, requests_dynamic_quantization
 from inlay.engines.inlay.table_lookup import create_table_lookup, is_table_lookup
 from inlay.engines.inlay.winograd_code import create_weights_transform, is_winograd_weights
 from inlay.engines.inlay.winograd_convolution import create_winograd_convolution, requests_winograd
 from inlay.errors import Unimplemented
-from inlay.layout import Layout
+from inlay.layout import Dims, Layout
 from inlay.memory import Memory
 from inlay.memory.reorder_cache import find_reorder
 from inlay.memory.sparse_entries import convert_sparse
 from inlay.primitives.attributes import reorder_attributes
 from inlay.primitives.engine import Engine, Implementation, Operation, PlainImplementation, ThreadTeam
-from inlay.reordering.attributes import PLAIN, Attributes, operands
+from inlay.reordering.attributes import PLAIN, Attributes, QuantizationAttribute, operands
 from inlay.reordering.target import host_target
 
 _Memories = Mapping[str, Memory]
@@ -59,13 +63,31 @@ def _bind_computation(attributes: Attributes, memories: _Memories) -> Callable[[
     src, dst = memories["src"], memories["dst"]
     compute = find_reorder(src.desc, dst.desc, attributes).run
     dims = dst.desc.dims
-    operand_memories = {name: (memories[name], attributes.entry(name).shape(dims)) for name in attributes.names}
+    entries = {name: attributes.entry(name) for name in attributes.names}
+    views = {name: _view_values(memories[name], entry, dims) for name, entry in entries.items()}
+
+    is_shared = all(view is not None for view in views.values())
 
     def run() -> None:
-        values: Any = {name: memory.unpack().reshape(shape) for name, (memory, shape) in operand_memories.items()}
-        compute(src.address, dst.address, operands(attributes, dims, values), 0)
+        values: Any = views
+        if not is_shared:
+            read = {name: memories[name].unpack().reshape(entry.shape(dims)) for name, entry in entries.items()}
+            values = operands(attributes, dims, read)
+        compute(src.address, dst.address, values, 0)
 
     return run
+
+
+def _view_values(memory: Memory, entry: QuantizationAttribute, dims: Dims) -> npt.NDArray[Any] | None:
+    """Return the values of an attribute as an array that shares their memory.
+
+    None if they are not consecutive elements of a type of NumPy.
+    """
+    desc, shape = memory.desc, entry.shape(dims)
+    is_plain = desc.ndims == 1 and desc.tag == "a" and not desc.offset0 and not entry.type.is_sub_byte
+    if not is_plain or desc.data_type != entry.type or desc.dims != (prod(shape),):
+        return None
+    return memory.buffer[: desc.size].view(entry.type.dtype).reshape(shape)
 
 
 def create_sparse_conversion(operation: Operation) -> PlainImplementation:
@@ -101,6 +123,7 @@ class InlayKernel:
 KERNELS: tuple[InlayKernel, ...] = (
     InlayKernel(requests_winograd, create_winograd_convolution),
     InlayKernel(is_table_lookup, create_table_lookup),
+    InlayKernel(requests_dynamic_quantization, create_dynamic_quantization),
 )
 """The kernels of the engine; the first that is meant for an operation computes it."""
 
@@ -160,7 +183,7 @@ class InlayEngine(Engine):
         if not self.supports(operation):
             raise Unimplemented(
                 f"inlay has no {operation.kind} {operation.prop_kind} such as this: it computes reorders between "
-                "layouts, and Winograd convolutions on threads of GNU OpenMP"
+                "layouts, and Winograd convolutions and dynamic quantization on threads of GNU OpenMP"
             )
         if operation.kind != "reorder":
             kernel = _find_kernel(operation)

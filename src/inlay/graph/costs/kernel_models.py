@@ -138,16 +138,29 @@ def predict_ms(operation: Operation, model: KernelModel, machine: Machine) -> fl
     least = workload(operation)
     if model.ns_per_element:
         return OVERHEAD + model.ns_per_element * _scalar_steps(operation) / machine.threads / 1e6
-    computing = machine.compute_ms(least.flops, type_name(operation)) / model.efficiency
+    computing = machine.compute_ms(least.flops, arithmetic_type(operation)) / model.efficiency
     algorithm = algorithm_of(operation)
     intermediate = 0.0 if algorithm is None else algorithm.intermediate_bytes(operation) / machine.cache_bandwidth / 1e6
     return OVERHEAD + max(computing, machine.transfer_ms(least) * model.traffic_factor) + intermediate
 
 
 def type_name(operation: Operation) -> str:
-    """Return the data type that an operation computes in: that of its first source."""
+    """Return the data type of an operation's first source."""
     desc = next(iter(operation.descs.values()))
     return desc.data_type.name if desc.data_type is not None else "f32"
+
+
+def arithmetic_type(operation: Operation) -> str:
+    """Return the data type that decides how fast an operation computes.
+
+    Only sums of products have instructions for types narrower than f32. All other kinds, and depthwise convolutions,
+    which have no sums over channels, convert such elements and compute in f32.
+    """
+    name = type_name(operation)
+    is_sum = operation.kind in (*WEIGHTED, *RECURRENT)
+    if is_sum and operation.kind in ("convolution", "deconvolution"):
+        is_sum = not channels(operation).is_depthwise
+    return name if is_sum or name == "f64" else "f32"
 
 
 def _scalar_steps(operation: Operation) -> int:
@@ -442,6 +455,7 @@ _RULES: Mapping[str, Callable[[Operation, str], KernelModel | None]] = {
     "group_normalization": lambda operation, isa: (
         None if operation.descs["src"].inner_blocks else KernelModel("jit", 0.5, 6.0)
     ),
+    "dynamic_quantization": lambda operation, isa: KernelModel("jit", traffic_factor=2.8),
     "reduction": _reduction,
     "resampling": _resampling,
     "prelu": _bandwidth_rule(1.3, 2.2, 1.2),

@@ -31,7 +31,7 @@ from inlay import __version__
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InlayError
 from inlay.graph.costs.estimates import Costs, CostSources, KernelEstimate, Progress, Source
-from inlay.graph.costs.kernel_models import type_name
+from inlay.graph.costs.kernel_models import arithmetic_type
 from inlay.graph.costs.machine import Machine, measure_figures, nbytes, processor_facts, this_machine, workload
 from inlay.graph.costs.models import MachineCosts, estimate_kernel, find_implementation, reorder_ms, with_attributes
 from inlay.graph.costs.timing import Bench, MeasuredTime, is_of_engine, weight_pool
@@ -420,7 +420,7 @@ class MeasuredCosts(MachineCosts):
         if descs.keys() != operation.descs.keys() or any(desc.kind == "any" for desc in descs.values()):
             return None
         least = workload(resolved)
-        roofline = self.machine.roofline(least, type_name(resolved))
+        roofline = self.machine.roofline(least, arithmetic_type(resolved))
         ms = timing.time.ratio * self._yardstick * 1e3
         return KernelEstimate(resolved, timing.impl, ms, roofline, timing.scratch, least.nbytes, "measured")
 

@@ -24,11 +24,11 @@ from inlay.graph.algorithms import algorithm_of
 from inlay.graph.costs.estimates import KernelEstimate
 from inlay.graph.costs.kernel_models import (
     KernelModel,
+    arithmetic_type,
     predict_ms,
     reference_model,
     resolve_formats,
     select_kernel_model,
-    type_name,
 )
 from inlay.graph.costs.machine import Machine, nbytes, this_machine, workload
 from inlay.graph.costs.timing_records import operation_key
@@ -211,7 +211,7 @@ def model_of_kind(operation: Operation, kind: KernelKind, isa: str) -> KernelMod
 def estimate_from_model(operation: Operation, model: KernelModel, impl: str, machine: Machine) -> KernelEstimate:
     """Return the estimate for an operation in concrete formats by a kernel model."""
     least = workload(operation)
-    roofline = machine.roofline(least, type_name(operation))
+    roofline = machine.roofline(least, arithmetic_type(operation))
     return KernelEstimate(operation, impl, predict_ms(operation, model, machine), roofline, 0, least.nbytes)
 
 

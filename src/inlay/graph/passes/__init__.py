@@ -6,6 +6,7 @@ Data flow. `simplify_network` runs passes on a `Network`, whose nodes are ONNX's
     precision            float16 and bfloat16 become float32
     quantized_operators  QLinearConv and the like become DequantizeLinear, an f32 operator, QuantizeLinear
     quantization         operators between DequantizeLinear and QuantizeLinear become operators on integers
+    dynamic_quantization  products of integers after DynamicQuantizeLinear become one operator each
     attention_operators  Attention and RotaryEmbedding become nodes that the other passes know
     expansions           an Expand of a mask is delayed; one before operators that broadcast is removed
     padding              a Pad is folded into the convolutions and poolings that read it

@@ -33,7 +33,7 @@ from inlay.graph.passes.value_ranges import (
     is_float,
     range_of_array,
     range_of_dtype,
-    stored_range,
+    result_range,
 )
 from inlay.layout import Dims
 from inlay.primitives.rules import WEIGHTED
@@ -168,8 +168,8 @@ class _GuardPlacement:
         if not all(_is_readable(op, bounds, False) for bounds in self.constants[op.name].values()):
             return next(iter(op.reads.values()))
         inferred = self._infer(op, ranges)
-        for name in op.writes.values():
-            own = stored_range(inferred, self.types.get(name, tensors[name].dtype))
+        for argument, name in op.writes.items():
+            own = result_range(op, argument, inferred, self.types.get(name, tensors[name].dtype))
             ranges[name] = _intersect(own, self.guards.get(name))
             if op.name in self.strict and not own.is_finite:
                 return next(iter(op.reads.values()))

@@ -4,6 +4,7 @@ from inlay.graph.network import Network
 from inlay.graph.passes.attention_operators import decompose_attention
 from inlay.graph.passes.attention_products import broadcast_groups, hoist_scales, sign_rotations
 from inlay.graph.passes.common_subexpressions import merge_common_subexpressions
+from inlay.graph.passes.dynamic_quantization import recognize_dynamic_quantization
 from inlay.graph.passes.expansions import delay_expansions, remove_expansions
 from inlay.graph.passes.normalizations import fuse_normalizations
 from inlay.graph.passes.padding import fold_padding
@@ -17,6 +18,7 @@ PATTERNS = (
     expand_quantized_operators,
     remove_noops,
     recognize_quantized,
+    recognize_dynamic_quantization,
     decompose_attention,
     delay_expansions,
     remove_expansions,

@@ -144,10 +144,17 @@ def widened(array: Array) -> Array:
 def infer_range(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
     """Return the range of every result of a primitive or view, from the ranges and dims of its arguments.
 
-    Nothing is known about the results of an operation with scales and zero points.
+    Of the results of a dynamic quantization it is that of the scale: `result_range` knows the others.
     """
-    rule = None if op.attributes.value_names else _RULES.get(op.kind)
+    rule = _QUANTIZED_RULES.get(op.kind) if op.attributes.value_names else _RULES.get(op.kind)
     return ANY if rule is None else rule(op, ranges, dims)
+
+
+def result_range(op: Op, argument: str, inferred: ValueRange, dtype: np.dtype[Any]) -> ValueRange:
+    """Return the range of one result of an operation, which has this type, from what `infer_range` returns."""
+    if (op.kind, argument) == ("dynamic_quantization", "zero_point"):
+        return range_of_dtype(np.dtype(np.uint8))
+    return stored_range(inferred, dtype)
 
 
 # What NumPy computes
@@ -306,6 +313,7 @@ def _sum_by_sign(weights: Array, axes: tuple[int, ...]) -> _Sums:
 
     A sum of many weights in float32 is exact to a few millionths; the bounds have far larger margins.
     """
+    weights = weights.astype(np.int32) if weights.dtype.kind in "iu" else weights  # no s8 is the magnitude of -128
     total = weights.sum(axis=axes, dtype=np.float64 if weights.size < 1 << 16 else None)
     magnitude = np.abs(weights).sum(axis=axes)
     return (magnitude + total) / np.float64(2), (magnitude - total) / np.float64(2)
@@ -314,6 +322,68 @@ def _sum_by_sign(weights: Array, axes: tuple[int, ...]) -> _Sums:
 def _is_grouped(op: Op, dims: Mapping[str, Dims]) -> bool:
     """Return whether the weights of a convolution have an axis of groups."""
     return op.kind in ("convolution", "deconvolution") and len(dims["weights"]) == len(dims["src"]) + 1
+
+
+# Quantized elements
+
+
+def _dynamic_quantization(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """Return the range of the scale of a dynamic quantization; it is 1 if all elements are 0."""
+    src = ranges["src"]
+    if not src.is_finite:
+        return ANY
+    return bounded(0.0, max(1.0, (max(src.high, 0.0) - min(src.low, 0.0)) / 255))
+
+
+def _real_magnitude(argument: str, ranges: Ranges) -> float:
+    """Return the largest magnitude of the numbers that an argument represents, by its scales and zero points."""
+    none, one = ValueRange(0.0, 0.0), ValueRange(1.0, 1.0)
+    shifted = _add(ranges[argument], _negative(ranges.get(f"{argument}_zero_points", none)))
+    real = _multiply(shifted, ranges.get(f"{argument}_scales", one))
+    return inf if real.may_be_nan else real.magnitude
+
+
+def _has_real_result(op: Op) -> bool:
+    """Return whether the result of an operation is neither quantized nor changed by functions of its own."""
+    return not (op.attributes.post_ops or {"dst_scales", "dst_zero_points"}.intersection(op.attributes.value_names))
+
+
+def _dequantizing_reorder(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """Return the range of a reorder that dequantizes."""
+    magnitude = _real_magnitude("src", ranges)
+    return symmetric(magnitude) if magnitude <= FINITE and _has_real_result(op) else ANY
+
+
+def _quantized_product(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
+    """Return the range of a linear map of integers, from the sums of the magnitudes of its weights."""
+    src, terms = _real_magnitude("src", ranges), _count_terms(op, dims)
+    if "weights" in op.constants and "weights_scales" in op.constants:
+        sums = sum(signed_sums(op.constants["weights"], op.kind, grouped=_is_grouped(op, dims)))
+        scales = np.abs(widened(op.constants["weights_scales"]).astype(np.float64)).reshape(-1)
+        sums = np.asarray(sums) + terms * ranges.get("weights_zero_points", ValueRange(0.0, 0.0)).magnitude
+        factors = scales if sums.size % scales.size == 0 else scales.max()
+        weights = float((sums.reshape(-1, np.size(factors)) * factors).max())
+    else:
+        weights = terms * _real_magnitude("weights", ranges)
+    product = src * weights
+    if not product <= FINITE or not _has_real_result(op):
+        return ANY
+    return _add(symmetric(product), ranges["bias"]) if "bias" in ranges else symmetric(product)
+
+
+def _count_terms(op: Op, dims: Mapping[str, Dims]) -> int:
+    """Return the number of products that are added to one element of the result of a linear map."""
+    if op.kind == "matmul":
+        return dims["src"][-1]
+    return prod(dims["weights"]) // (dims["weights"][0] * (dims["weights"][1] if _is_grouped(op, dims) else 1))
+
+
+_QUANTIZED_RULES: Mapping[str, _Rule] = {
+    "convolution": _quantized_product,
+    "matmul": _quantized_product,
+    "reorder": _dequantizing_reorder,
+}
+"""Rule of each kind of operation with scales and zero points."""
 
 
 # Functions of one element
@@ -506,6 +576,7 @@ _RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(RECURRENT, _recurrent),
     "batch_normalization": _batch_normalization,
     "binary": _binary,
+    "dynamic_quantization": _dynamic_quantization,
     "eltwise": _eltwise,
     "layer_normalization": _layer_normalization,
     "lrn": _lrn,
