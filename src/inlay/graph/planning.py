@@ -26,6 +26,7 @@ from inlay.graph.op_graph import Array, OpGraph
 from inlay.graph.open_network import OpenNetwork, OpenTensor, describe_open
 from inlay.graph.passes.concatenations import nest_concatenations
 from inlay.graph.passes.elementwise_motion import hoist_elementwise
+from inlay.graph.passes.kept_states import keep_states
 from inlay.graph.planned_program import ADAPTED, Cliff, PlannedProgram
 from inlay.graph.planner.adaptation import collect_choices, has_same_operations, lacks_kernels, share_constants
 from inlay.graph.planner.cost_cache import NO_PENALTIES, Penalties
@@ -39,6 +40,7 @@ from inlay.graph.planner.types import CHOOSES_TYPES
 from inlay.graph.precision import PrecisionRequest, assign_storage_types, narrow_constants
 from inlay.graph.precision_search import choose_types
 from inlay.graph.program import Program
+from inlay.graph.states import TensorState
 from inlay.graph.runtime.arguments import as_arrays, check_inputs, draw_input, require_dims
 from inlay.layout import Dims
 from inlay.measure.processors import Processors, recent_processors
@@ -72,6 +74,8 @@ class PlanOptions:
     """Computer of the nodes without a primitive."""
     precision: PrecisionRequest = field(default_factory=PrecisionRequest)
     """Data types in which tensors of f32 may be stored."""
+    states: tuple[TensorState, ...] = ()
+    """Inputs that the session keeps between steps; see `graph.states`."""
     samples: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     """Inputs on which errors are measured, by name; seeded random ones if None."""
 
@@ -292,6 +296,8 @@ class Planner:
                 require_dims(self.inputs, dims)
             else:
                 network = network.again(dims)
+        if self.options.states and isinstance(network, Network):
+            network = keep_states(network, self.options.states)
         graph = network if isinstance(network, OpGraph) else lower_network(network)
         if self._is_rewritten:
             return graph
