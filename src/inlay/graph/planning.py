@@ -19,6 +19,7 @@ from inlay.graph.algorithms import ALGORITHMS, CONVOLUTIONS, Convolutions
 from inlay.graph.costs import CostSources, MeasuredCosts, analytic, measured, probed
 from inlay.graph.costs.estimates import Costs, Progress
 from inlay.graph.costs.instruction_sets import allowed_isa
+from inlay.graph.decoding import DecoderInputs, require_equal_constants
 from inlay.graph.fallback.assignment import Fallback, assign_fallback, require_fallback
 from inlay.graph.lowering.translation import lower_network
 from inlay.graph.network import Network, Tensor
@@ -205,6 +206,14 @@ class Planner:
                     found = self._plan_graph(dequantize_unsupported(graph, costs), costs)
             processors = getattr(costs, "processors", None) or processors
             return replace(found, processors=processors, most_threads=most, precision=self.options.precision.name)
+
+    def require_states(self, decoder: DecoderInputs) -> None:
+        """Check that the network of one new position depends on the length of the past by the mask alone.
+
+        Raises:
+            InvalidArguments: it does not, or it uses a state otherwise than by one concatenation.
+        """
+        require_equal_constants(*(self._lower_for(decoder.example_dims(past)) for past in (7, 8)), decoder)
 
     @contextmanager
     def hold_costs(self) -> Iterator[Costs | None]:
