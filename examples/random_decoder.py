@@ -39,15 +39,17 @@ def random_decoder(
     *,
     has_mask: bool = True,
     has_position_ids: bool = True,
+    is_additive: bool = False,
     seed: int = 0,
 ) -> Model:
     """Return the model.
 
     Without `has_mask` it has no input `attention_mask`. Without `has_position_ids` it computes positions from the
-    length of the past.
+    length of the past. If `is_additive`, the mask of absent positions is a product that is added, as in older exports;
+    otherwise both masks are combined as truth values.
     """
     graph = _DecoderGraph(np.random.default_rng(seed), width, heads)
-    graph.begin(vocabulary, positions, has_mask, has_position_ids)
+    graph.begin(vocabulary, positions, has_mask, has_position_ids, is_additive)
     for layer in range(layers):
         graph.add_layer(layer)
     graph.finish(vocabulary)
@@ -106,7 +108,9 @@ class _DecoderGraph:
         """Add the extent of an axis, as one element of one axis."""
         return self.add("Gather", self.add("Shape", name), self.indices(axis), axis=0)
 
-    def begin(self, vocabulary: int, positions: int, has_mask: bool, has_position_ids: bool) -> None:
+    def begin(
+        self, vocabulary: int, positions: int, has_mask: bool, has_position_ids: bool, is_additive: bool
+    ) -> None:
         """Add the embeddings of tokens and positions, and the mask."""
         ids = self.input("input_ids", ("batch", "sequence"))
         mask = self.input("attention_mask", ("batch", "total")) if has_mask else ""
@@ -123,15 +127,17 @@ class _DecoderGraph:
         keys = self.add("Range", self.constant(0, np.int64), last, one)
         allowed = self.add("LessOrEqual", keys, self.add("Unsqueeze", queries, self.indices(1)))
         lowest, zero = self.constant(LOWEST), self.constant(0)
-        causal = self.add("Where", allowed, zero, lowest)
         tokens = self.add("Gather", self.weights(vocabulary, self.width), ids)
         places = self.add("Gather", self.weights(positions, self.width), given or queries)
         self.hidden = self.add("Add", tokens, places)
-        self.mask = causal
-        if mask:
-            wide = self.add("Cast", self.add("Unsqueeze", mask, self.indices(1, 2)), to=TensorProto.FLOAT)
-            absent = self.add("Mul", self.add("Sub", self.constant(1), wide), lowest)
-            self.mask = self.add("Max", self.add("Add", causal, absent), lowest)
+        wide = self.add("Unsqueeze", mask, self.indices(1, 2)) if mask else ""
+        if mask and not is_additive:
+            allowed = self.add("And", allowed, self.add("Cast", wide, to=TensorProto.BOOL))
+        self.mask = self.add("Where", allowed, zero, lowest)
+        if mask and is_additive:
+            present = self.add("Cast", wide, to=TensorProto.FLOAT)
+            absent = self.add("Mul", self.add("Sub", self.constant(1), present), lowest)
+            self.mask = self.add("Add", self.mask, absent)
 
     def normalize(self, name: str) -> str:
         """Add a normalization over features."""
