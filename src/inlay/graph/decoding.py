@@ -24,6 +24,7 @@ from inlay.errors import InvalidArguments, OutOfMemory, printable
 from inlay.forks import ForkResetLock
 from inlay.graph.op_graph import Array, OpGraph
 from inlay.graph.open_network import OpenNetwork, OpenTensor
+from inlay.graph.passes.absent_positions import ABSENT, HIDDEN
 from inlay.graph.passes.kept_states import POSITION, rows_of
 from inlay.graph.runtime.arguments import as_arrays, check_inputs
 from inlay.graph.states import StateOptions, TensorState, match_names
@@ -32,7 +33,8 @@ from inlay.layout import Dims
 LEAST = 64
 """Least number of positions of a plan, unless the maximum is smaller."""
 MASK = "attention_mask"
-"""Input that is 1 for each position that others may read, 0 elsewhere."""
+"""Input that is 1 for each position that others may read, 0 elsewhere. A model without one gets an input of this sort
+from `passes.absent_positions`."""
 PLACES = "position_ids"
 """Input with the number of each new position."""
 
@@ -54,8 +56,8 @@ class DecoderInputs:
     """The states."""
     given: tuple[OpenTensor, ...]
     """The inputs that a caller gives in each step, the tokens among them."""
-    mask: OpenTensor
-    """The input `attention_mask`."""
+    mask: OpenTensor | None
+    """The input `attention_mask`, if there is one."""
     places: OpenTensor | None
     """The input `position_ids`, if there is one."""
     pasts: Mapping[str, OpenTensor]
@@ -71,12 +73,12 @@ class DecoderInputs:
     @cached_property
     def optional(self) -> tuple[OpenTensor, ...]:
         """The inputs that a caller may leave out."""
-        return (self.mask, *((self.places,) if self.places is not None else ()))
+        return tuple(one for one in (self.mask, self.places) if one is not None)
 
     @cached_property
     def row_axes(self) -> Mapping[str, int | None]:
         """Axis of the new positions of each input that a caller gives, and of `position_ids`; None without one."""
-        return {one.name: _row_axis(one) for one in (*self.given, *self.optional[1:])}
+        return {one.name: _row_axis(one) for one in (*self.given, self.places) if one is not None}
 
     def output_axis(self, name: str, dims: Dims, rows: int) -> int | None:
         """Return the axis of the new positions of an output whose dims for `rows` of them are `dims`."""
@@ -88,7 +90,8 @@ class DecoderInputs:
     def dims(self, arrays: Mapping[str, Array], past: int, rows: int, batch: int) -> dict[str, Dims]:
         """Return the dims of all inputs of the network for so many positions."""
         found = {one.name: arrays[one.name].shape for one in self.given}
-        found[self.mask.name] = (batch, past + rows)
+        if self.mask is not None:
+            found[self.mask.name] = (batch, past + rows)
         if self.places is not None:
             found[self.places.name] = (batch, rows)
         for state in self.states:
@@ -114,8 +117,7 @@ def describe_decoder(network: object, options: StateOptions) -> DecoderInputs:
     """Return the roles of the inputs of a decoder.
 
     Raises:
-        InvalidArguments: the network has no states, one has no open past or another type than float32, or there is no
-            attention_mask for keys that are not written yet.
+        InvalidArguments: the network has no states, or one has no open past or another type than float32.
     """
     options.require_valid()
     if not isinstance(network, OpenNetwork):
@@ -129,15 +131,11 @@ def describe_decoder(network: object, options: StateOptions) -> DecoderInputs:
     states = tuple(
         TensorState(name, output, _past_axis(inputs[name]), options.maximum) for name, output in names.items()
     )
-    if MASK not in inputs:
-        raise InvalidArguments(
-            f"the model has no input {MASK}, which excludes positions that are not written yet: export it with one"
-        )
     rest = tuple(one for one in network.inputs if one.name not in (*names, MASK, PLACES))
     tensors, kept = network.tensors, set(names.values())
     outputs = {name: tensors[name] for name in network.outputs if name in tensors and name not in kept}
     pasts = {name: inputs[name] for name in names}
-    return DecoderInputs(states, rest, inputs[MASK], inputs.get(PLACES), pasts, outputs)
+    return DecoderInputs(states, rest, inputs.get(MASK), inputs.get(PLACES), pasts, outputs)
 
 
 def _require_names(names: Mapping[str, str], inputs: Mapping[str, OpenTensor], outputs: Sequence[str]) -> None:
@@ -366,17 +364,15 @@ class StepRunner:
 
     def _complete(self, arrays: dict[str, Array], state: DecodingState, rows: int) -> dict[str, Array]:
         """Return the inputs with a mask of all positions so far and the new ones, and with the new positions."""
-        decoder, length = self.decoder, state.length
+        decoder, length, found = self.decoder, state.length, dict(arrays)
         dims = state.batch, length + rows
-        mask = arrays.get(decoder.mask.name)
-        if mask is None:
-            mask = np.ones(dims, decoder.mask.dtype)
-        elif mask.shape != dims:
-            raise InvalidArguments(
-                f"{decoder.mask.name} has dims {mask.shape}: give {dims}, a number for each of {length} kept and "
-                f"{rows} new positions, or leave it out"
-            )
-        found = {**arrays, decoder.mask.name: mask}
+        if decoder.mask is not None:
+            mask = found.setdefault(MASK, np.ones(dims, decoder.mask.dtype))
+            if mask.shape != dims:
+                raise InvalidArguments(
+                    f"{MASK} has dims {mask.shape}: give {dims}, a number for each of {length} kept and {rows} new "
+                    "positions, or leave it out"
+                )
         places = decoder.places
         if places is not None and places.name not in found:
             line = np.arange(length, length + rows, dtype=places.dtype)
@@ -385,7 +381,6 @@ class StepRunner:
 
     def _split(self, arrays: Mapping[str, Array], state: DecodingState, rows: int) -> Iterator[tuple[int, dict[str, Array]]]:
         """Yield the position and the inputs of each new position."""
-        mask = self.decoder.mask.name
         for i in range(rows):
             at = state.length + i
             one = {
@@ -393,7 +388,7 @@ class StepRunner:
                 for name, axis in self.decoder.row_axes.items()
                 for array in (arrays[name],)
             }
-            yield at, {**one, mask: arrays[mask][:, : at + 1]}
+            yield at, one | ({MASK: arrays[MASK][:, : at + 1]} if MASK in arrays else {})
 
     def _join(self, results: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
         """Return the outputs of several single positions as those of one run."""
@@ -408,18 +403,24 @@ class StepRunner:
         """Run one position, which is written at `at`."""
         decoder = self.decoder
         length = round_length(at + 1, state.maximum)
-        mask = np.zeros((state.batch, length), decoder.mask.dtype)
-        mask[:, : at + 1] = arrays[decoder.mask.name]
         dims = decoder.dims(arrays, length - 1, 1, state.batch)
-        values = {**arrays, decoder.mask.name: mask, **state.first_positions(length), POSITION: np.array([at])}
-        return self.run(dims, values, {})
+        values = {**arrays, **self._visible(arrays, at + 1, length), **state.first_positions(length)}
+        return self.run(dims, {**values, POSITION: np.array([at])}, {})
+
+    def _visible(self, arrays: Mapping[str, Array], count: int, length: int) -> dict[str, Array]:
+        """Return the input that excludes all but `count` of `length` positions."""
+        if MASK in arrays:
+            return {MASK: _pad(arrays[MASK], 1, length)}
+        absent = np.full(length, HIDDEN, np.float32)
+        absent[:count] = 0
+        return {ABSENT: absent}
 
     def _run_prompt(self, arrays: Mapping[str, Array], state: DecodingState, rows: int) -> dict[str, Array]:
         """Run the first positions, whose number is rounded up, and store them."""
         decoder = self.decoder
         length = round_length(rows, state.maximum)
         padded = {name: _pad(arrays[name], axis, length) for name, axis in decoder.row_axes.items()}
-        padded[decoder.mask.name] = _pad(arrays[decoder.mask.name], 1, length)
+        padded |= self._visible(arrays, rows, length)
         stored = state.first_positions(length)
         out = {rows_of(one): stored[one.input] for one in decoder.states}
         results = self.run(decoder.dims(padded, 0, length, state.batch), padded, out)

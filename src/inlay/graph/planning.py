@@ -19,7 +19,7 @@ from inlay.graph.algorithms import ALGORITHMS, CONVOLUTIONS, Convolutions
 from inlay.graph.costs import CostSources, MeasuredCosts, analytic, measured, probed
 from inlay.graph.costs.estimates import Costs, Progress
 from inlay.graph.costs.instruction_sets import allowed_isa
-from inlay.graph.decoding import DecoderInputs, require_equal_constants
+from inlay.graph.decoding import MASK, DecoderInputs, require_equal_constants
 from inlay.graph.fallback.assignment import Fallback, assign_fallback, require_fallback
 from inlay.graph.lowering.translation import lower_network
 from inlay.graph.network import Network, Tensor
@@ -27,6 +27,7 @@ from inlay.graph.op_graph import Array, OpGraph
 from inlay.graph.open_network import OpenNetwork, OpenTensor, describe_open
 from inlay.graph.passes.concatenations import nest_concatenations
 from inlay.graph.passes.elementwise_motion import hoist_elementwise
+from inlay.graph.passes.absent_positions import hide_absent
 from inlay.graph.passes.kept_states import keep_states
 from inlay.graph.planned_program import ADAPTED, Cliff, PlannedProgram
 from inlay.graph.planner.adaptation import collect_choices, has_same_operations, lacks_kernels, share_constants
@@ -306,7 +307,9 @@ class Planner:
             else:
                 network = network.again(dims)
         if self.options.states and isinstance(network, Network):
-            network = keep_states(network, self.options.states)
+            states = self.options.states
+            network = network if MASK in network.inputs else hide_absent(network, states)
+            network = keep_states(network, states)
         graph = network if isinstance(network, OpGraph) else lower_network(network)
         if self._is_rewritten:
             return graph

@@ -46,11 +46,6 @@ def read_past_twice(graph: Any) -> None:
 
 
 MODELS = {
-    "no mask": (
-        lambda: inlay.load(model(has_mask=False)),
-        {},
-        "the model has no input attention_mask, which excludes positions that are not written yet: export it with one",
-    ),
     "positions of the past": (
         lambda: inlay.load(model(has_position_ids=False)),
         {},

@@ -40,9 +40,12 @@ def decoding_session(engine: str | None = None, maximum: int = 512, page: int | 
 def whole_logits(ids: Array, mask: Array | None = None, places: Array | None = None, **options: Any) -> Array:
     """The logits of all positions in one run without past, by Inlay's reference engine."""
     batch, count = ids.shape
-    network = inlay.load(model(**options)).bind({"batch": batch, "sequence": count, "past": 0, "total": count})
+    bound = {"batch": batch, "sequence": count, "past": 0} | ({"total": count} if options.get("has_mask", True) else {})
+    network = inlay.load(model(**options)).bind(bound)
     session = inlay.plan(network, costs="analytic").compile("reference")
     inputs: dict[str, Array] = {"input_ids": ids, "attention_mask": np.ones_like(ids) if mask is None else mask}
+    if "attention_mask" not in network.inputs:
+        del inputs["attention_mask"]
     if "position_ids" in network.inputs:
         inputs["position_ids"] = np.tile(np.arange(count), (batch, 1)) if places is None else places
     return session.run(inputs | empty_past(batch))["logits"]
@@ -58,7 +61,11 @@ def step_logits(session: Session, ids: Array, state: Any, **more: Array) -> Arra
     return session.step({"input_ids": ids, **more}, state=state)["logits"]
 
 
-@pytest.mark.parametrize("options", [{}, {"is_additive": True}], ids=["truth values", "additive"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"is_additive": True}, {"has_mask": False}],
+    ids=["truth values", "additive", "no mask"],
+)
 def test_each_of_300_steps_equals_the_whole_sequence(options: Mapping[str, Any]) -> None:
     ids = tokens(305)
     whole = whole_logits(ids, **options)

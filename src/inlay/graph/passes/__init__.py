@@ -16,6 +16,7 @@ Data flow. `simplify_network` runs passes on a `Network`, whose nodes are ONNX's
     common_subexpressions  equal nodes with equal inputs become one node
 
     simplification       `simplify_network`
+    absent_positions     positions that are not written yet have no share in attention
     kept_states          states of decoding are written in place; the planner calls `keep_states` where a session has them
 
 After lowering, passes run on an `OpGraph`, whose operations are primitives, views and references:

@@ -61,7 +61,7 @@ def _merge_heads(rewriter: NetworkRewriter, node: Node, name: str) -> Node:
     dims = rewriter.dims(node.outputs[0])
     name = name if len(dims) == 4 else rewriter.insert_transpose(node, name, _HEADS_FIRST)
     shape = rewriter.add_constant(f"{node.outputs[0]}:shape", np.array(dims, np.int64))
-    return Node(node.name, "Reshape", (name, shape), node.outputs, {})
+    return Node(node.name, "Reshape", (name, shape), node.outputs[:1], {})
 
 
 # Attention
