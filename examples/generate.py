@@ -1,7 +1,8 @@
 """Generate tokens with a decoder: keys and values of earlier positions are kept between the steps.
 
-Run with `python examples/generate.py [--layers N] [--width N] [--prompt N] [--tokens N]`. The decoder has random weights
-(`random_decoder.py`), so its tokens mean nothing; needs the package onnx. The loop is that of any exported decoder.
+Run with `python examples/generate.py [--layers N] [--width N] [--prompt N] [--tokens N]`. The decoder has random
+weights (`random_decoder.py`), so its tokens mean nothing; it needs the package onnx. The loop is that of any exported
+decoder.
 """
 
 import argparse
@@ -46,7 +47,9 @@ def main() -> None:
         print(state)
     if len(tokens) > 1:
         each = float(np.median(np.diff(times)[1:])) * 1e3
-        print(f"prompt of {options.prompt} with planning: {times[1] - times[0]:.2f} s; each further token: {each:.2f} ms")
+        print(
+            f"prompt of {options.prompt} with planning: {times[1] - times[0]:.2f} s; each further token: {each:.2f} ms"
+        )
 
 
 if __name__ == "__main__":

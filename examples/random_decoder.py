@@ -108,9 +108,7 @@ class _DecoderGraph:
         """Add the extent of an axis, as one element of one axis."""
         return self.add("Gather", self.add("Shape", name), self.indices(axis), axis=0)
 
-    def begin(
-        self, vocabulary: int, positions: int, has_mask: bool, has_position_ids: bool, is_additive: bool
-    ) -> None:
+    def begin(self, vocabulary: int, positions: int, has_mask: bool, has_position_ids: bool, is_additive: bool) -> None:
         """Add the embeddings of tokens and positions, and the mask."""
         ids = self.input("input_ids", ("batch", "sequence"))
         mask = self.input("attention_mask", ("batch", "total")) if has_mask else ""

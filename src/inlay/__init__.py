@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from inlay.descriptor.compound_desc import CompoundDesc, describe_compensated
     from inlay.descriptor.compound_table import compound
     from inlay.emission import emit
+    from inlay.graph.decoding import DecodingState
     from inlay.graph.onnx.reading import load
     from inlay.graph.plan import compile, plan
-    from inlay.graph.decoding import DecodingState
     from inlay.graph.session import Session
     from inlay.graph.states import StateOptions
     from inlay.graph.torch.backend import torch_backend, torch_report

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from inlay.arguments import integer_or_none
 from inlay.errors import InvalidArguments, OutOfMemory, printable
 from inlay.forks import ForkResetLock
 from inlay.graph.op_graph import Array, OpGraph
@@ -64,6 +65,7 @@ class DecoderInputs:
     """The input of each state, by name."""
     outputs: Mapping[str, OpenTensor]
     """The outputs but the states, as far as their dims are known."""
+    _known_dims: dict[tuple[object, ...], dict[str, Dims]] = field(default_factory=dict, repr=False)
 
     @property
     def maximum(self) -> int:
@@ -89,7 +91,16 @@ class DecoderInputs:
 
     def dims(self, arrays: Mapping[str, Array], past: int, rows: int, batch: int) -> dict[str, Dims]:
         """Return the dims of all inputs of the network for so many positions."""
-        found = {one.name: arrays[one.name].shape for one in self.given}
+        given = tuple(arrays[one.name].shape for one in self.given)
+        key = given, past, rows, batch
+        found = self._known_dims.get(key)
+        if found is None:
+            found = self._known_dims[key] = self._list_dims(given, past, rows, batch)
+        return found
+
+    def _list_dims(self, given: Sequence[Dims], past: int, rows: int, batch: int) -> dict[str, Dims]:
+        """Return the dims of all inputs, with those of the inputs that a caller gives."""
+        found = {one.name: dims for one, dims in zip(self.given, given, strict=True)}
         if self.mask is not None:
             found[self.mask.name] = (batch, past + rows)
         if self.places is not None:
@@ -100,7 +111,6 @@ class DecoderInputs:
                 for axis, n in enumerate(self.pasts[state.input].dims)
             )
         return found
-
 
     def example_dims(self, past: int) -> dict[str, Dims]:
         """Return the dims of all inputs for a batch of 1 with one new position."""
@@ -220,14 +230,15 @@ class DecodingState:
         """
         with self._lock:
             self.require_open()
-            if isinstance(length, bool) or not isinstance(length, (int, np.integer)) or not 0 <= length <= self._length:
+            kept = integer_or_none(length)
+            if kept is None or not 0 <= kept <= self._length:
                 raise InvalidArguments(
                     f"length is {length!r}, and the state keeps {self._length} positions: give a whole number from 0 "
                     f"to {self._length}"
                 )
             for array in self._arrays.values():
-                array[length : self._length] = 0
-            self._length = int(length)
+                array[kept : self._length] = 0
+            self._length = kept
 
     def close(self) -> None:
         """Release the memory. Closing twice is allowed."""
@@ -311,7 +322,6 @@ class StepRunner:
     """The roles of its inputs."""
     run: RunDims
     """Runs the network: `run(dims of its inputs, inputs of the program, arrays for outputs)`."""
-    lock: ForkResetLock = field(default_factory=ForkResetLock)
 
     def step(self, inputs: Mapping[str, Any], state: DecodingState) -> dict[str, Array]:
         """Run new positions, and return the outputs for them; see `Session.step`."""
@@ -332,7 +342,8 @@ class StepRunner:
     def _check(self, inputs: Mapping[str, Any], batch: int) -> tuple[dict[str, Array], int]:
         """Check inputs; return them as row-major arrays, and the number of new positions."""
         decoder = self.decoder
-        names = inputs if isinstance(inputs, Mapping) else ()
+        given: object = inputs
+        names = given if isinstance(given, Mapping) else ()
         if kept := [state.input for state in decoder.states if state.input in names]:
             raise InvalidArguments(f"{kept[0]} is kept in the state: leave it out of the inputs of a step")
         tensors = (*decoder.given, *(one for one in decoder.optional if one.name in names))
@@ -379,7 +390,9 @@ class StepRunner:
             found[places.name] = np.ascontiguousarray(np.broadcast_to(line, (state.batch, rows)))
         return found
 
-    def _split(self, arrays: Mapping[str, Array], state: DecodingState, rows: int) -> Iterator[tuple[int, dict[str, Array]]]:
+    def _split(
+        self, arrays: Mapping[str, Array], state: DecodingState, rows: int
+    ) -> Iterator[tuple[int, dict[str, Array]]]:
         """Yield the position and the inputs of each new position."""
         for i in range(rows):
             at = state.length + i
@@ -441,7 +454,7 @@ def _pad(array: Array, axis: int | None, length: int) -> Array:
     return padded
 
 
-def require_equal_constants(one: OpGraph, longer: OpGraph, decoder: DecoderInputs) -> None:
+def require_equal_constants(one: OpGraph, longer: OpGraph) -> None:
     """Check that the networks of one new position after two lengths of the past differ in lengths only.
 
     A network whose constants differ derives the new position from the length of the past, which is that of a plan and

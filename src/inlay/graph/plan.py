@@ -21,6 +21,7 @@ from typing import Any
 from inlay.errors import InvalidArguments
 from inlay.graph.algorithms import Convolutions
 from inlay.graph.costs.estimates import Costs, Progress
+from inlay.graph.decoding import describe_decoder
 from inlay.graph.fallback.assignment import Fallback
 from inlay.graph.layer_errors import PrecisionReport
 from inlay.graph.network import Network
@@ -37,9 +38,8 @@ from inlay.graph.report import explain_plan
 from inlay.graph.runtime.arguments import as_arrays, check_inputs, dims_of, draw_input, require_dims, require_runs
 from inlay.graph.runtime.program_session import ProgramSession
 from inlay.graph.saved_plans.plan_writing import write_plan
-from inlay.graph.decoding import describe_decoder
-from inlay.graph.states import StateOptions
 from inlay.graph.session import MOST_SHAPES, Session
+from inlay.graph.states import StateOptions
 from inlay.primitives.engine import EngineLike
 
 

@@ -25,9 +25,9 @@ from inlay.graph.lowering.translation import lower_network
 from inlay.graph.network import Network, Tensor
 from inlay.graph.op_graph import Array, OpGraph
 from inlay.graph.open_network import OpenNetwork, OpenTensor, describe_open
+from inlay.graph.passes.absent_positions import hide_absent
 from inlay.graph.passes.concatenations import nest_concatenations
 from inlay.graph.passes.elementwise_motion import hoist_elementwise
-from inlay.graph.passes.absent_positions import hide_absent
 from inlay.graph.passes.kept_states import keep_states
 from inlay.graph.planned_program import ADAPTED, Cliff, PlannedProgram
 from inlay.graph.planner.adaptation import collect_choices, has_same_operations, lacks_kernels, share_constants
@@ -42,8 +42,8 @@ from inlay.graph.planner.types import CHOOSES_TYPES
 from inlay.graph.precision import PrecisionRequest, assign_storage_types, narrow_constants
 from inlay.graph.precision_search import choose_types
 from inlay.graph.program import Program
-from inlay.graph.states import TensorState
 from inlay.graph.runtime.arguments import as_arrays, check_inputs, draw_input, require_dims
+from inlay.graph.states import TensorState
 from inlay.layout import Dims
 from inlay.measure.processors import Processors, recent_processors
 from inlay.primitives.engine import EngineLike
@@ -214,7 +214,7 @@ class Planner:
         Raises:
             InvalidArguments: it does not, or it uses a state otherwise than by one concatenation.
         """
-        require_equal_constants(*(self._lower_for(decoder.example_dims(past)) for past in (7, 8)), decoder)
+        require_equal_constants(*(self._lower_for(decoder.example_dims(past)) for past in (7, 8)))
 
     @contextmanager
     def hold_costs(self) -> Iterator[Costs | None]:

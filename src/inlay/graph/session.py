@@ -270,7 +270,8 @@ class Session:
         self._require_open()
         if state is None:
             state = self._own_state = self._own_state or self.new_state()
-        if not isinstance(state, DecodingState) or not state.is_of(runner.decoder):
+        given: object = state
+        if not isinstance(given, DecodingState) or not given.is_of(runner.decoder):
             raise InvalidArguments("state is none of this session: give one that its new_state() returned")
         return runner.step(inputs, state)
 

@@ -10,6 +10,7 @@ from onnx.reference import ReferenceEvaluator
 import inlay
 from inlay.errors import InvalidArguments
 from inlay.graph.op_graph import Array
+from inlay.graph.open_network import OpenNetwork
 from inlay.graph.states import StateOptions
 from tests.support.refusals import raises_exactly
 
@@ -22,7 +23,7 @@ def attention_model(groups: int, opset: int, is_flat: bool = False, scores: bool
     """One Attention with a cache of `groups` heads of keys and values."""
 
     def new(name: str, heads: int, size: int) -> Any:
-        dims = ["batch", "new", heads * size] if is_flat else ["batch", heads, "new", size]
+        dims: Any = ["batch", "new", heads * size] if is_flat else ["batch", heads, "new", size]
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
 
     def cached(name: str, length: str, size: int) -> Any:
@@ -63,7 +64,9 @@ def test_attention_with_a_cache_equals_onnx(
 ) -> None:
     model = attention_model(groups, opset, is_flat, is_causal=is_causal, scale=0.2)
     inputs = arrays(2, groups, past, new, is_flat)
-    network = inlay.load(model.SerializeToString()).bind({"batch": 2, "past": past, "new": new})
+    loaded = inlay.load(model.SerializeToString())
+    assert isinstance(loaded, OpenNetwork)
+    network = loaded.bind({"batch": 2, "past": past, "new": new})
     assert "Attention" not in {node.operator for node in network.nodes}
     found = inlay.plan(network, costs="probed").compile().run(inputs)
     names = ["y", *PRESENTS]
@@ -75,10 +78,8 @@ def test_attention_with_a_cache_equals_onnx(
 def test_steps_equal_the_whole_sequence(groups: int) -> None:
     model = attention_model(groups, 23, is_causal=1)
     whole = arrays(2, groups, 0, 150)
-    (expected,) = ReferenceEvaluator(model).run(["y"], whole)
-    session = inlay.compile(
-        inlay.load(model.SerializeToString()), costs="probed", state=StateOptions(maximum=200)
-    )
+    (expected,): Any = ReferenceEvaluator(model).run(["y"], whole)
+    session = inlay.compile(inlay.load(model.SerializeToString()), costs="probed", state=StateOptions(maximum=200))
     state = session.new_state(batch=2)
     for first, last in ((0, 20), *((at, at + 1) for at in range(20, 148)), (148, 150)):
         found = session.step({name: whole[name][:, :, first:last] for name in "qkv"}, state=state)

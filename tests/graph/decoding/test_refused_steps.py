@@ -13,7 +13,7 @@ from onnx import helper
 import inlay
 from inlay.errors import InlayError, InvalidArguments, OutOfMemory
 from inlay.graph.states import StateOptions
-from tests.graph.decoding.test_steps import decoding_session, model, step_logits, tokens, whole_logits
+from tests.graph.decoding.test_steps import decoding_session, model, network, step_logits, tokens, whole_logits
 from tests.support.refusals import raises_exactly
 
 LISTED = (
@@ -45,7 +45,7 @@ def read_past_twice(graph: Any) -> None:
     graph.output.append(helper.make_tensor_value_info("relu", 1, ["batch", 2, "past", 16]))
 
 
-MODELS = {
+MODELS: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
     "positions of the past": (
         lambda: inlay.load(model(has_position_ids=False)),
         {},
@@ -53,13 +53,13 @@ MODELS = {
         "position_ids, or with positions that are computed from attention_mask",
     ),
     "no open dims": (
-        lambda: inlay.load(model()).bind({"batch": 1, "sequence": 1, "past": 3, "total": 4}),
+        lambda: network().bind({"batch": 1, "sequence": 1, "past": 3, "total": 4}),
         {},
         "the model has no open dims, and the past of a state grows: export it with dynamic axes for past and sequence, "
         "and leave them open",
     ),
     "a fixed past": (
-        lambda: inlay.load(model()).bind_some({"past": 5}),
+        lambda: network().bind_some({"past": 5}),
         {},
         "state past_key_values.0.key (batch, 2, 5, 16) has 0 open axes after the first: leave that of the positions "
         "open, and no other",
@@ -82,8 +82,12 @@ MODELS = {
         "present.1.value",
     ),
     "another output": (
-        lambda: inlay.load(model()),
-        {"names": {f"past_key_values.{i}.{part}": f"present.{1 - i}.{part}" for i in (0, 1) for part in ("key", "value")}},
+        network,
+        {
+            "names": {
+                f"past_key_values.{i}.{part}": f"present.{1 - i}.{part}" for i in (0, 1) for part in ("key", "value")
+            }
+        },
         "past_key_values.0.key is read by Concat 'concat_28': a state is read by one Concat along axis 2 that writes "
         "present.1.key: export the model with such a cache, or name its states by names=",
     ),
@@ -204,9 +208,9 @@ def test_misused_states_and_sessions_are_refused() -> None:
         with raises_exactly(InvalidArguments, "the state is closed: make another one with session.new_state()"):
             use()
     session.close()
-    for use in (session.new_state, lambda: session.step(inputs)):
+    for call in (session.new_state, lambda: session.step(inputs)):
         with raises_exactly(InvalidArguments, "the session is closed: compile another one"):
-            use()
+            call()
 
 
 def test_a_session_without_states_refuses_steps() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import cache
 from threading import Thread
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ import pytest
 import inlay
 from examples.random_decoder import random_decoder
 from inlay.graph.op_graph import Array
+from inlay.graph.open_network import OpenNetwork
 from inlay.graph.session import Session
 from inlay.graph.states import StateOptions
 
@@ -21,9 +22,16 @@ CLOSE = 1e-5
 @cache
 def model(**options: Any) -> bytes:
     """The model of a small decoder."""
-    sizes = {"layers": LAYERS, "width": HEADS * FEATURES, "heads": HEADS, "vocabulary": VOCABULARY}
-    made: bytes = random_decoder(**sizes, **options).SerializeToString()
+    sizes = LAYERS, HEADS * FEATURES, HEADS, VOCABULARY
+    made: bytes = random_decoder(*sizes, **options).SerializeToString()
     return made
+
+
+def network(**options: Any) -> OpenNetwork:
+    """The network of the small decoder, with open dims."""
+    loaded = inlay.load(model(**options))
+    assert isinstance(loaded, OpenNetwork)
+    return loaded
 
 
 def tokens(count: int, batch: int = 1, seed: int = 1) -> Array:
@@ -32,21 +40,20 @@ def tokens(count: int, batch: int = 1, seed: int = 1) -> Array:
 
 def decoding_session(engine: str | None = None, maximum: int = 512, page: int | None = None, **options: Any) -> Session:
     """A session of the small decoder that keeps states."""
-    network = inlay.load(model(**options))
-    costs = "analytic" if engine == "reference" else "probed"
-    return inlay.compile(network, engine=engine, costs=costs, state=StateOptions(maximum=maximum, page=page))
+    costs: Literal["analytic", "probed"] = "analytic" if engine == "reference" else "probed"
+    return inlay.compile(network(**options), engine=engine, costs=costs, state=StateOptions(maximum=maximum, page=page))
 
 
 def whole_logits(ids: Array, mask: Array | None = None, places: Array | None = None, **options: Any) -> Array:
     """The logits of all positions in one run without past, by Inlay's reference engine."""
     batch, count = ids.shape
     bound = {"batch": batch, "sequence": count, "past": 0} | ({"total": count} if options.get("has_mask", True) else {})
-    network = inlay.load(model(**options)).bind(bound)
-    session = inlay.plan(network, costs="analytic").compile("reference")
+    bounded = network(**options).bind(bound)
+    session = inlay.plan(bounded, costs="analytic").compile("reference")
     inputs: dict[str, Array] = {"input_ids": ids, "attention_mask": np.ones_like(ids) if mask is None else mask}
-    if "attention_mask" not in network.inputs:
+    if "attention_mask" not in bounded.inputs:
         del inputs["attention_mask"]
-    if "position_ids" in network.inputs:
+    if "position_ids" in bounded.inputs:
         inputs["position_ids"] = np.tile(np.arange(count), (batch, 1)) if places is None else places
     return session.run(inputs | empty_past(batch))["logits"]
 

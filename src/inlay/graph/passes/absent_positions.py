@@ -38,9 +38,7 @@ def hide_absent(network: Network, states: tuple[TensorState, ...]) -> Network:
     for node in network.nodes:
         for name in node.inputs:
             readers.setdefault(name, []).append(node)
-    found = {
-        node.name: node for state in states for node in _find_softmaxes(network, readers, state, length)
-    }
+    found = {node.name: node for state in states for node in _find_softmaxes(network, readers, state, length)}
     if not found:
         raise InvalidArguments(
             "no softmax over the positions of a state is found, and the model has no input attention_mask, which "

@@ -103,8 +103,10 @@ def _decompose_attention(rewriter: NetworkRewriter, node: Node) -> Node | None:
 
 def _is_cache(rewriter: NetworkRewriter, pasts: tuple[str, ...]) -> bool:
     """Return whether there are keys and values before the others, both of float32 and computed or given at a run."""
-    return len(pasts) == 2 and all(pasts) and all(
-        name not in rewriter.constants and rewriter.tensors[name].dtype == _F32 for name in pasts
+    return (
+        len(pasts) == 2
+        and all(pasts)
+        and all(name not in rewriter.constants and rewriter.tensors[name].dtype == _F32 for name in pasts)
     )
 
 

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from inlay.errors import Unimplemented
 from inlay.graph.background import yield_to_runs
 from inlay.graph.costs import reorder_source
 from inlay.graph.op_graph import Array
 from inlay.graph.planner.formats import Format, Formats
 from inlay.graph.planner.groups import Candidate, Group, KernelCall
-from inlay.errors import Unimplemented
 from inlay.graph.planner.plan_search import ConcatCopy, FormatAssignment
 from inlay.graph.planner.problem import Problem
 from inlay.graph.program import Alternative, Buffer, Program, Step
