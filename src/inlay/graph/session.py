@@ -269,7 +269,8 @@ class Session:
         runner = self._require_decoder()
         self._require_open()
         if state is None:
-            state = self._own_state = self._own_state or self.new_state()
+            with self._lock:
+                state = self._own_state = self._own_state or self.new_state()
         given: object = state
         if not isinstance(given, DecodingState) or not given.is_of(runner.decoder):
             raise InvalidArguments("state is none of this session: give one that its new_state() returned")

@@ -78,7 +78,8 @@ def test_attention_with_a_cache_equals_onnx(
 def test_steps_equal_the_whole_sequence(groups: int) -> None:
     model = attention_model(groups, 23, is_causal=1)
     whole = arrays(2, groups, 0, 150)
-    expected: Any = ReferenceEvaluator(model).run(["y"], whole)[0]
+    results: Any = ReferenceEvaluator(model).run(["y"], whole)
+    expected = results[0]
     session = inlay.compile(inlay.load(model.SerializeToString()), costs="probed", state=StateOptions(maximum=200))
     state = session.new_state(batch=2)
     for first, last in ((0, 20), *((at, at + 1) for at in range(20, 148)), (148, 150)):

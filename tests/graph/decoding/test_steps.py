@@ -6,7 +6,9 @@ from threading import Thread
 from typing import Any, Literal
 
 import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 
 import inlay
 from examples.random_decoder import random_decoder
@@ -194,6 +196,31 @@ def test_steps_of_two_states_in_turn_write_each_its_own() -> None:
             found[i].append(step_logits(session, ids[:, at : at + 1], states[i]))
     for i, ids in enumerate(sequences):
         np.testing.assert_allclose(np.concatenate(found[i], 1), whole_logits(ids), rtol=0, atol=CLOSE)
+
+
+def test_special_values_are_those_of_the_whole_sequence() -> None:
+    proto = onnx.load_from_string(model())
+    table = next(one for one in proto.graph.initializer if tuple(one.dims) == (VOCABULARY, HEADS * FEATURES))
+    array = numpy_helper.to_array(table).copy()
+    array[7], array[8, 0] = np.nan, 1e30
+    table.CopyFrom(numpy_helper.from_array(array, table.name))
+    changed = inlay.load(proto.SerializeToString())
+    assert isinstance(changed, OpenNetwork)
+    ids = tokens(12)
+    ids[0, ids[0] == 7] = ids[0, ids[0] == 8] = 1
+    ids[0, 4], ids[0, 8] = 8, 7
+    bound = changed.bind({"batch": 1, "sequence": 8, "past": 0, "total": 8})
+    inputs = {"input_ids": ids[:, :8], "attention_mask": np.ones((1, 8), np.int64), "position_ids": np.arange(8)[None]}
+    before = inlay.plan(bound, costs="analytic").compile("reference").run(inputs | empty_past())["logits"]
+    assert np.isfinite(before).all()
+    session = inlay.compile(changed, costs="probed", state=StateOptions(maximum=64))
+    state = session.new_state()
+    rows = [step_logits(session, ids[:, at : at + 1], state) for at in range(12)]
+    np.testing.assert_allclose(np.concatenate(rows[:8], 1), before, rtol=0, atol=CLOSE)
+    assert np.isnan(np.concatenate(rows[8:], 1)).all()
+    state.truncate(8)
+    again = step_logits(session, ids[:, 3:4], state)
+    assert np.isfinite(again).all()
 
 
 def test_a_session_keeps_a_state_of_its_own() -> None:
