@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from inlay.arguments import integer_or_none
-from inlay.errors import InvalidArguments, OutOfMemory, printable
+from inlay.errors import InvalidArguments, OutOfMemory, printable, shown
 from inlay.forks import ForkResetLock
 from inlay.graph.op_graph import Array, OpGraph
 from inlay.graph.open_network import OpenNetwork, OpenTensor
@@ -127,8 +127,12 @@ def describe_decoder(network: object, options: StateOptions) -> DecoderInputs:
     """Return the roles of the inputs of a decoder.
 
     Raises:
-        InvalidArguments: the network has no states, or one has no open past or another type than float32.
+        InvalidArguments: an option is not valid; the network has no states, or one has no open past or another type
+            than float32.
     """
+    given: object = options
+    if not isinstance(given, StateOptions):
+        raise InvalidArguments(f"state is {shown(given)}: give options, as state=inlay.StateOptions(maximum=2048)")
     options.require_valid()
     if not isinstance(network, OpenNetwork):
         raise InvalidArguments(

@@ -107,6 +107,14 @@ def test_a_model_that_steps_cannot_use_is_refused(name: str) -> None:
         inlay.compile(load(), engine="reference", costs="analytic", state=StateOptions(**options))
 
 
+def test_options_of_another_class_are_refused() -> None:
+    text = "state is 2048: give options, as state=inlay.StateOptions(maximum=2048)"
+    with raises_exactly(InvalidArguments, text):
+        inlay.compile(network(), state=2048)  # type: ignore[arg-type]
+    with raises_exactly(InvalidArguments, "page is 65, and maximum 64: give at most that, or leave page out"):
+        inlay.compile(network(), state=StateOptions(maximum=64, page=65))
+
+
 def test_states_of_other_names_are_named() -> None:
     names = {f"memory.{i}.{part}": f"present.{i}.{part}" for i in range(2) for part in ("key", "value")}
     options = StateOptions(maximum=64, names=names)
