@@ -65,7 +65,8 @@ class DecoderInputs:
     """The input of each state, by name."""
     outputs: Mapping[str, OpenTensor]
     """The outputs but the states, as far as their dims are known."""
-    _known_dims: dict[tuple[object, ...], dict[str, Dims]] = field(default_factory=dict, repr=False)
+    _known_dims: dict[tuple[object, ...], dict[str, Dims]] = field(default_factory=dict, repr=False, compare=False)
+    """Results of `dims`, by its arguments."""
 
     @property
     def maximum(self) -> int:
