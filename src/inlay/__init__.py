@@ -50,9 +50,11 @@ if TYPE_CHECKING:
     from inlay.descriptor.compound_desc import CompoundDesc, describe_compensated
     from inlay.descriptor.compound_table import compound
     from inlay.emission import emit
+    from inlay.graph.decoding import DecodingState
     from inlay.graph.onnx.reading import load
     from inlay.graph.plan import compile, plan
     from inlay.graph.session import Session
+    from inlay.graph.states import StateOptions
     from inlay.graph.torch.backend import torch_backend, torch_report
     from inlay.graph.torch.torch_module import TorchModule, from_torch
     from inlay.graph.torch.torch_report import TorchReport
@@ -105,6 +107,7 @@ __all__ = [
     "CompoundMemory",
     "CompoundVerification",
     "DataType",
+    "DecodingState",
     "Diagnosis",
     "Digit",
     "Extras",
@@ -131,6 +134,7 @@ __all__ = [
     "Scales",
     "Session",
     "StalePlanWarning",
+    "StateOptions",
     "Swizzle",
     "TorchModule",
     "TorchReport",
@@ -185,7 +189,9 @@ _LATE_NAMES = {
     "NamedLayout": "inlay.notation.dictionary",
     "Reorder": "inlay.memory",
     "Scales": "inlay.reordering.attributes",
+    "DecodingState": "inlay.graph.decoding",
     "Session": "inlay.graph.session",
+    "StateOptions": "inlay.graph.states",
     "TorchModule": "inlay.graph.torch.torch_module",
     "TorchReport": "inlay.graph.torch.torch_report",
     "Verification": "inlay.inference",

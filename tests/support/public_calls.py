@@ -352,6 +352,7 @@ LEFT_OUT: Mapping[str, str] = MappingProxyType(
         "load": "reads files: tests of reading mutate models",
         "plan": "measures kernels: tests of planning do it",
         "compile": "measures kernels, as plan",
+        "DecodingState": "is made by Session.new_state, which checks its argument",
         "Session": "is made by inlay.compile and Plan.compile, which check their arguments",
         "from_torch": "exports modules of PyTorch, which is not always installed: tests/graph/torch",
         "torch_backend": "is called by torch.compile",

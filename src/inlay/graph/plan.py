@@ -21,6 +21,7 @@ from typing import Any
 from inlay.errors import InvalidArguments
 from inlay.graph.algorithms import Convolutions
 from inlay.graph.costs.estimates import Costs, Progress
+from inlay.graph.decoding import describe_decoder
 from inlay.graph.fallback.assignment import Fallback
 from inlay.graph.layer_errors import PrecisionReport
 from inlay.graph.network import Network
@@ -38,6 +39,7 @@ from inlay.graph.runtime.arguments import as_arrays, check_inputs, dims_of, draw
 from inlay.graph.runtime.program_session import ProgramSession
 from inlay.graph.saved_plans.plan_writing import write_plan
 from inlay.graph.session import MOST_SHAPES, Session
+from inlay.graph.states import StateOptions
 from inlay.primitives.engine import EngineLike
 
 
@@ -286,6 +288,7 @@ def compile(
     tolerance: float | None = None,
     samples: Mapping[str, Any] | None = None,
     most_shapes: int = MOST_SHAPES,
+    state: StateOptions | None = None,
 ) -> Session:
     """Return a session of a network that plans each shape of the inputs at its first call, or at `Session.prepare`.
 
@@ -295,10 +298,13 @@ def compile(
             Kernels are measured for the first shape and by `Session.prepare`; a run with another new shape takes the
             formats of a known one. Types are chosen for the first shape; samples of other dims are not used.
         most_shapes: number of shapes of which the session keeps the plan; it forgets the least recently used.
+        state: options of a session whose `Session.step` keeps keys and values; None for one that keeps none.
 
     Raises:
-        InvalidArguments: an option is not valid (see `plan`), or `most_shapes` is below 1.
+        InvalidArguments: an option is not valid (see `plan`), `most_shapes` is below 1, or `state` is given and the
+            network has no states, or uses them in a way that steps cannot.
     """
+    decoder = None if state is None else describe_decoder(network, state)
     options = PlanOptions(
         costs=costs,
         threads=threads,
@@ -309,8 +315,13 @@ def compile(
         fallback=fallback,
         precision=PrecisionRequest(precision, tolerance),
         samples=samples,
+        states=() if decoder is None else decoder.states,
     )
-    return Session(Planner(network, options), engine=engine, most_shapes=most_shapes)
+    planner = Planner(network, options)
+    if decoder is None or state is None:
+        return Session(planner, engine=engine, most_shapes=most_shapes)
+    planner.require_states(decoder)
+    return Session(planner, engine=engine, most_shapes=most_shapes, decoder=decoder, page=state.page)
 
 
 def plan_graph(graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto") -> Plan:

@@ -19,13 +19,16 @@ from inlay.graph.algorithms import ALGORITHMS, CONVOLUTIONS, Convolutions
 from inlay.graph.costs import CostSources, MeasuredCosts, analytic, measured, probed
 from inlay.graph.costs.estimates import Costs, Progress
 from inlay.graph.costs.instruction_sets import allowed_isa
+from inlay.graph.decoding import MASK, DecoderInputs, require_equal_constants
 from inlay.graph.fallback.assignment import Fallback, assign_fallback, require_fallback
 from inlay.graph.lowering.translation import lower_network
 from inlay.graph.network import Network, Tensor
 from inlay.graph.op_graph import Array, OpGraph
 from inlay.graph.open_network import OpenNetwork, OpenTensor, describe_open
+from inlay.graph.passes.absent_positions import hide_absent
 from inlay.graph.passes.concatenations import nest_concatenations
 from inlay.graph.passes.elementwise_motion import hoist_elementwise
+from inlay.graph.passes.kept_states import keep_states
 from inlay.graph.planned_program import ADAPTED, Cliff, PlannedProgram
 from inlay.graph.planner.adaptation import collect_choices, has_same_operations, lacks_kernels, share_constants
 from inlay.graph.planner.cost_cache import NO_PENALTIES, Penalties
@@ -40,6 +43,7 @@ from inlay.graph.precision import PrecisionRequest, assign_storage_types, narrow
 from inlay.graph.precision_search import choose_types
 from inlay.graph.program import Program
 from inlay.graph.runtime.arguments import as_arrays, check_inputs, draw_input, require_dims
+from inlay.graph.states import TensorState
 from inlay.layout import Dims
 from inlay.measure.processors import Processors, recent_processors
 from inlay.primitives.engine import EngineLike
@@ -72,6 +76,8 @@ class PlanOptions:
     """Computer of the nodes without a primitive."""
     precision: PrecisionRequest = field(default_factory=PrecisionRequest)
     """Data types in which tensors of f32 may be stored."""
+    states: tuple[TensorState, ...] = ()
+    """Inputs that the session keeps between steps; see `graph.states`."""
     samples: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     """Inputs on which errors are measured, by name; seeded random ones if None."""
 
@@ -192,6 +198,14 @@ class Planner:
             processors = getattr(costs, "processors", None) or processors
             return replace(found, processors=processors, most_threads=most, precision=self.options.precision.name)
 
+    def require_states(self, decoder: DecoderInputs) -> None:
+        """Check that the network of one new position depends on the length of the past by the mask alone.
+
+        Raises:
+            InvalidArguments: it does not, or it uses a state otherwise than by one concatenation.
+        """
+        require_equal_constants(*(self._lower_for(decoder.example_dims(past)) for past in (7, 8)))
+
     @contextmanager
     def hold_costs(self) -> Iterator[Costs | None]:
         """Provide the costs of the plans so far, on as many threads, while no other thread plans; None without a plan.
@@ -286,6 +300,10 @@ class Planner:
                 require_dims(self.inputs, dims)
             else:
                 network = network.again(dims)
+        if self.options.states and isinstance(network, Network):
+            states = self.options.states
+            network = network if MASK in network.inputs else hide_absent(network, states)
+            network = keep_states(network, states)
         graph = network if isinstance(network, OpGraph) else lower_network(network)
         if self._is_rewritten:
             return graph

@@ -27,6 +27,7 @@ from inlay.arguments import integer_or_none
 from inlay.errors import FileError, InlayError, InvalidArguments, StalePlanWarning, printable
 from inlay.forks import ForkResetLock
 from inlay.graph.background import in_background
+from inlay.graph.decoding import DecoderInputs, DecodingState, StepRunner
 from inlay.graph.garbage_collection import pause_garbage_collection
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Array
@@ -103,6 +104,8 @@ class Session:
         *,
         engine: EngineLike = None,
         most_shapes: int = MOST_SHAPES,
+        decoder: DecoderInputs | None = None,
+        page: int | None = None,
     ) -> None:
         """Compile the plan `first` if it is given; without a planner, it is the only one.
 
@@ -111,6 +114,8 @@ class Session:
             first: a plan that exists already.
             engine: the engine of the programs, or the default one.
             most_shapes: number of shapes of which the plan is kept.
+            decoder: the inputs that steps of decoding give and keep; None for a session that keeps no states.
+            page: number of positions by which the memory of a state grows; None if it is reserved at once.
 
         Raises:
             InvalidArguments: there is neither a planner nor a plan; `most_shapes` is below 1; or as `ProgramSession`.
@@ -126,6 +131,9 @@ class Session:
         self._lock, self._plan_lock = ForkResetLock(), ForkResetLock()
         self._shapes: dict[tuple[Dims, ...], KeptShape] = {}
         self._is_closed = False
+        self._runner = None if decoder is None else StepRunner(decoder, self._run_dims)
+        self._page = page
+        self._own_state: DecodingState | None = None
         self.note = ""
         """One line on why a saved plan was made again; empty if it was not."""
         self._latest: ProgramSession | None = None
@@ -198,6 +206,8 @@ class Session:
             OutOfMemory: the tensors do not fit in memory.
             Unimplemented, MissingExtra: the network cannot be planned for these dims.
         """
+        if self._runner is not None:
+            raise InvalidArguments("the session keeps states between runs: call step, or compile without state=")
         program, values = self._match(inputs)
         return program.run_values(values, out)
 
@@ -224,6 +234,47 @@ class Session:
         """
         named = name_inputs(inputs, self._inputs)
         return return_like(named, self.run(view_tensors(named)))
+
+    def new_state(self, *, batch: int = 1) -> DecodingState:
+        """Return an empty state of decoding for so many sequences; `inlay.compile` with `state=` makes such sessions.
+
+        Raises:
+            InvalidArguments: the session keeps no states, `batch` is no whole number from 1 on, or it is closed.
+            OutOfMemory: the memory for the maximum cannot be allocated.
+        """
+        self._require_open()
+        if (integer_or_none(batch) or 0) < 1:
+            raise InvalidArguments(f"batch is {batch!r}: give a whole number from 1 on")
+        return DecodingState(self._require_decoder().decoder, batch, self._page)
+
+    def step(self, inputs: Mapping[str, Any], *, state: DecodingState | None = None) -> dict[str, Array]:
+        """Run the network for new positions after those of a state, add them to it, and return the outputs by name.
+
+        Inputs are those of the network but its states: arrays with one or several new positions, such as `input_ids`
+        with dims (batch, positions). `attention_mask` may be left out: all positions are read; else it has a number for
+        each kept and new one, 0 for those that are not read. `position_ids` may be left out: they go on from the length
+        of the state. The outputs of states are left out of the results.
+
+        A step that fails leaves the length of the state as it was.
+
+        Args:
+            inputs: the new positions.
+            state: a state that `new_state` of this session returned; None for one that the session keeps.
+
+        Raises:
+            InvalidArguments: the session keeps no states; the state is full, closed, or of another session; an input is
+                missing, unknown, of another type, or of dims that do not fit; or the session is closed.
+            OutOfMemory, Unimplemented, MissingExtra: as `run`.
+        """
+        runner = self._require_decoder()
+        self._require_open()
+        if state is None:
+            with self._lock:
+                state = self._own_state = self._own_state or self.new_state()
+        given: object = state
+        if not isinstance(given, DecodingState) or not given.is_of(runner.decoder):
+            raise InvalidArguments("state is none of this session: give one that its new_state() returned")
+        return runner.step(inputs, state)
 
     def prepare(self, dims: Mapping[str, Dims] | None = None, *, measure: bool = True) -> ProgramSession:
         """Plan and compile the network for inputs of these dims, by name, unless that is done; return the program.
@@ -291,6 +342,9 @@ class Session:
         with self._lock:
             self._is_closed = True
             shapes, self._shapes, self._latest = self._shapes, {}, None
+            own, self._own_state = self._own_state, None
+        if own is not None:
+            own.close()
         self._weights = Weights()
         for kept in shapes.values():
             kept.program.close()
@@ -352,6 +406,22 @@ class Session:
             raise AssertionError(dims)  # the plan of its own dims is never forgotten
         known = None if is_ahead else self._find_nearest(key)
         return self._planner.plan(dims) if known is None else self._planner.adapt(known, dims)
+
+    def _require_decoder(self) -> StepRunner:
+        """Return what runs steps of decoding.
+
+        Raises:
+            InvalidArguments: the session keeps no states.
+        """
+        if self._runner is None:
+            raise InvalidArguments("the session keeps no states: compile the network with state=inlay.StateOptions()")
+        return self._runner
+
+    def _run_dims(
+        self, dims: Mapping[str, Dims], values: Mapping[str, Array], out: Mapping[str, Array]
+    ) -> dict[str, Array]:
+        """Run the network for these dims of its inputs; `values` are the inputs of its program."""
+        return self._program_for(dims).run_values(values, out)
 
     def _find_nearest(self, key: tuple[Dims, ...]) -> PlannedProgram | None:
         """Return the kept plan whose dims differ least from these, by the logarithms of their ratios; None without any.

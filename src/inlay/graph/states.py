@@ -11,7 +11,8 @@ As a state, the tensor is reserved once to `maximum` positions, and each step wr
 2048
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from inlay.arguments import integer_or_none
@@ -72,3 +73,28 @@ class StateOptions:
                 f"names are {shown(names)}: give the output of each state by its input, as in "
                 "names={'past_key_values.0.key': 'present.0.key'}"
             )
+
+
+_EXPORTED = (
+    (re.compile(r"past_key_values\.(\d+)\.(key|value)"), "present.{0}.{1}"),
+    (re.compile(r"past_key_values\.(\d+)\.decoder\.(key|value)"), "present.{0}.decoder.{1}"),
+    (re.compile(r"past_(key|value)_?(\d+)"), "present_{0}_{1}"),
+    (re.compile(r"past_(key|value)s?"), "present_{0}"),
+)
+"""Names of states in exported models, and those of the outputs that replace them."""
+
+
+def match_names(inputs: Collection[str], outputs: Collection[str]) -> dict[str, str]:
+    """Return the output that replaces each state, by the names of common exporters.
+
+    >>> match_names(["ids", "past_key_values.0.key"], ["logits", "present.0.key"])
+    {'past_key_values.0.key': 'present.0.key'}
+    """
+    found: dict[str, str] = {}
+    for name in inputs:
+        for pattern, text in _EXPORTED:
+            match = pattern.fullmatch(name)
+            present = text.format(*match.groups()) if match else ""
+            if present in outputs:
+                found[name] = present
+    return found

@@ -14,6 +14,7 @@ from typing import Any, get_args
 import numpy.typing as npt
 
 from inlay.descriptor import MemoryDesc, kinds
+from inlay.engines.inlay.cache_write import create_cache_write, supports_cache_write
 from inlay.engines.inlay.dynamic_quantization import create_dynamic_quantization, requests_dynamic_quantization
 from inlay.engines.inlay.table_lookup import create_table_lookup, is_table_lookup
 from inlay.engines.inlay.winograd_code import create_weights_transform, is_winograd_weights
@@ -160,13 +161,15 @@ class InlayEngine(Engine):
         return self._team is None
 
     def supports(self, operation: Operation) -> bool:
-        """Return whether the operation is a reorder, or a kernel is meant for it.
+        """Return whether the operation is a reorder or a cache write, or a kernel is meant for it.
 
         Reorders are supported between layouts and sparse formats, and to the format of Winograd weights.
         """
         if operation.kind == "reorder":
             is_known = all(isinstance(desc.layout, _FORMATS) for desc in operation.descs.values())
             return is_known or is_winograd_weights(operation.descs["dst"])
+        if operation.kind == "cache_write":
+            return supports_cache_write(operation)
         return self._team is not None and _find_kernel(operation) is not None
 
     def accepts_any_contents(self, desc: MemoryDesc) -> bool:
@@ -185,6 +188,8 @@ class InlayEngine(Engine):
                 f"inlay has no {operation.kind} {operation.prop_kind} such as this: it computes reorders between "
                 "layouts, and Winograd convolutions and dynamic quantization on threads of GNU OpenMP"
             )
+        if operation.kind == "cache_write":
+            return create_cache_write(operation)
         if operation.kind != "reorder":
             kernel = _find_kernel(operation)
             assert kernel is not None

@@ -56,6 +56,8 @@ class Workload:
 def workload(operation: Operation) -> Workload:
     """Compute the workload of `operation`; a tensor of format `any` counts as dense."""
     sizes = {name: nbytes(desc) for name, desc in operation.descs.items()}
+    if operation.kind == "cache_write":
+        sizes["dst"] = sizes["src"]  # the rest of it is kept
     weight_bytes = sum(size for name, size in sizes.items() if is_weights(name, operation))
     activation_bytes = sum(sizes.values()) - weight_bytes
     dst = operation.descs.get("dst") or operation.descs.get("dst_layer")

@@ -14,6 +14,7 @@ Data flow, from node to operations:
     quantized        rules of operators on integers whose scales and zero points the model states
     dynamic_quantization  rules of operators whose scales and zero points the network computes
     block_quantized  rules of matrix products whose weights have a scale for each group of elements
+    kept_states      rule of writes into states of decoding
 
 A rule computes exactly what ONNX specifies, in each opset from 7 on, or raises `UnsupportedNode`. Then the node becomes
 a reference operation, which NumPy computes.

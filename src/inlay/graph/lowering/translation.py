@@ -27,6 +27,7 @@ from inlay.graph.lowering.data_movement import DATA_MOVEMENT
 from inlay.graph.lowering.dynamic_quantization import DYNAMIC_RULES
 from inlay.graph.lowering.einsum import EINSUM
 from inlay.graph.lowering.elementwise import ELEMENTWISE
+from inlay.graph.lowering.kept_states import STATE_RULES
 from inlay.graph.lowering.normalizations import NORMALIZATIONS
 from inlay.graph.lowering.products import PRODUCTS
 from inlay.graph.lowering.quantized import QUANTIZED_RULES
@@ -47,6 +48,7 @@ TABLE: Mapping[str, LoweringRule] = MappingProxyType(
         **QUANTIZED_RULES,
         **DYNAMIC_RULES,
         **BLOCK_RULES,
+        **STATE_RULES,
     }
 )
 """Rule of each operator that has one: by name, or by `domain:name` where the domain is not ONNX's own.

@@ -21,6 +21,8 @@ from inlay.graph.op_graph import Array
 from inlay.graph.passes.rewriting import NetworkRewriter, rewrite_nodes
 
 _F32 = np.dtype(np.float32)
+_PAST = 4
+"""Input of Attention with the keys before the others; the values before the others follow."""
 _HEADS_FIRST = (0, 2, 1, 3)
 """Permutation between the axes batch, sequence, heads, features and batch, heads, sequence, features."""
 
@@ -35,9 +37,10 @@ def decompose_attention(network: Network) -> Network:
             return None
         if any(rewriter.tensors[name].dtype != _F32 for name in (*node.inputs[:3], node.outputs[0]) if name):
             return None
-        if any(0 in rewriter.dims(name) for name in node.inputs if name):
+        is_attention = node.operator == "Attention"
+        if any(0 in rewriter.dims(name) for name in (node.inputs[:_PAST] if is_attention else node.inputs) if name):
             return None
-        if node.operator == "Attention":
+        if is_attention:
             return _decompose_attention(rewriter, node)
         return _Rotation(rewriter, node, tables).last_node()
 
@@ -58,18 +61,21 @@ def _merge_heads(rewriter: NetworkRewriter, node: Node, name: str) -> Node:
     dims = rewriter.dims(node.outputs[0])
     name = name if len(dims) == 4 else rewriter.insert_transpose(node, name, _HEADS_FIRST)
     shape = rewriter.add_constant(f"{node.outputs[0]}:shape", np.array(dims, np.int64))
-    return Node(node.name, "Reshape", (name, shape), node.outputs, {})
+    return Node(node.name, "Reshape", (name, shape), node.outputs[:1], {})
 
 
 # Attention
 
 
 def _decompose_attention(rewriter: NetworkRewriter, node: Node) -> Node | None:
-    """Return the last node of an attention without cache; None if it has one, or scores as a result."""
+    """Return the last node of an attention; None if it has lengths of a cache, or scores as a result."""
     attributes = node.attributes
     windows = [attributes.get(f"{side}_window_size", -1) for side in ("left", "right")]
     is_plain = windows == [-1, -1] and attributes.get("softmax_precision", 1) in (0, 1)
-    if not is_plain or any(node.inputs[4:]) or any(rewriter.is_read(name) for name in node.outputs[1:]):
+    pasts = node.inputs[_PAST : _PAST + 2]
+    if not is_plain or any(node.inputs[_PAST + 2 :]) or any(rewriter.is_read(name) for name in node.outputs[3:]):
+        return None
+    if any(pasts) and not _is_cache(rewriter, pasts):
         return None
     if any(name in rewriter.constants for name in node.inputs[:3]):
         return None
@@ -77,10 +83,13 @@ def _decompose_attention(rewriter: NetworkRewriter, node: Node) -> Node | None:
     queries, keys, values = (
         _split_heads(rewriter, node, name, count) for name, count in zip(node.inputs[:3], heads, strict=True)
     )
+    past = rewriter.dims(pasts[0])[2] if any(pasts) else 0
+    if any(pasts) or any(rewriter.is_read(name) for name in node.outputs[1:3]):
+        keys, values = (_extend(rewriter, node, one, index) for index, one in enumerate((keys, values)))
     count, length = rewriter.dims(queries)[1], rewriter.dims(keys)[2]
     keys, values = (_repeat_heads(rewriter, node, name, count) for name in (keys, values))
     dims = (*rewriter.dims(queries)[:3], length)
-    mask = _Mask(rewriter, node, dims)
+    mask = _Mask(rewriter, node, dims, past)
     if not mask.is_supported():
         return None
     transposed = rewriter.insert_transpose(node, keys, (0, 1, 3, 2))
@@ -90,6 +99,31 @@ def _decompose_attention(rewriter: NetworkRewriter, node: Node) -> Node | None:
     shares = mask.softmax(scores)
     result = rewriter.insert_node(node, "MatMul", (shares, values), (*dims[:3], rewriter.dims(values)[3]))
     return _merge_heads(rewriter, node, result)
+
+
+def _is_cache(rewriter: NetworkRewriter, pasts: tuple[str, ...]) -> bool:
+    """Return whether there are keys and values before the others, both of float32 and computed or given at a run."""
+    return (
+        len(pasts) == 2
+        and all(pasts)
+        and all(name not in rewriter.constants and rewriter.tensors[name].dtype == _F32 for name in pasts)
+    )
+
+
+def _extend(rewriter: NetworkRewriter, node: Node, new: str, index: int) -> str:
+    """Return keys or values with those before them, which are output 1 + `index` if the node has it."""
+    past = node.inputs[_PAST + index] if len(node.inputs) > _PAST + index else ""
+    output = node.outputs[1 + index] if len(node.outputs) > 1 + index else ""
+    if not past:
+        if output:
+            rewriter.insert_writer(node, "Identity", (new,), output, {})
+        return new
+    if not output:
+        before, after = rewriter.dims(past), rewriter.dims(new)
+        dims = (*after[:2], before[2] + after[2], after[3])
+        return rewriter.insert_node(node, "Concat", (past, new), dims, {"axis": 2})
+    rewriter.insert_writer(node, "Concat", (past, new), output, {"axis": 2})
+    return output
 
 
 def _repeat_heads(rewriter: NetworkRewriter, node: Node, name: str, count: int) -> str:
@@ -128,6 +162,8 @@ class _Mask:
     """The attention."""
     dims: tuple[int, ...]
     """Dims of the scores: batch, heads, queries, keys."""
+    past: int = 0
+    """Number of keys before that of the first query."""
 
     def is_supported(self) -> bool:
         """Return whether the mask is of float32 or bool, and has a number for each key."""
@@ -156,7 +192,7 @@ class _Mask:
     def constant(self) -> Array:
         """Return the numbers that are known before a run, of four axes."""
         queries, keys = self.dims[2:]
-        is_after = np.arange(keys) > np.arange(queries)[:, None]
+        is_after = np.arange(keys) > np.arange(queries)[:, None] + self.past
         is_causal = bool(self.node.attributes.get("is_causal", 0))
         numbers = np.where(is_causal & is_after, np.float32(-np.inf), np.float32(0))
         array = self.rewriter.constants.get(self.name())

@@ -87,6 +87,16 @@ class NetworkRewriter:
         self._inserted.setdefault(before.name, []).append(name)
         return name
 
+    def insert_writer(
+        self, before: Node, operator: str, inputs: tuple[str, ...], output: str, attributes: Mapping[str, Any]
+    ) -> None:
+        """Insert a node that writes a tensor of the network, in place of `before`, which is to be replaced."""
+        name = unused_name(f"{before.name}:{output}", self.nodes)
+        self.nodes[name] = Node(name, operator, inputs, (output,), dict(attributes))
+        self._producers[output] = name
+        self._readers.update(inputs)
+        self._inserted.setdefault(before.name, []).append(name)
+
     def insert_reshape(self, before: Node, name: str, dims: tuple[int, ...]) -> str:
         """Insert a Reshape of a tensor before a node, and return the name of its result."""
         shape = self.add_constant(f"{name}:shape", np.array(dims, np.int64))

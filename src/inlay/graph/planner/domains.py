@@ -257,6 +257,8 @@ class FormatCombinations:
         """Yield the combinations by the rule of the operation's kind; all formats of `choices` have these types."""
         if op.kind in RECURRENT:
             return self._recurrent(op, choices)
+        if op.kind == "cache_write":
+            return self._cache_write(choices)
         if op.kind == "matmul" or (op.kind in WEIGHTED and "src" not in choices):
             return self._products(choices)
         if op.kind in WEIGHTED:
@@ -312,6 +314,11 @@ class FormatCombinations:
         if preferred.keys() == choices.keys() and all(fmt in choices[name] for name, fmt in preferred.items()):
             yield dict(preferred)
         yield {name: found[0] for name, found in choices.items()}
+
+    def _cache_write(self, choices: Mapping[str, list[Format]]) -> Iterator[ArgumentFormats]:
+        """Yield each format of the rows; the state has the plain format, in which sessions keep it."""
+        for src in choices["src"]:
+            yield {"src": src, "position": choices["position"][0], "dst": choices["dst"][0]}
 
     def _products(self, choices: Mapping[str, list[Format]]) -> Iterator[ArgumentFormats]:
         """Yield the first `MOST_PRODUCTS` combinations of all formats of all tensors."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from inlay.errors import Unimplemented
 from inlay.graph.background import yield_to_runs
 from inlay.graph.costs import reorder_source
 from inlay.graph.op_graph import Array
@@ -25,6 +26,7 @@ from inlay.graph.planner.groups import Candidate, Group, KernelCall
 from inlay.graph.planner.plan_search import ConcatCopy, FormatAssignment
 from inlay.graph.planner.problem import Problem
 from inlay.graph.program import Alternative, Buffer, Program, Step
+from inlay.graph.states import TensorState
 from inlay.primitives.attributes import SumPostOp
 from inlay.primitives.engine import Operation
 
@@ -122,6 +124,20 @@ def build_buffers(problem: Problem, assignment: FormatAssignment) -> BufferTable
     return buffers
 
 
+def _put_state(problem: Problem, buffers: BufferTable, state: TensorState) -> None:
+    """Store the tensor that a state is after its write in the memory of the state.
+
+    Raises:
+        Unimplemented: it is a part of another tensor.
+    """
+    if state.output is None:
+        return
+    before, after = (buffers.of(name, problem.domains[name][0]) for name in (state.input, state.output))
+    if buffers.root(after)[0] != after:
+        raise Unimplemented(f"state {state.input} is read as a part of another tensor, and has memory of its own")
+    buffers.alias(after, before)
+
+
 def _put_view(problem: Problem, buffers: BufferTable, group: Group, candidate: Candidate) -> None:
     """Store the result of a view in its source."""
     (src,), (dst,) = group.reads, group.writes
@@ -193,6 +209,8 @@ def emit_program(problem: Problem, assignment: FormatAssignment, without: Withou
     emission = _Emission(problem, assignment, build_buffers(problem, assignment), without)
     emission.run()
     graph = problem.graph
+    for state in graph.states:
+        _put_state(problem, emission.buffers, state)
     inputs = {name: emission.buffers.of(name, problem.domains[name][0]) for name in graph.inputs}
     outputs = {name: emission.buffers.of(name, problem.domains[name][0]) for name in graph.outputs}
     states = {state.input: inputs[state.input] for state in graph.states}

@@ -215,7 +215,8 @@ class MemoryPlan:
     sizes: Mapping[str, int]
     """Size of each allocation in bytes."""
     external: frozenset[str]
-    """Allocations of inputs that no step writes to. They are not in the arena: steps may read the caller's arrays."""
+    """Allocations of states, and of inputs that no step writes to. They are not in the arena: steps use the caller's
+    arrays."""
     arena: Arena
     """The arena of all other allocations."""
 
@@ -235,7 +236,10 @@ def plan_memory(program: Program, tensors: Mapping[str, Tensor]) -> MemoryPlan:
     sizes = allocation_sizes(program, locations)
     written = {locations[name].allocation for step in program.steps for name in step.writes.values()}
     inputs = Counter(locations[name].allocation for name in program.inputs.values())
-    external = frozenset(name for name, count in inputs.items() if count == 1 and sizes[name] and name not in written)
+    states = {locations[name].allocation for name in program.states.values()}
+    external = frozenset(
+        name for name, count in inputs.items() if count == 1 and sizes[name] and (name in states or name not in written)
+    )
     intervals = find_live_intervals(program, locations, sizes)
     arena = assign_offsets({name: interval for name, interval in intervals.items() if name not in external})
     return MemoryPlan(locations, sizes, external, arena)

@@ -211,12 +211,16 @@ class Instance:
         self.compiled.engine.wait()
 
     def _readers_of(self, allocation: str) -> list[PreparedStep]:
-        """Return the steps that read an allocation."""
+        """Return the steps that read an allocation, or write it if it is a state."""
+
+        def used_buffers(prepared: PreparedStep) -> tuple[str, ...]:
+            return *prepared.step.reads.values(), *prepared.step.writes.values()
+
         locations = self.compiled.memory_plan.locations
         return [
             prepared
             for prepared in self.compiled.prepared
-            if any(locations[name].allocation == allocation for name in prepared.step.reads.values())
+            if any(locations[name].allocation == allocation for name in used_buffers(prepared))
         ]
 
     def memory(self, name: str) -> Memory:
@@ -248,7 +252,9 @@ class Instance:
         """Return the description of an input's buffer."""
         allocation, is_row_major = self.compiled.memory_plan.locations[name].allocation, self._is_row_major(name)
         is_external = allocation in self._external
-        is_fixed = is_row_major and (not is_external or self._external[allocation].size <= _MOST_COPIED)
+        is_state = name in self.compiled.program.states.values()  # steps write it in the caller's memory
+        is_small = not is_external or self._external[allocation].size <= _MOST_COPIED
+        is_fixed = is_row_major and is_small and not is_state
         return _InputSlot(name, allocation, is_external, is_row_major, self.array(name) if is_fixed else None)
 
     def _output_slot(self, name: str) -> _OutputSlot:

@@ -12,6 +12,8 @@ Runtimes without a planner execute such programs. It is the baseline of plans, a
 [('reorder', {'src': 'z:view'}, {'dst': 'z'})]
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from inlay.data_type import as_data_type
@@ -57,6 +59,9 @@ class _PlainProgramBuilder:
             else:
                 self._step(op)
         graph = self._graph
+        for state in graph.states:
+            if state.output in self._buffers:
+                self._buffers[state.output] = replace(self._buffers[state.output], base=state.input)
         kept = [state.input for state in graph.states]
         ends = ({name: name for name in names} for names in (graph.inputs, graph.outputs, kept))
         return Program(tuple(self._steps), self._buffers, *ends)

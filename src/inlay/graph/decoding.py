@@ -1,0 +1,485 @@
+"""Decoding: steps of a session that keep the keys and values of earlier positions.
+
+    state = session.new_state()
+    session.step({"input_ids": prompt}, state=state)      all positions of a prompt in one run
+    session.step({"input_ids": token}, state=state)       one position: it is written, and the earlier ones are read
+
+**Lengths.** A plan is for a fixed number of positions. Sessions have plans for 64, 128, 256 ... positions; a step takes
+the least that suffices. Positions after the newest one are 0 in `attention_mask`, so they have no share in any result.
+
+**Prompts.** Several positions of an empty state are computed in one run. Later ones are computed one by one, since
+exported models derive the order of new positions from the length of the past.
+
+**Memory.** A state has its positions in the outermost axis, so plans for all lengths use the same memory.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NoReturn
+
+import numpy as np
+
+from inlay.arguments import integer_or_none
+from inlay.errors import InvalidArguments, OutOfMemory, printable, shown
+from inlay.forks import ForkResetLock
+from inlay.graph.op_graph import Array, OpGraph
+from inlay.graph.open_network import OpenNetwork, OpenTensor
+from inlay.graph.passes.absent_positions import ABSENT, HIDDEN
+from inlay.graph.passes.kept_states import POSITION, rows_of
+from inlay.graph.runtime.arguments import as_arrays, check_inputs
+from inlay.graph.states import StateOptions, TensorState, match_names
+from inlay.layout import Dims
+
+LEAST = 64
+"""Least number of positions of a plan, unless the maximum is smaller."""
+MASK = "attention_mask"
+"""Input that is 1 for each position that others may read, 0 elsewhere. A model without one gets an input of this sort
+from `passes.absent_positions`."""
+PLACES = "position_ids"
+"""Input with the number of each new position."""
+
+
+def round_length(count: int, maximum: int) -> int:
+    """Return the number of positions of the plan for `count` positions.
+
+    >>> round_length(5, 1000), round_length(65, 1000), round_length(513, 1000)
+    (64, 128, 1000)
+    """
+    return min(maximum, max(LEAST, 1 << (count - 1).bit_length()))
+
+
+@dataclass(frozen=True)
+class DecoderInputs:
+    """The inputs and outputs of a decoder by their roles, and the axes that differ from step to step."""
+
+    states: tuple[TensorState, ...]
+    """The states."""
+    given: tuple[OpenTensor, ...]
+    """The inputs that a caller gives in each step, the tokens among them."""
+    mask: OpenTensor | None
+    """The input `attention_mask`, if there is one."""
+    places: OpenTensor | None
+    """The input `position_ids`, if there is one."""
+    pasts: Mapping[str, OpenTensor]
+    """The input of each state, by name."""
+    outputs: Mapping[str, OpenTensor]
+    """The outputs but the states, as far as their dims are known."""
+    _known_dims: dict[tuple[object, ...], dict[str, Dims]] = field(default_factory=dict, repr=False, compare=False)
+    """Results of `dims`, by its arguments."""
+
+    @property
+    def maximum(self) -> int:
+        """Most positions of a sequence."""
+        return self.states[0].maximum
+
+    @cached_property
+    def optional(self) -> tuple[OpenTensor, ...]:
+        """The inputs that a caller may leave out."""
+        return tuple(one for one in (self.mask, self.places) if one is not None)
+
+    @cached_property
+    def row_axes(self) -> Mapping[str, int | None]:
+        """Axis of the new positions of each input that a caller gives, and of `position_ids`; None without one."""
+        return {one.name: _row_axis(one) for one in (*self.given, self.places) if one is not None}
+
+    def output_axis(self, name: str, dims: Dims, rows: int) -> int | None:
+        """Return the axis of the new positions of an output whose dims for `rows` of them are `dims`."""
+        tensor = self.outputs.get(name)
+        extents: Sequence[int | str] = dims if tensor is None else tensor.dims
+        axes = range(1, len(dims))
+        return next((i for i in axes if dims[i] == rows and (tensor is None or isinstance(extents[i], str))), None)
+
+    def dims(self, arrays: Mapping[str, Array], past: int, rows: int, batch: int) -> dict[str, Dims]:
+        """Return the dims of all inputs of the network for so many positions."""
+        given = tuple(arrays[one.name].shape for one in self.given)
+        key = given, past, rows, batch
+        found = self._known_dims.get(key)
+        if found is None:
+            found = self._known_dims[key] = self._list_dims(given, past, rows, batch)
+        return found
+
+    def _list_dims(self, given: Sequence[Dims], past: int, rows: int, batch: int) -> dict[str, Dims]:
+        """Return the dims of all inputs, with those of the inputs that a caller gives."""
+        found = {one.name: dims for one, dims in zip(self.given, given, strict=True)}
+        if self.mask is not None:
+            found[self.mask.name] = (batch, past + rows)
+        if self.places is not None:
+            found[self.places.name] = (batch, rows)
+        for state in self.states:
+            found[state.input] = tuple(
+                past if axis == state.axis else n if isinstance(n, int) else batch
+                for axis, n in enumerate(self.pasts[state.input].dims)
+            )
+        return found
+
+    def example_dims(self, past: int) -> dict[str, Dims]:
+        """Return the dims of all inputs for a batch of 1 with one new position."""
+        arrays = {one.name: np.empty([n if isinstance(n, int) else 1 for n in one.dims], "b") for one in self.given}
+        return self.dims(arrays, past, 1, 1)
+
+
+def _row_axis(tensor: OpenTensor) -> int | None:
+    """Return the axis of an input whose extent is the number of new positions; None if it is fixed."""
+    return next((axis for axis, n in enumerate(tensor.dims) if axis and isinstance(n, str)), None)
+
+
+def describe_decoder(network: object, options: StateOptions) -> DecoderInputs:
+    """Return the roles of the inputs of a decoder.
+
+    Raises:
+        InvalidArguments: an option is not valid; the network has no states, or one has no open past or another type
+            than float32.
+    """
+    given: object = options
+    if not isinstance(given, StateOptions):
+        raise InvalidArguments(f"state is {shown(given)}: give options, as state=inlay.StateOptions(maximum=2048)")
+    options.require_valid()
+    if not isinstance(network, OpenNetwork):
+        raise InvalidArguments(
+            "the model has no open dims, and the past of a state grows: export it with dynamic axes for past and "
+            "sequence, and leave them open"
+        )
+    inputs = {one.name: one for one in network.inputs}
+    names = match_names(inputs, network.outputs) if options.names is None else dict(options.names)
+    _require_names(names, inputs, network.outputs)
+    states = tuple(
+        TensorState(name, output, _past_axis(inputs[name]), options.maximum) for name, output in names.items()
+    )
+    rest = tuple(one for one in network.inputs if one.name not in (*names, MASK, PLACES))
+    tensors, kept = network.tensors, set(names.values())
+    outputs = {name: tensors[name] for name in network.outputs if name in tensors and name not in kept}
+    pasts = {name: inputs[name] for name in names}
+    return DecoderInputs(states, rest, inputs.get(MASK), inputs.get(PLACES), pasts, outputs)
+
+
+def _require_names(names: Mapping[str, str], inputs: Mapping[str, OpenTensor], outputs: Sequence[str]) -> None:
+    """Check that there are states, and that their names are those of inputs and outputs."""
+    if not names:
+        listed = ", ".join(map(printable, inputs))
+        raise InvalidArguments(
+            f"no input has the name of a state, such as past_key_values.0.key: name the states of {listed} by names="
+        )
+    for name, output in names.items():
+        if name not in inputs:
+            raise InvalidArguments(f"names have {name!r}, which is no input: give one of {', '.join(inputs)}")
+        if output not in outputs:
+            raise InvalidArguments(f"names have {output!r}, which is no output: give one of {', '.join(outputs)}")
+
+
+def _past_axis(tensor: OpenTensor) -> int:
+    """Return the axis of the positions of a state."""
+    if tensor.dtype != np.float32:
+        raise InvalidArguments(f"state {tensor.name} is {tensor.dtype}: states are kept in float32: export it so")
+    axes = [axis for axis, n in enumerate(tensor.dims) if axis and isinstance(n, str)]
+    if len(axes) != 1:
+        raise InvalidArguments(
+            f"state {tensor.name} {tensor.extents} has {len(axes)} open axes after the first: leave that of the "
+            "positions open, and no other"
+        )
+    return axes[0]
+
+
+class DecodingState:
+    """The keys and values of one batch of sequences, which the steps of a session read and extend.
+
+    One thread at a time runs a step with a state; others wait. A state is of the session that made it.
+    """
+
+    def __init__(self, decoder: DecoderInputs, batch: int, page: int | None) -> None:
+        """Reserve memory: for the maximum, or for the first page.
+
+        Raises:
+            OutOfMemory: it cannot be allocated.
+        """
+        self._decoder, self._batch, self._page = decoder, batch, page
+        self._lock = ForkResetLock()
+        self._length, self._is_closed = 0, False
+        self._arrays: dict[str, Array] = {}
+        self._capacity = 0
+        self._grow(decoder.maximum if page is None else page)
+
+    @property
+    def length(self) -> int:
+        """Number of positions that are kept."""
+        return self._length
+
+    @property
+    def maximum(self) -> int:
+        """Most positions that can be kept."""
+        return self._decoder.maximum
+
+    @property
+    def batch(self) -> int:
+        """Number of sequences."""
+        return self._batch
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the reserved memory. The system provides memory for the maximum when positions are written."""
+        return sum(array.nbytes for array in self._arrays.values())
+
+    def reset(self) -> None:
+        """Forget all positions.
+
+        Raises:
+            InvalidArguments: the state is closed.
+        """
+        self.truncate(0)
+
+    def truncate(self, length: int) -> None:
+        """Forget the positions from `length` on.
+
+        Raises:
+            InvalidArguments: fewer are kept, or the state is closed.
+        """
+        with self._lock:
+            self.require_open()
+            kept = integer_or_none(length)
+            if kept is None or not 0 <= kept <= self._length:
+                raise InvalidArguments(
+                    f"length is {length!r}, and the state keeps {self._length} positions: give a whole number from 0 "
+                    f"to {self._length}"
+                )
+            for array in self._arrays.values():
+                array[kept : self._length] = 0
+            self._length = kept
+
+    def close(self) -> None:
+        """Release the memory. Closing twice is allowed."""
+        with self._lock:
+            self._is_closed = True
+            self._arrays, self._length = {}, 0
+
+    def is_of(self, decoder: DecoderInputs) -> bool:
+        """Return whether the state is of the session of a decoder."""
+        return self._decoder is decoder
+
+    def require_open(self) -> None:
+        """Check that the state is not closed.
+
+        Raises:
+            InvalidArguments: it is closed.
+        """
+        if self._is_closed:
+            raise InvalidArguments("the state is closed: make another one with session.new_state()")
+
+    def __enter__(self) -> "DecodingState":
+        """Return the state, which is closed at the end of the block."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close the state."""
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled or copied: steps write into the memory of one process."""
+        raise InvalidArguments("a state is memory of one process: run the same steps in the other one")
+
+    def __repr__(self) -> str:
+        """Return the numbers of positions and sequences, and the memory."""
+        if self._is_closed:
+            return "<DecodingState: closed>"
+        return (
+            f"<DecodingState: {self._length} of {self.maximum} positions, batch {self._batch}, "
+            f"{self.nbytes / 1e6:.1f} MB>"
+        )
+
+    def first_positions(self, count: int) -> dict[str, Array]:
+        """Return the memory of the first positions of each state, growing it if it has fewer.
+
+        Raises:
+            OutOfMemory: more memory cannot be allocated.
+        """
+        if count > self._capacity:
+            page = self._page or count
+            self._grow(min(self.maximum, -(-count // page) * page))
+        return {name: array[:count] for name, array in self._arrays.items()}
+
+    def _grow(self, capacity: int) -> None:
+        """Reserve memory for so many positions, and copy those that are kept."""
+        try:
+            grown = {state.input: np.zeros(self._dims(state, capacity), np.float32) for state in self._decoder.states}
+        except MemoryError:
+            raise OutOfMemory(
+                f"{capacity} positions of {len(self._decoder.states)} states cannot be allocated: give a smaller "
+                "maximum, or a page"
+            ) from None
+        for name, array in self._arrays.items():
+            grown[name][: self._length] = array[: self._length]
+        self._arrays, self._capacity = grown, capacity
+
+    def _dims(self, state: TensorState, capacity: int) -> Dims:
+        """Return the dims of the memory of a state."""
+        others = [n for axis, n in enumerate(self._decoder.pasts[state.input].dims) if axis != state.axis]
+        return (capacity, *(n if isinstance(n, int) else self._batch for n in others))
+
+
+RunDims = Callable[[Mapping[str, Dims], Mapping[str, Array], Mapping[str, Array]], dict[str, Array]]
+"""A function that runs the network of given dims with inputs, and writes outputs into arrays that are given."""
+
+
+@dataclass(frozen=True)
+class StepRunner:
+    """Runs the steps of a decoder with a state."""
+
+    decoder: DecoderInputs
+    """The roles of its inputs."""
+    run: RunDims
+    """Runs the network: `run(dims of its inputs, inputs of the program, arrays for outputs)`."""
+
+    def step(self, inputs: Mapping[str, Any], state: DecodingState) -> dict[str, Array]:
+        """Run new positions, and return the outputs for them; see `Session.step`."""
+        arrays, rows = self._check(inputs, state.batch)
+        with state._lock:
+            state.require_open()
+            self._require_room(state, rows)
+            arrays = self._complete(arrays, state, rows)
+            if rows > 1 and state.length == 0:
+                found = self._run_prompt(arrays, state, rows)
+            elif rows == 1:
+                found = self._run_one(arrays, state, state.length)
+            else:
+                found = self._join([self._run_one(one, state, at) for at, one in self._split(arrays, state, rows)])
+            state._length += rows
+            return found
+
+    def _check(self, inputs: Mapping[str, Any], batch: int) -> tuple[dict[str, Array], int]:
+        """Check inputs; return them as row-major arrays, and the number of new positions."""
+        decoder = self.decoder
+        given: object = inputs
+        names = given if isinstance(given, Mapping) else ()
+        if kept := [state.input for state in decoder.states if state.input in names]:
+            raise InvalidArguments(f"{kept[0]} is kept in the state: leave it out of the inputs of a step")
+        tensors = (*decoder.given, *(one for one in decoder.optional if one.name in names))
+        arrays = as_arrays(check_inputs(inputs, tensors))
+        counts = {
+            name: arrays[name].shape[axis] if arrays[name].ndim > axis else 0
+            for name, axis in decoder.row_axes.items()
+            if axis is not None and name in arrays
+        }
+        rows = next(iter(counts.values()), 1)
+        if not rows or any(count != rows for count in counts.values()):
+            listed = ", ".join(f"{name} {arrays[name].shape}" for name in counts)
+            raise InvalidArguments(f"inputs have other numbers of new positions, or none: {listed}: give one for each")
+        for name, array in arrays.items():
+            if array.ndim and array.shape[0] != batch:
+                raise InvalidArguments(
+                    f"input {name} has dims {array.shape}, and the state is of a batch of {batch}: give such an array, "
+                    f"or make the state with new_state(batch={array.shape[0]})"
+                )
+        return {name: np.ascontiguousarray(array) for name, array in arrays.items()}, rows
+
+    def _require_room(self, state: DecodingState, rows: int) -> None:
+        """Check that a state has room for new positions."""
+        if state.length + rows > state.maximum:
+            raise InvalidArguments(
+                f"the state keeps {state.length} positions of at most {state.maximum}, and {rows} "
+                f"{'is' if rows == 1 else 'are'} new: truncate or reset it, or compile with a greater maximum"
+            )
+
+    def _complete(self, arrays: dict[str, Array], state: DecodingState, rows: int) -> dict[str, Array]:
+        """Return the inputs with a mask of all positions so far and the new ones, and with the new positions."""
+        decoder, length, found = self.decoder, state.length, dict(arrays)
+        dims = state.batch, length + rows
+        if decoder.mask is not None:
+            mask = found.setdefault(MASK, np.ones(dims, decoder.mask.dtype))
+            if mask.shape != dims:
+                raise InvalidArguments(
+                    f"{MASK} has dims {mask.shape}: give {dims}, a number for each of {length} kept and {rows} new "
+                    "positions, or leave it out"
+                )
+        places = decoder.places
+        if places is not None and places.name not in found:
+            line = np.arange(length, length + rows, dtype=places.dtype)
+            found[places.name] = np.ascontiguousarray(np.broadcast_to(line, (state.batch, rows)))
+        return found
+
+    def _split(
+        self, arrays: Mapping[str, Array], state: DecodingState, rows: int
+    ) -> Iterator[tuple[int, dict[str, Array]]]:
+        """Yield the position and the inputs of each new position."""
+        for i in range(rows):
+            at = state.length + i
+            one = {
+                name: array if axis is None else np.ascontiguousarray(array.take([i], axis))
+                for name, axis in self.decoder.row_axes.items()
+                for array in (arrays[name],)
+            }
+            yield at, one | ({MASK: arrays[MASK][:, : at + 1]} if MASK in arrays else {})
+
+    def _join(self, results: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+        """Return the outputs of several single positions as those of one run."""
+        found: dict[str, Array] = {}
+        for name, first in results[0].items():
+            axis = self.decoder.output_axis(name, first.shape, 1)
+            parts = [one[name] for one in results]
+            found[name] = parts[-1] if axis is None else np.concatenate(parts, axis)
+        return found
+
+    def _run_one(self, arrays: Mapping[str, Array], state: DecodingState, at: int) -> dict[str, Array]:
+        """Run one position, which is written at `at`."""
+        decoder = self.decoder
+        length = round_length(at + 1, state.maximum)
+        dims = decoder.dims(arrays, length - 1, 1, state.batch)
+        values = {**arrays, **self._visible(arrays, at + 1, length), **state.first_positions(length)}
+        return self.run(dims, {**values, POSITION: np.array([at])}, {})
+
+    def _visible(self, arrays: Mapping[str, Array], count: int, length: int) -> dict[str, Array]:
+        """Return the input that excludes all but `count` of `length` positions."""
+        if MASK in arrays:
+            return {MASK: _pad(arrays[MASK], 1, length)}
+        absent = np.full(length, HIDDEN, np.float32)
+        absent[:count] = 0
+        return {ABSENT: absent}
+
+    def _run_prompt(self, arrays: Mapping[str, Array], state: DecodingState, rows: int) -> dict[str, Array]:
+        """Run the first positions, whose number is rounded up, and store them."""
+        decoder = self.decoder
+        length = round_length(rows, state.maximum)
+        padded = {name: _pad(arrays[name], axis, length) for name, axis in decoder.row_axes.items()}
+        padded |= self._visible(arrays, rows, length)
+        stored = state.first_positions(length)
+        out = {rows_of(one): stored[one.input] for one in decoder.states}
+        results = self.run(decoder.dims(padded, 0, length, state.batch), padded, out)
+        found: dict[str, Array] = {}
+        for name, array in results.items():
+            axis = decoder.output_axis(name, array.shape, length)
+            if name not in out:
+                found[name] = array if axis is None else array[(slice(None),) * axis + (slice(rows),)]
+        return found
+
+
+def _pad(array: Array, axis: int | None, length: int) -> Array:
+    """Return an array with zeros after its elements along an axis; unchanged without an axis."""
+    if axis is None or array.shape[axis] == length:
+        return array
+    padded = np.zeros((*array.shape[:axis], length, *array.shape[axis + 1 :]), array.dtype)
+    padded[(slice(None),) * axis + (slice(array.shape[axis]),)] = array
+    return padded
+
+
+def require_equal_constants(one: OpGraph, longer: OpGraph) -> None:
+    """Check that the networks of one new position after two lengths of the past differ in lengths only.
+
+    A network whose constants differ derives the new position from the length of the past, which is that of a plan and
+    not that of the sequence.
+
+    Raises:
+        InvalidArguments: a constant differs, or the operations do.
+    """
+    is_same = len(one.ops) == len(longer.ops)
+    for first, second in zip(one.ops, longer.ops, strict=False):
+        is_same = is_same and first.constants.keys() == second.constants.keys()
+        if not is_same or not all(_begins_with(first.constants[n], second.constants[n]) for n in first.constants):
+            raise InvalidArguments(
+                f"{first.name} depends on the length of the past, as if it were the next position: export the model "
+                f"with the input {PLACES}, or with positions that are computed from {MASK}"
+            )
+
+
+def _begins_with(one: Array, longer: Array) -> bool:
+    """Return whether the second array begins with the first one in each axis."""
+    if one is longer or one.ndim != longer.ndim or any(n > m for n, m in zip(one.shape, longer.shape, strict=True)):
+        return one is longer
+    return np.array_equal(one, longer[tuple(slice(n) for n in one.shape)], equal_nan=one.dtype.kind == "f")
