@@ -93,7 +93,7 @@ def _decompose_attention(rewriter: NetworkRewriter, node: Node) -> Node | None:
 
 
 def _is_plain(rewriter: NetworkRewriter, node: Node) -> bool:
-    """Return whether an attention has no windows, no scores as a result, no constant operand, and both caches or none."""
+    """Return whether an attention has no windows, scores as a result or constant operands, and both caches or none."""
     attributes = node.attributes
     windows = [attributes.get(f"{side}_window_size", -1) for side in ("left", "right")]
     if windows != [-1, -1] or attributes.get("softmax_precision", 1) not in (0, 1):
