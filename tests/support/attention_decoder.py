@@ -48,7 +48,8 @@ def write_decoder(weights: dict[str, Array]) -> bytes:
         return names[0]
 
     x, mask = add("Gather", "tokens", "input_ids"), add("Cast", "attention_mask", to=TensorProto.BOOL)
-    mask = add("Unsqueeze", mask, "mask_axes")
+    rows = add("GreaterOrEqual", add("Unsqueeze", "position_ids", "row_axes"), "zero")  # ONNX Runtime needs each row
+    mask = add("And", add("Unsqueeze", mask, "mask_axes"), rows)
     for i in range(LAYERS):
         h = add("RMSNormalization", x, f"{i}.norm", epsilon=1e-5)
         q, k, v = (add("MatMul", h, f"{i}.{part}") for part in "qkv")
@@ -79,7 +80,7 @@ def _write(nodes: list[Any], weights: dict[str, Array]) -> bytes:
         past, present = (("batch", GROUPS, length, FEATURES) for length in ("past", "total"))
         inputs.append(helper.make_tensor_value_info(f"past_key_values.{name}", floats, past))
         outputs.append(helper.make_tensor_value_info(f"present.{name}", floats, present))
-    constants = {**weights, "mask_axes": np.array([1, 2])}
+    constants = {**weights, "mask_axes": np.array([1, 2]), "row_axes": np.array([1, 3]), "zero": np.array(0)}
     tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     graph = helper.make_graph(nodes, "decoder", inputs, outputs, tensors)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)

@@ -118,14 +118,16 @@ def test_a_cache_precedes_new_keys(
         arrays["m"] = np.arange(keys) >= np.array([0, keys // 2])[:, None, None, None]
     elif mask == "float":
         arrays["m"] = np.random.default_rng(4).standard_normal((HEADS, queries, keys), np.float32)
-    results = RESULTS if past is not None else ("y",)
-    network = load_attention(arrays, attributes_of(is_flat, groups, is_causal), results, opset=23)
+    network = load_attention(arrays, attributes_of(is_flat, groups, is_causal), opset=23)
     require_results(network, arrays, expected(arrays, groups, bool(is_causal)), 2 if mask != "none" else 0)
 
 
-def test_keys_and_values_need_not_be_results() -> None:
-    arrays = draw(True, 2, 2, 3)
-    network = load_attention(arrays, attributes_of(True, 2, 1), ("y",))
+@pytest.mark.parametrize("past", [3, None])
+@pytest.mark.parametrize("results", [("y",), ("y", "present_key"), ("y", "present_value")])
+def test_keys_and_values_are_results_where_they_are_read(results: tuple[str, ...], past: int | None) -> None:
+    arrays = draw(True, 2, 2, past)
+    network = load_attention(arrays, attributes_of(True, 2, 1), results)
+    assert network.outputs == results
     require_results(network, arrays, expected(arrays, 2, True))
 
 

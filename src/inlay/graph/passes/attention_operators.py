@@ -101,7 +101,7 @@ def _is_plain(rewriter: NetworkRewriter, node: Node) -> bool:
     if any(name in rewriter.constants for name in (*node.inputs[:3], _input(node, _LENGTHS))):
         return False
     caches = [_input(node, index) for index in (_PAST_KEYS, _PAST_KEYS + 1)]
-    if any(rewriter.is_read(name) for name in node.outputs[3 if all(caches) else 1 :]):
+    if any(rewriter.is_read(name) for name in node.outputs[3:]):
         return False
     return not any(caches) or all(name and rewriter.dims(name)[1] for name in caches)
 
@@ -113,14 +113,13 @@ def _input(node: Node, index: int) -> str:
 
 def _extend(rewriter: NetworkRewriter, node: Node, new: str, index: int) -> str:
     """Return keys or values after those of the cache that is input `index`; they are a result too, if it is read."""
-    past = _input(node, index)
-    if not past:
-        return new
-    batch, heads, length, size = rewriter.dims(new)
-    present = node.outputs[index - _PAST_KEYS + 1 :][:1]
+    past, present = _input(node, index), node.outputs[index - _PAST_KEYS + 1 :][:1]
     result = present[0] if present and rewriter.is_read(present[0]) else ""
-    dims = (batch, heads, rewriter.dims(past)[2] + length, size)
-    return rewriter.insert_node(node, "Concat", (past, new), dims, {"axis": 2}, result=result)
+    if past:
+        batch, heads, length, size = rewriter.dims(new)
+        dims = (batch, heads, rewriter.dims(past)[2] + length, size)
+        return rewriter.insert_node(node, "Concat", (past, new), dims, {"axis": 2}, result=result)
+    return rewriter.insert_node(node, "Identity", (new,), rewriter.dims(new), result=result) if result else new
 
 
 def _multiply(rewriter: NetworkRewriter, node: Node, one: str, other: str) -> str:
