@@ -16,6 +16,8 @@ from inlay.graph.op_graph import Array
 
 BATCH, HEADS, SIZE, WIDTH = 2, 4, 6, 3
 NAMES = ("q", "k", "v", "m", "pk", "pv", "n")
+WINDOWS_SINCE = 25
+"""Opset since which Attention has windows."""
 RESULTS = ("y", "present_key", "present_value")
 
 
@@ -63,8 +65,13 @@ def with_heads(array: Array, heads: int) -> Array:
     return array.astype(np.float64)
 
 
-def expected(arrays: dict[str, Array], groups: int, is_causal: bool) -> dict[str, Array]:
-    """Return the results of Attention, query by query; 0 where all keys are masked."""
+def expected(
+    arrays: dict[str, Array], groups: int, is_causal: bool, before: int = 99, after: int = 99
+) -> dict[str, Array]:
+    """Return the results of Attention, query by query; 0 where all keys are masked.
+
+    A query sees so many keys before and after its own position.
+    """
     q, k, v = (with_heads(arrays[name], heads) for name, heads in (("q", HEADS), ("k", groups), ("v", groups)))
     past = 0
     if "pk" in arrays:
@@ -76,8 +83,9 @@ def expected(arrays: dict[str, Array], groups: int, is_causal: bool) -> dict[str
     bias, y = np.broadcast_to(numbers, (BATCH, HEADS, queries, keys)), np.zeros((BATCH, HEADS, queries, WIDTH))
     for b, h, i in np.ndindex(BATCH, HEADS, queries):
         valid = int(arrays["n"][b]) if "n" in arrays else keys
-        last = i + (valid - queries if "n" in arrays else past) if is_causal else keys
-        seen = [j for j in range(keys) if j <= last and j < valid and not np.isneginf(bias[b, h, i, j])]
+        own = i + (valid - queries if "n" in arrays else past)
+        window = range(max(own - before, 0), min(own + (0 if is_causal else after), valid - 1) + 1)
+        seen = [j for j in window if not np.isneginf(bias[b, h, i, j])]
         if seen:
             head = h // (HEADS // groups)
             powers = np.exp(k[b, head, seen] @ q[b, h, i] * SIZE**-0.5 + bias[b, h, i, seen])
@@ -158,3 +166,13 @@ def test_heads_that_share_keys_are_not_repeated() -> None:
         if buffer.tensor in network.tensors
     ]
     assert max(sizes) == BATCH * 32 * SIZE
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, -1), (-1, 1), (0, 0), (3, 1)])
+@pytest.mark.parametrize(("is_causal", "queries", "past"), [(0, 4, 3), (1, 4, 3), (1, 1, 6), (0, 5, 0)])
+def test_windows_are_constant_masks(is_causal: int, queries: int, past: int, before: int, after: int) -> None:
+    arrays = draw(False, 2, queries, past)
+    windows = {"left_window_size": before, "right_window_size": after}
+    network = load_attention(arrays, {**attributes_of(False, 2, is_causal), **windows}, opset=WINDOWS_SINCE)
+    limits = [n if n >= 0 else 99 for n in (before, after)]
+    require_results(network, arrays, expected(arrays, 2, bool(is_causal), *limits))

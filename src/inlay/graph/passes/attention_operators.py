@@ -4,8 +4,8 @@
     RotaryEmbedding      x * cosines + Concat(x2, x1) * signed sines
 
 A cache is what exporters write without Attention: Concat(past, new), whose result is the present cache. So a session
-can keep it as a state. An Attention stays if it has windows, if its scores are a result, or if its numbers are not
-float32.
+can keep it as a state. An Attention stays if its scores are a result, if it has windows and counts of valid keys, or if
+its numbers are not float32.
 
 ONNX defines the result of a row whose keys are all masked as 0. The rows of a constant mask are known here. For a mask
 that the network computes, Where selects 0 in these rows, by the greatest number of the mask in each row.
@@ -71,7 +71,7 @@ def _merge_heads(rewriter: NetworkRewriter, node: Node, name: str) -> Node:
 
 
 def _decompose_attention(rewriter: NetworkRewriter, node: Node) -> Node | None:
-    """Return the last node of an attention; None if it has windows, scores as a result, or a mask that is too short."""
+    """Return the last node of an attention; None if it has scores as a result, or a mask that is too short."""
     if not _is_plain(rewriter, node):
         return None
     attributes = node.attributes
@@ -93,17 +93,25 @@ def _decompose_attention(rewriter: NetworkRewriter, node: Node) -> Node | None:
 
 
 def _is_plain(rewriter: NetworkRewriter, node: Node) -> bool:
-    """Return whether an attention has no windows, scores as a result or constant operands, and both caches or none."""
-    attributes = node.attributes
-    windows = [attributes.get(f"{side}_window_size", -1) for side in ("left", "right")]
-    if windows != [-1, -1] or attributes.get("softmax_precision", 1) not in (0, 1):
+    """Return whether an attention has no scores as a result or constant operands, and both caches or none."""
+    windows, lengths = [_window(node, side) for side in ("left", "right")], _input(node, _LENGTHS)
+    if (
+        min(windows) < -1
+        or (lengths and windows != [-1, -1])
+        or node.attributes.get("softmax_precision", 1) not in (0, 1)
+    ):
         return False
-    if any(name in rewriter.constants for name in (*node.inputs[:3], _input(node, _LENGTHS))):
+    if any(name in rewriter.constants for name in (*node.inputs[:3], lengths)):
         return False
     caches = [_input(node, index) for index in (_PAST_KEYS, _PAST_KEYS + 1)]
     if any(rewriter.is_read(name) for name in node.outputs[3:]):
         return False
     return not any(caches) or all(name and rewriter.dims(name)[1] for name in caches)
+
+
+def _window(node: Node, side: str) -> int:
+    """Return how many keys a query sees on a side of its own position; -1 for all."""
+    return int(node.attributes.get(f"{side}_window_size", -1))
 
 
 def _input(node: Node, index: int) -> str:
@@ -191,9 +199,12 @@ class _Mask:
     def constant(self) -> Array:
         """Return the numbers that are known before a run, of four axes."""
         queries, keys = self.dims[2:]
-        is_after = np.arange(keys) > np.arange(queries)[:, None] + self.past
-        is_causal = self.is_causal() and not _input(self.node, _LENGTHS)
-        numbers = np.where(is_causal & is_after, np.float32(-np.inf), np.float32(0))
+        distance = np.arange(keys) - np.arange(queries)[:, None] - self.past
+        before, after = (_window(self.node, side) for side in ("left", "right"))
+        is_masked = np.full(distance.shape, self.is_causal() and not _input(self.node, _LENGTHS)) & (distance > 0)
+        for window, over in ((before, -distance), (after, distance)):
+            is_masked |= (window >= 0) & (over > window)
+        numbers = np.where(is_masked, np.float32(-np.inf), np.float32(0))
         array = self.rewriter.constants.get(self.name())
         if array is not None:
             given = np.where(array, np.float32(0), np.float32(-np.inf)) if array.dtype == bool else array
