@@ -19,7 +19,8 @@ STATES = tuple(f"{layer}.{part}" for layer in range(LAYERS) for part in ("key", 
 
 def draw_weights() -> dict[str, Array]:
     """Return the seeded weights of a decoder."""
-    rng, found = np.random.default_rng(11), {}
+    rng = np.random.default_rng(11)
+    found: dict[str, Array] = {}
     sizes = {
         "q": (WIDTH, HEADS * FEATURES),
         "k": (WIDTH, GROUPS * FEATURES),
