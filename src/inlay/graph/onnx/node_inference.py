@@ -20,6 +20,7 @@ from inlay.graph.onnx.initializers import Proto, dims_of, element_type
 from inlay.graph.onnx_package import checker, defs, helper, numpy_helper, shape_inference
 from inlay.graph.op_graph import Array
 from inlay.graph.passes.precision import F32, NARROW
+from inlay.layout import Dims
 
 MOST_SHOWN = 1024
 """Limit on the elements of a constant that is passed to shape inference; shapes, axes and scales have fewer."""
@@ -84,7 +85,8 @@ def _infer(
         )
     except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError, TypeError) as error:
         raise _misfit(node, reads, _message(error)) from error
-    return [_output_tensor(node, reads, name, inferred.get(name)) for name in node.outputs if name]
+    caches = _cache_dims(node, reads) if node.operator == "Attention" else {}
+    return [_output_tensor(node, reads, name, inferred.get(name), caches.get(name)) for name in node.outputs if name]
 
 
 def require_fit(inputs: NodeInputs) -> None:
@@ -115,8 +117,26 @@ def require_size(tensor: Tensor, what: str) -> None:
         )
 
 
-def _output_tensor(node: Node, reads: Sequence[Tensor], name: str, proto: Proto | None) -> Tensor | None:
-    """Return a result of a node from its inferred type; None if a dim is unknown."""
+def _cache_dims(node: Node, reads: Sequence[Tensor]) -> dict[str, Dims]:
+    """Return the dims of keys and values with those of the cache, which onnx infers only where both have a cache.
+
+    Inputs whose dims do not fit have none.
+    """
+    given = {tensor.name: tensor.dims for tensor in reads}
+    found: dict[str, Dims] = {}
+    for new, past, result in zip(node.inputs[1:3], (*node.inputs[4:6], "", "")[:2], node.outputs[1:3], strict=False):
+        dims, before, heads = given[new], given.get(past, ()), node.attributes.get("kv_num_heads", 0)
+        if len(dims) == 3 and heads > 0:
+            dims = (dims[0], heads, dims[1], dims[2] // heads)
+        if len(dims) == 4 and len(before) in (0, 4):
+            found[result] = (*dims[:2], dims[2] + (before[2] if before else 0), dims[3])
+    return found
+
+
+def _output_tensor(
+    node: Node, reads: Sequence[Tensor], name: str, proto: Proto | None, known: Dims | None
+) -> Tensor | None:
+    """Return a result of a node from its inferred type, or of `known` dims; None if its dims are unknown."""
     if proto is None or not proto.HasField("tensor_type"):
         raise Unimplemented(
             f"node {node.name!r}: {node.operator} has the result {name!r}, which is no tensor: only tensors of "
@@ -127,7 +147,7 @@ def _output_tensor(node: Node, reads: Sequence[Tensor], name: str, proto: Proto 
     if node.operator in _DIMS_OF_FIRST and reads:
         return Tensor(name, reads[0].dims, dtype)
     if not kind.HasField("shape"):
-        return None
+        return None if known is None else Tensor(name, known, dtype)
     if any(dim.HasField("dim_value") and dim.dim_value < 0 for dim in kind.shape.dim):
         raise _misfit(node, reads, "its result has a negative extent")
     dims = dims_of(kind.shape)

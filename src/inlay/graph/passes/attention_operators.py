@@ -3,7 +3,9 @@
     Attention            MatMul, Mul, Add, Softmax, MatMul, between Reshape and Transpose of heads
     RotaryEmbedding      x * cosines + Concat(x2, x1) * signed sines
 
-An Attention stays if its cache or its scores are results, if it reads a cache, or if its numbers are not float32.
+A cache is what exporters write without Attention: Concat(past, new), whose result is the present cache. So a session
+can keep it as a state. An Attention stays if its scores are a result, if it has windows and counts of valid keys, or if
+its numbers are not float32.
 
 ONNX defines the result of a row whose keys are all masked as 0. The rows of a constant mask are known here. For a mask
 that the network computes, Where selects 0 in these rows, by the greatest number of the mask in each row.
@@ -21,10 +23,12 @@ from inlay.graph.op_graph import Array
 from inlay.graph.passes.rewriting import NetworkRewriter, rewrite_nodes
 
 _F32 = np.dtype(np.float32)
-_PAST = 4
-"""Input of Attention with the keys before the others; the values before the others follow."""
 _HEADS_FIRST = (0, 2, 1, 3)
 """Permutation between the axes batch, sequence, heads, features and batch, heads, sequence, features."""
+_PAST_KEYS = 4
+"""Input of Attention with the keys of the cache; that of the values is the next one."""
+_LENGTHS = 6
+"""Input of Attention with the number of valid keys of each batch element: `nonpad_kv_seqlen` of opset 24."""
 
 
 def decompose_attention(network: Network) -> Network:
@@ -37,10 +41,9 @@ def decompose_attention(network: Network) -> Network:
             return None
         if any(rewriter.tensors[name].dtype != _F32 for name in (*node.inputs[:3], node.outputs[0]) if name):
             return None
-        is_attention = node.operator == "Attention"
-        if any(0 in rewriter.dims(name) for name in (node.inputs[:_PAST] if is_attention else node.inputs) if name):
+        if any(0 in rewriter.dims(name) for name in (*node.inputs[:4], *node.inputs[6:]) if name):
             return None
-        if is_attention:
+        if node.operator == "Attention":
             return _decompose_attention(rewriter, node)
         return _Rotation(rewriter, node, tables).last_node()
 
@@ -68,74 +71,78 @@ def _merge_heads(rewriter: NetworkRewriter, node: Node, name: str) -> Node:
 
 
 def _decompose_attention(rewriter: NetworkRewriter, node: Node) -> Node | None:
-    """Return the last node of an attention; None if it has lengths of a cache, or scores as a result."""
+    """Return the last node of an attention; None if it has scores as a result, or a mask that is too short."""
+    if not _is_plain(rewriter, node):
+        return None
     attributes = node.attributes
-    windows = [attributes.get(f"{side}_window_size", -1) for side in ("left", "right")]
-    is_plain = windows == [-1, -1] and attributes.get("softmax_precision", 1) in (0, 1)
-    pasts = node.inputs[_PAST : _PAST + 2]
-    if not is_plain or any(node.inputs[_PAST + 2 :]) or any(rewriter.is_read(name) for name in node.outputs[3:]):
-        return None
-    if any(pasts) and not _is_cache(rewriter, pasts):
-        return None
-    if any(name in rewriter.constants for name in node.inputs[:3]):
-        return None
     heads = [int(attributes.get(name, 0)) for name in ("q_num_heads", "kv_num_heads", "kv_num_heads")]
     queries, keys, values = (
         _split_heads(rewriter, node, name, count) for name, count in zip(node.inputs[:3], heads, strict=True)
     )
-    past = rewriter.dims(pasts[0])[2] if any(pasts) else 0
-    if any(pasts) or any(rewriter.is_read(name) for name in node.outputs[1:3]):
-        keys, values = (_extend(rewriter, node, one, index) for index, one in enumerate((keys, values)))
-    count, length = rewriter.dims(queries)[1], rewriter.dims(keys)[2]
-    keys, values = (_repeat_heads(rewriter, node, name, count) for name in (keys, values))
-    dims = (*rewriter.dims(queries)[:3], length)
+    past = rewriter.dims(_input(node, _PAST_KEYS))[2] if _input(node, _PAST_KEYS) else 0
+    dims = (*rewriter.dims(queries)[:3], past + rewriter.dims(keys)[2])
     mask = _Mask(rewriter, node, dims, past)
     if not mask.is_supported():
         return None
-    transposed = rewriter.insert_transpose(node, keys, (0, 1, 3, 2))
-    scores = rewriter.insert_node(node, "MatMul", (queries, transposed), dims)
+    keys = _extend(rewriter, node, keys, _PAST_KEYS)
+    values = _extend(rewriter, node, values, _PAST_KEYS + 1)
+    scores = _multiply(rewriter, node, queries, rewriter.insert_transpose(node, keys, (0, 1, 3, 2)))
     scale = attributes.get("scale") or 1 / sqrt(rewriter.dims(queries)[3])
     scores = _cap(rewriter, node, _scaled(rewriter, node, scores, scale), attributes.get("softcap", 0.0))
-    shares = mask.softmax(scores)
-    result = rewriter.insert_node(node, "MatMul", (shares, values), (*dims[:3], rewriter.dims(values)[3]))
-    return _merge_heads(rewriter, node, result)
+    return _merge_heads(rewriter, node, _multiply(rewriter, node, mask.softmax(scores), values))
 
 
-def _is_cache(rewriter: NetworkRewriter, pasts: tuple[str, ...]) -> bool:
-    """Return whether there are keys and values before the others, both of float32 and computed or given at a run."""
-    return (
-        len(pasts) == 2
-        and all(pasts)
-        and all(name not in rewriter.constants and rewriter.tensors[name].dtype == _F32 for name in pasts)
-    )
+def _is_plain(rewriter: NetworkRewriter, node: Node) -> bool:
+    """Return whether an attention has no scores as a result or constant operands, and both caches or none."""
+    windows, lengths = [_window(node, side) for side in ("left", "right")], _input(node, _LENGTHS)
+    if (
+        min(windows) < -1
+        or (lengths and windows != [-1, -1])
+        or node.attributes.get("softmax_precision", 1) not in (0, 1)
+    ):
+        return False
+    if any(name in rewriter.constants for name in (*node.inputs[:3], lengths)):
+        return False
+    caches = [_input(node, index) for index in (_PAST_KEYS, _PAST_KEYS + 1)]
+    if any(rewriter.is_read(name) for name in node.outputs[3:]):
+        return False
+    return not any(caches) or all(name and rewriter.dims(name)[1] for name in caches)
+
+
+def _window(node: Node, side: str) -> int:
+    """Return how many keys a query sees on a side of its own position; -1 for all."""
+    return int(node.attributes.get(f"{side}_window_size", -1))
+
+
+def _input(node: Node, index: int) -> str:
+    """Return the name of an input; empty if the node does not have it."""
+    return node.inputs[index] if len(node.inputs) > index else ""
 
 
 def _extend(rewriter: NetworkRewriter, node: Node, new: str, index: int) -> str:
-    """Return keys or values with those before them, which are output 1 + `index` if the node has it."""
-    past = node.inputs[_PAST + index] if len(node.inputs) > _PAST + index else ""
-    output = node.outputs[1 + index] if len(node.outputs) > 1 + index else ""
-    if not past:
-        if output:
-            rewriter.insert_writer(node, "Identity", (new,), output, {})
-        return new
-    if not output:
-        before, after = rewriter.dims(past), rewriter.dims(new)
-        dims = (*after[:2], before[2] + after[2], after[3])
-        return rewriter.insert_node(node, "Concat", (past, new), dims, {"axis": 2})
-    rewriter.insert_writer(node, "Concat", (past, new), output, {"axis": 2})
-    return output
+    """Return keys or values after those of the cache that is input `index`; they are a result too, if it is read."""
+    past, present = _input(node, index), node.outputs[index - _PAST_KEYS + 1 :][:1]
+    result = present[0] if present and rewriter.is_read(present[0]) else ""
+    if past:
+        batch, heads, length, size = rewriter.dims(new)
+        dims = (batch, heads, rewriter.dims(past)[2] + length, size)
+        return rewriter.insert_node(node, "Concat", (past, new), dims, {"axis": 2}, result=result)
+    return rewriter.insert_node(node, "Identity", (new,), rewriter.dims(new), result=result) if result else new
 
 
-def _repeat_heads(rewriter: NetworkRewriter, node: Node, name: str, count: int) -> str:
-    """Return keys or values with each head repeated, so that there are `count` heads."""
-    batch, heads, *matrix = rewriter.dims(name)
-    if heads == count:
-        return name
-    wide = (batch, heads, count // heads, *matrix)
-    single = rewriter.insert_reshape(node, name, (batch, heads, 1, *matrix))
-    shape = rewriter.add_constant(f"{name}:shape", np.array(wide, np.int64))
-    repeated = rewriter.insert_node(node, "Expand", (single, shape), wide)
-    return rewriter.insert_reshape(node, repeated, (batch, count, *matrix))
+def _multiply(rewriter: NetworkRewriter, node: Node, one: str, other: str) -> str:
+    """Return the product of matrices of each head, where neighboring heads of `one` may share a head of `other`.
+
+    The rows of heads that share a head are rows of one matrix, so no head is repeated.
+    """
+    batch, heads, rows, size = rewriter.dims(one)
+    groups, columns = rewriter.dims(other)[1], rewriter.dims(other)[3]
+    if groups == heads:
+        return rewriter.insert_node(node, "MatMul", (one, other), (batch, heads, rows, columns))
+    joined = (batch, groups, heads // groups * rows)
+    flat = rewriter.insert_reshape(node, one, (*joined, size))
+    product = rewriter.insert_node(node, "MatMul", (flat, other), (*joined, columns))
+    return rewriter.insert_reshape(node, product, (batch, heads, rows, columns))
 
 
 def _scaled(rewriter: NetworkRewriter, node: Node, name: str, factor: float) -> str:
@@ -162,8 +169,8 @@ class _Mask:
     """The attention."""
     dims: tuple[int, ...]
     """Dims of the scores: batch, heads, queries, keys."""
-    past: int = 0
-    """Number of keys before that of the first query."""
+    past: int
+    """Number of keys in the cache."""
 
     def is_supported(self) -> bool:
         """Return whether the mask is of float32 or bool, and has a number for each key."""
@@ -175,7 +182,7 @@ class _Mask:
 
     def name(self) -> str:
         """Return the name of the mask; empty if there is none."""
-        return self.node.inputs[3] if len(self.node.inputs) > 3 else ""
+        return _input(self.node, 3)
 
     def softmax(self, scores: str) -> str:
         """Return the softmax of masked scores, 0 in rows that are masked completely."""
@@ -192,25 +199,48 @@ class _Mask:
     def constant(self) -> Array:
         """Return the numbers that are known before a run, of four axes."""
         queries, keys = self.dims[2:]
-        is_after = np.arange(keys) > np.arange(queries)[:, None] + self.past
-        is_causal = bool(self.node.attributes.get("is_causal", 0))
-        numbers = np.where(is_causal & is_after, np.float32(-np.inf), np.float32(0))
+        distance = np.arange(keys) - np.arange(queries)[:, None] - self.past
+        before, after = (_window(self.node, side) for side in ("left", "right"))
+        is_masked = np.full(distance.shape, self.is_causal() and not _input(self.node, _LENGTHS)) & (distance > 0)
+        for window, over in ((before, -distance), (after, distance)):
+            is_masked |= (window >= 0) & (over > window)
+        numbers = np.where(is_masked, np.float32(-np.inf), np.float32(0))
         array = self.rewriter.constants.get(self.name())
         if array is not None:
             given = np.where(array, np.float32(0), np.float32(-np.inf)) if array.dtype == bool else array
             numbers = np.where(np.isneginf(numbers), numbers, given)
         return np.asarray(numbers, np.float32).reshape((1,) * (4 - numbers.ndim) + numbers.shape)
 
+    def is_causal(self) -> bool:
+        """Return whether a query sees no key after its own position."""
+        return bool(self.node.attributes.get("is_causal", 0))
+
     def computed(self) -> str:
         """Return the tensor of numbers that the network computes; empty if there is none."""
-        name = self.name()
-        if not name or name in self.rewriter.constants:
-            return ""
+        name, lengths = self.name(), _input(self.node, _LENGTHS)
+        given = self.as_numbers(name) if name and name not in self.rewriter.constants else ""
+        counted = self.as_numbers(self.compare(lengths)) if lengths else ""
+        if not given or not counted:
+            return given or counted
+        dims = np.broadcast_shapes(self.rewriter.dims(given), self.rewriter.dims(counted))
+        return self.rewriter.insert_node(self.node, "Add", (given, counted), dims)
+
+    def as_numbers(self, name: str) -> str:
+        """Return a mask as float32: 0 where one of bool is true, minus infinity elsewhere."""
         if self.rewriter.tensors[name].dtype == _F32:
             return name
         numbers = [self.add_constant(np.array(number, np.float32)) for number in (0, -np.inf)]
         dims = self.rewriter.dims(name)
         return self.rewriter.insert_node(self.node, "Where", (name, *numbers), dims, dtype=_F32)
+
+    def compare(self, lengths: str) -> str:
+        """Return which keys are seen, by the number of valid keys of each batch element; queries are the last ones."""
+        rewriter, (batch, _, queries, keys) = self.rewriter, self.dims
+        rows = np.arange(queries - 1, -1, -1) if self.is_causal() else np.zeros(1, np.int64)
+        table = self.add_constant((np.arange(keys) + rows[:, None])[None, None])
+        counts = rewriter.insert_reshape(self.node, lengths, (batch, 1, 1, 1))
+        dims = (batch, 1, len(rows), keys)
+        return rewriter.insert_node(self.node, "Less", (table, counts), dims, dtype=np.dtype(bool))
 
     def add_constant(self, array: Array) -> str:
         """Add a constant, and return its name."""

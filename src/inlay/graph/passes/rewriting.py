@@ -74,28 +74,22 @@ class NetworkRewriter:
         dims: tuple[int, ...],
         attributes: Mapping[str, Any] | None = None,
         dtype: np.dtype[Any] | None = None,
+        *,
+        result: str = "",
     ) -> str:
         """Insert a node with one result of these dims before another node, and return the name of the result.
 
-        The result has the type of the first input, if `dtype` does not state another.
+        The result has the type of the first input, if `dtype` does not state another. It is `result` if that names a
+        tensor, which `before` must not write any more after its replacement.
         """
         name = unused_name(f"{before.outputs[0]}:{operator.lower()}", self.tensors, self.nodes)
-        self.tensors[name] = Tensor(name, dims, self.tensors[inputs[0]].dtype if dtype is None else dtype)
-        self.nodes[name] = Node(name, operator, inputs, (name,), dict(attributes or {}))
-        self._producers[name] = name
+        result = result or name
+        self.tensors[result] = Tensor(result, dims, self.tensors[inputs[0]].dtype if dtype is None else dtype)
+        self.nodes[name] = Node(name, operator, inputs, (result,), dict(attributes or {}))
+        self._producers[result] = name
         self._readers.update(inputs)
         self._inserted.setdefault(before.name, []).append(name)
-        return name
-
-    def insert_writer(
-        self, before: Node, operator: str, inputs: tuple[str, ...], output: str, attributes: Mapping[str, Any]
-    ) -> None:
-        """Insert a node that writes a tensor of the network, in place of `before`, which is to be replaced."""
-        name = unused_name(f"{before.name}:{output}", self.nodes)
-        self.nodes[name] = Node(name, operator, inputs, (output,), dict(attributes))
-        self._producers[output] = name
-        self._readers.update(inputs)
-        self._inserted.setdefault(before.name, []).append(name)
+        return result
 
     def insert_reshape(self, before: Node, name: str, dims: tuple[int, ...]) -> str:
         """Insert a Reshape of a tensor before a node, and return the name of its result."""
