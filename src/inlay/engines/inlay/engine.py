@@ -186,7 +186,8 @@ class InlayEngine(Engine):
         if not self.supports(operation):
             raise Unimplemented(
                 f"inlay has no {operation.kind} {operation.prop_kind} such as this: it computes reorders between "
-                "layouts, and Winograd convolutions and dynamic quantization on threads of GNU OpenMP"
+                "layouts and cache writes; and on threads of GNU OpenMP Winograd convolutions, dynamic quantization "
+                "and table lookups"
             )
         if operation.kind == "cache_write":
             return create_cache_write(operation)
