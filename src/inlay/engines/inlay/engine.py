@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, get_args
 
 from inlay.descriptor import MemoryDesc, kinds
+from inlay.engines.inlay.matvec import create_matvec, requests_matvec
 from inlay.engines.inlay.winograd_code import create_weights_transform, is_winograd_weights
 from inlay.engines.inlay.winograd_convolution import create_winograd_convolution, requests_winograd
 from inlay.errors import Unimplemented
@@ -97,7 +98,10 @@ class InlayKernel:
     """
 
 
-KERNELS: tuple[InlayKernel, ...] = (InlayKernel(requests_winograd, create_winograd_convolution),)
+KERNELS: tuple[InlayKernel, ...] = (
+    InlayKernel(requests_winograd, create_winograd_convolution),
+    InlayKernel(requests_matvec, create_matvec),
+)
 """The kernels of the engine; the first that is meant for an operation computes it."""
 
 _FORMATS = (Layout, *get_args(kinds.Sparse))
