@@ -182,9 +182,7 @@ def test_refused_operations() -> None:
     narrow = {name: MemoryDesc(desc.dims, "bf16", "ab") for name, desc in product.descs.items() if name == "dst"}
     refuse(replace(product, descs={**product.descs, **narrow}), "no types but f32")
     column_major = MemoryDesc((1, 64), "f32", "BA8b4a")
-    refuse(
-        replace(product, descs={**product.descs, "src": column_major}), f"no src {column_major}: give row-major ab"
-    )
+    refuse(replace(product, descs={**product.descs, "src": column_major}), f"no src {column_major}: give row-major ab")
     weights = MemoryDesc((64, 100), "s4", "ab")
     refuse(replace(product, descs={**product.descs, "weights": weights}), f"no weights {weights}: leave them any")
     relu = replace(product.attributes, post_ops=(EltwisePostOp("relu"),))

@@ -201,7 +201,9 @@ class _Strip:
         left = code.let(f"sub i64 {code.load_word('%table', MatvecWord.COLUMNS)}, {column}")
         number = code.let(f"trunc i64 {code.minmax('smin', left, self.width * self.lanes)} to i32")
         one = code.let(f"insertelement {self.integers} poison, i32 {number}, i32 0")
-        limit = code.let(f"shufflevector {self.integers} {one}, {self.integers} poison, {self.integers} zeroinitializer")
+        limit = code.let(
+            f"shufflevector {self.integers} {one}, {self.integers} poison, {self.integers} zeroinitializer"
+        )
         numbers = [range(w * self.lanes, (w + 1) * self.lanes) for w in range(self.width)]
         return [code.let(f"icmp ult {self.integers} {_constant('i32', each)}, {limit}") for each in numbers]
 

@@ -15,7 +15,6 @@ from inlay.graph.op_graph import Array
 from inlay.primitives.attributes import PLAIN, PrimitiveAttributes
 from inlay.reordering.attributes import Scales, ZeroPoints
 
-
 GROUP_MULTIPLE = 8
 """Divisor of the rows of groups that kernels support."""
 

@@ -71,7 +71,8 @@ _CONSTANT_INPUTS: Mapping[str, tuple[int, ...]] = MappingProxyType(
         "QLinearSoftmax": _UNARY,
     }
 )
-"""Operators that `passes.quantized_operators` and `passes.block_products` replace, with their inputs that must be constant."""
+"""Operators that `passes.quantized_operators` and `passes.block_products` replace, with their inputs that must be
+constant."""
 
 
 def infer_contrib(node: Node, tensors: Mapping[str, Tensor]) -> list[Tensor]:

@@ -22,9 +22,9 @@ from inlay.graph.costs.estimates import Costs
 from inlay.graph.network import Tensor, unused_name
 from inlay.graph.op_graph import Array, Op, OpGraph, operation_of
 from inlay.graph.planner.formats import channels_last
+from inlay.layout import Dims
 from inlay.primitives.attributes import PLAIN, EltwisePostOp, PrimitiveAttributes
 from inlay.primitives.engine import Parameter
-from inlay.layout import Dims
 from inlay.primitives.rules import WEIGHTED
 from inlay.reordering.attributes import Scales, ZeroPoints
 
