@@ -1,4 +1,4 @@
-"""Inlay as an engine: reorders, and convolutions by Winograd's algorithm, in machine code that Inlay generates.
+"""Inlay as an engine: reorders, Winograd convolutions and products with integer weights, in its own machine code.
 
     get_engine("inlay").create(reorder)                       compiled between layouts, converted if sparse
     get_engine("inlay").with_threads_of(onednn).create(conv)  a Winograd convolution on the threads of oneDNN
@@ -8,6 +8,8 @@ The modules in the order in which data flows:
     winograd_tables         the matrices of F(4x4, 3x3), and the table of arguments of the machine code
     winograd_code           generation of the machine code as LLVM IR, and the format of its weights
     winograd_convolution    a convolution: supported operations, schedule, scratch memory, calls
+    matvec_code             products with integer weights: generation of the machine code, and the format of the weights
+    matvec                  a product: supported operations, the table of its arguments, calls
     engine                  reorders, `KERNELS`, and `InlayEngine`
 
 Glossary (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015):
