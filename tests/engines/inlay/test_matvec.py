@@ -91,10 +91,12 @@ def check_product(case: Case, seed: int = 5, target: TargetMachine | None = None
     """Compare a product in guarded memory with one in f64; the result is filled with NaN before."""
     made = create_matvec(operation(case), team(), case.threads, target)
     arrays = random_arrays(case, seed)
-    memories, buffers = {}, []
+    memories: dict[str, Memory] = {}
+    buffers: list[GuardedBuffer] = []
     for name, desc in made.descs.items():
         buffer = GuardedBuffer(desc.size, align=4)
-        memories[name], buffers = Memory(desc, buffer.bytes), [*buffers, buffer]
+        memories[name] = Memory(desc, buffer.bytes)
+        buffers.append(buffer)
         if name in arrays:
             memories[name].buffer[:] = pack(arrays[name].reshape(desc.dims), desc).buffer
     memories["dst"].buffer.view(np.float32)[:] = np.nan

@@ -178,8 +178,8 @@ def test_transformed_weights_cannot_be_reordered_back(engine: InlayEngine) -> No
     back = Operation("reorder", "forward_inference", {"src": desc, "dst": MemoryDesc(desc.dims, "f32")})
     with raises_exactly(
         Unimplemented,
-        "inlay has no reorder forward_inference such as this: it computes reorders between layouts, and Winograd "
-        "convolutions on threads of GNU OpenMP",
+        "inlay has no reorder forward_inference such as this: it computes reorders between layouts, and on threads of "
+        "GNU OpenMP Winograd convolutions and products with integer weights",
     ):
         engine.create(back)
     with raises_exactly(

@@ -20,7 +20,7 @@ SOURCE = np.random.default_rng(1).standard_normal((3, INPUTS), np.float32)
 def model(operator: str, rows: int | str = 3) -> bytes:
     """Return a model with one product: MatMul by the transposed weights, or Gemm."""
     matrix = WEIGHTS if operator == "Gemm" else np.ascontiguousarray(WEIGHTS.T)
-    attributes = {"transB": 1} if operator == "Gemm" else {}
+    attributes: Any = {"transB": 1} if operator == "Gemm" else {}
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, INPUTS])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, OUTPUTS])
     node = helper.make_node(operator, ["x", "W"], ["y"], name="product", **attributes)
@@ -45,16 +45,16 @@ def test_products_are_those_of_the_unpacked_weights(name: str, operator: str) ->
 
 @pytest.mark.parametrize(("name", "stored"), [("ggml:Q4_0", "int4"), ("ggml:Q8_0", "int8"), ("ggml:Q4_1", "float32")])
 def test_integers_of_blocks_with_one_scale_are_kept(name: str, stored: str) -> None:
-    network = inlay.load(model("MatMul"), weights={"W": inlay.pack_compound(WEIGHTS, name)})
+    network: Any = inlay.load(model("MatMul"), weights={"W": inlay.pack_compound(WEIGHTS, name)})
     (product,) = (op for op in lower_network(network).ops if op.kind == "matmul")
     assert str(product.constants["weights"].dtype) == stored
 
 
 def test_open_dims_and_other_dims_have_the_same_weights() -> None:
     memory = inlay.pack_compound(WEIGHTS, "ggml:Q4_0")
-    opened = inlay.load(model("MatMul", "rows"), weights={"W": memory})
+    opened: Any = inlay.load(model("MatMul", "rows"), weights={"W": memory})
     check_product(opened.bind(batch=3), memory.unpack())
-    other = inlay.load(model("MatMul", "rows"), batch=5, weights={"W": memory})
+    other: Any = inlay.load(model("MatMul", "rows"), batch=5, weights={"W": memory})
     check_product(other.again({"x": (3, INPUTS)}), memory.unpack())
 
 

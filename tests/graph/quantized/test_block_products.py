@@ -1,7 +1,8 @@
 """Products with weights of few bits in blocks, as models have them, beside ONNX Runtime and beside NumPy in f64."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -10,11 +11,16 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import inlay
+from inlay.graph.costs import analytic
+from inlay.graph.costs.estimates import Costs, KernelEstimate
 from inlay.graph.lowering.translation import lower_network
 from inlay.graph.op_graph import Op
 from inlay.graph.passes.simplification import simplify_network
+from inlay.graph.planner.dequantization import dequantize_unsupported
+from inlay.graph.runtime.program_session import ProgramSession
 from inlay.graph.session import Session
-from inlay.primitives.engine import get_engine
+from inlay.primitives.engine import Operation, get_engine
+from tests.support.graph_programs import plain_plan
 
 CLOSE = 2e-6
 """Largest difference, as a share of the largest result."""
@@ -69,7 +75,7 @@ def products(data: bytes, tmp_path: Path) -> tuple[Any, list[Op]]:
     """Return the network of a model, and its products once it is lowered."""
     path = tmp_path / "m.onnx"
     path.write_bytes(data)
-    network = inlay.load(path)
+    network: Any = inlay.load(path)
     graph = lower_network(simplify_network(network))
     return network, [op for op in graph.ops if op.kind in ("matmul", "inner_product")]
 
@@ -153,7 +159,7 @@ def test_dequantized_weights_beside_numpy(type_name: str, operator: str, engine:
         "DequantizeLinear", ["w", "s", "z"], ["r"], name="d", axis=int(is_transposed), block_size=16
     )
     inputs = ["x", "r"] if operator == "MatMul" else ["x", "r", "bias"]
-    attributes = {"transB": 1} if is_transposed else {}
+    attributes: Any = {"transB": 1} if is_transposed else {}
     node = helper.make_node(operator.split()[0], inputs, ["y"], name="n", **attributes)
     used = constants if operator == "MatMul" else constants | {"bias": bias}
     network, (product,) = products(model(node, (3, 64), (3, 48), dequantize, **used), tmp_path)
@@ -180,3 +186,28 @@ def test_a_plan_takes_the_kernel_for_integers(tmp_path: Path) -> None:
         pytest.skip("this oneDNN does not run on GNU OpenMP")
     network, _ = products(packed_product((1, 256), 96, 32), tmp_path)
     assert "matvec:s4" in str(inlay.plan(network, costs="probed"))
+
+
+class ReferenceCosts:
+    """Costs of an engine that has no kernel for integer weights but a reference one."""
+
+    isa = "avx512_core_vnni"
+
+    def kernel(self, operation: Operation) -> KernelEstimate | None:
+        found = analytic(self.isa).kernel(operation)
+        is_mixed = operation.attributes.fpmath_integers
+        return replace(found, impl="ref:any") if found is not None and is_mixed else found
+
+
+@pytest.mark.parametrize("zero_points", ["", "integers"])
+def test_weights_become_f32_for_an_engine_without_the_kernel(zero_points: str, tmp_path: Path) -> None:
+    network, _ = products(packed_product((2, 128), 40, 32, zero_points=zero_points), tmp_path)
+    graph, costs = lower_network(network), ReferenceCosts()
+    changed = dequantize_unsupported(graph, cast(Costs, costs))
+    (product,) = (op for op in changed.ops if op.kind == "matmul")
+    assert product.constants["weights"].dtype == np.float32
+    results = []
+    for one in (graph, changed):
+        with ProgramSession(plain_plan(one).program, one, engine="reference") as session:
+            results.append(session.run({"x": sample((2, 128))})["y"])
+    assert np.abs(results[0] - results[1]).max() <= CLOSE * np.abs(results[0]).max()

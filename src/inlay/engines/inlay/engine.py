@@ -160,7 +160,7 @@ class InlayEngine(Engine):
         if not self.supports(operation):
             raise Unimplemented(
                 f"inlay has no {operation.kind} {operation.prop_kind} such as this: it computes reorders between "
-                "layouts, and Winograd convolutions on threads of GNU OpenMP"
+                "layouts, and on threads of GNU OpenMP Winograd convolutions and products with integer weights"
             )
         if operation.kind != "reorder":
             kernel = _find_kernel(operation)
