@@ -7,6 +7,7 @@ from typing import Any, cast
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -115,6 +116,24 @@ def test_packed_weights_beside_onnxruntime(name: str, engine: str | None, tmp_pa
     expected = runtime.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, {"x": src})[0]
     found = run(network, src, engine)
     assert np.abs(found - expected).max() <= CLOSE * np.abs(expected).max()
+
+
+@pytest.mark.heavy
+def test_a_source_without_rows_or_that_is_constant(tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    network: Any = inlay.load(packed_product((0, 64), 24, 32, bias=True), batch=0)
+    assert run(network, sample((0, 64))).shape == (0, 24)
+    proto = onnx.load_from_string(packed_product((2, 64), 24, 32, bias=True))
+    proto.graph.node[0].input[0] = "c"
+    proto.graph.node[0].output[0] = "t"
+    proto.graph.initializer.append(numpy_helper.from_array(sample((2, 64)), "c"))
+    proto.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 24
+    proto.graph.node.append(helper.make_node("Add", ["t", "x"], ["y"], name="sum"))
+    data = proto.SerializeToString()
+    network, _ = products(data, tmp_path)
+    src = sample((2, 24))
+    expected = runtime.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, {"x": src})[0]
+    assert np.abs(run(network, src) - expected).max() <= CLOSE * np.abs(expected).max()
 
 
 def test_weights_stay_integers(tmp_path: Path) -> None:

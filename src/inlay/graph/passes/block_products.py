@@ -21,6 +21,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from inlay.descriptor.validation import MAX_NDIMS
 from inlay.graph.network import Network, Node
 from inlay.graph.op_graph import Array
 from inlay.graph.passes.rewriting import NetworkRewriter, rewrite_nodes
@@ -64,8 +65,9 @@ def recognize_block_products(network: Network) -> Network:
 def _recognize(rewriter: NetworkRewriter, node: Node) -> Node | None:
     """Return the product that replaces a node; None if the node stays."""
     if node.operator == "MatMulNBits" and node.domain == "com.microsoft":
-        return _emit_product(rewriter, node, _read_packed(rewriter, node), _input(node, 5))
-    if node.operator not in ("MatMul", "Gemm") or node.domain:
+        emit = _emit_product if _is_usual(rewriter, node.inputs[0]) else _emit_real_product
+        return emit(rewriter, node, _read_packed(rewriter, node), _input(node, 5))
+    if node.operator not in ("MatMul", "Gemm") or node.domain or not _is_usual(rewriter, node.inputs[0]):
         return None
     attributes = node.attributes
     if attributes.get("transA") or attributes.get("alpha", 1.0) != 1 or len(rewriter.dims(node.inputs[0])) < 2:
@@ -75,6 +77,13 @@ def _recognize(rewriter: NetworkRewriter, node: Node) -> Node | None:
     if blocks is None or (bias and not _is_bias(rewriter, node, bias)):
         return None
     return _emit_product(rewriter, node, blocks, bias)
+
+
+def _is_usual(rewriter: NetworkRewriter, name: str) -> bool:
+    """Return whether a tensor may be the source of a primitive: it is f32, no constant, and has axes and elements."""
+    dims = rewriter.dims(name)
+    is_real = rewriter.tensors[name].dtype == np.float32 and name not in rewriter.constants
+    return is_real and 0 < len(dims) <= MAX_NDIMS and 0 not in dims
 
 
 def _input(node: Node, place: int) -> str:
@@ -143,6 +152,19 @@ def _emit_product(rewriter: NetworkRewriter, node: Node, blocks: _Blocks, bias: 
         flat = rewriter.constants[bias].reshape(-1)
         names += [""] * (4 - len(names)) + [rewriter.add_constant(f"{node.outputs[0]}:bias", flat)]
     return Node(node.name, "BlockMatMul", tuple(names), node.outputs, {"group": group}, domain="inlay")
+
+
+def _emit_real_product(rewriter: NetworkRewriter, node: Node, blocks: _Blocks, bias: str) -> Node:
+    """Return the product with weights of f32, and with the sum with the bias after it."""
+    weights, scales, zeros, block = blocks
+    of_row = np.arange(weights.shape[0]) // block
+    real = weights.astype(np.float32) - (0 if zeros is None else zeros[of_row].astype(np.float32))
+    matrix = rewriter.add_constant(f"{node.outputs[0]}:weights", np.asarray(real * scales[of_row], np.float32))
+    inputs = (node.inputs[0], matrix)
+    if not bias:
+        return Node(node.name, "MatMul", inputs, node.outputs)
+    product = rewriter.insert_node(node, "MatMul", inputs, rewriter.dims(node.outputs[0]), {}, np.dtype(np.float32))
+    return Node(node.name, "Add", (product, bias), node.outputs)
 
 
 def _with_signed_weights(blocks: _Blocks) -> _Blocks:
