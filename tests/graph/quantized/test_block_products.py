@@ -119,6 +119,26 @@ def test_packed_weights_beside_onnxruntime(name: str, engine: str | None, tmp_pa
 
 
 @pytest.mark.heavy
+def test_a_model_of_f16(tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    proto = onnx.load_from_string(packed_product((2, 64), 24, 32, zero_points="integers", bias=True))
+    for tensor in proto.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        if array.dtype == np.float32:
+            tensor.CopyFrom(numpy_helper.from_array(array.astype(np.float16), tensor.name))
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    data, src = proto.SerializeToString(), sample((2, 64)).astype(np.float16)
+    network, (product,) = products(data, tmp_path)
+    assert product.constants["weights"].dtype == ml_dtypes.uint4
+    expected = runtime.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, {"x": src})[0]
+    with inlay.compile(network, costs="analytic") as session:
+        found = session.run({"x": src})["y"]
+    assert found.dtype == np.float16
+    assert np.abs(found - expected).max() <= 2e-3 * np.abs(expected).max()
+
+
+@pytest.mark.heavy
 def test_a_source_without_rows_or_that_is_constant(tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime")
     network: Any = inlay.load(packed_product((0, 64), 24, 32, bias=True), batch=0)
