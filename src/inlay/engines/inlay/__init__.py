@@ -1,4 +1,4 @@
-"""Inlay as an engine, in machine code that it generates: reorders, Winograd convolutions, dynamic quantization.
+"""Inlay as an engine, in machine code that it generates: reorders, and the kernels of `engine.KERNELS`.
 
     get_engine("inlay").create(reorder)                       compiled between layouts, converted if sparse
     get_engine("inlay").with_threads_of(onednn).create(conv)  a Winograd convolution on the threads of oneDNN
@@ -10,6 +10,8 @@ The modules in the order in which data flows:
     winograd_convolution    a convolution: supported operations, schedule, scratch memory, calls
     table_lookup            functions of 8-bit integers by a table
     dynamic_quantization    quantization to u8 by the range of the elements: machine code and calls
+    matvec_code             products with integer weights: generation of the machine code, and the format of the weights
+    matvec                  a product: supported operations, the table of its arguments, calls
     engine                  reorders, `KERNELS`, and `InlayEngine`
 
 Glossary (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015):

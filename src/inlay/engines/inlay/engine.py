@@ -16,6 +16,7 @@ import numpy.typing as npt
 from inlay.descriptor import MemoryDesc, kinds
 from inlay.engines.inlay.cache_write import create_cache_write, supports_cache_write
 from inlay.engines.inlay.dynamic_quantization import create_dynamic_quantization, requests_dynamic_quantization
+from inlay.engines.inlay.matvec import create_matvec, requests_matvec
 from inlay.engines.inlay.table_lookup import create_table_lookup, is_table_lookup
 from inlay.engines.inlay.winograd_code import create_weights_transform, is_winograd_weights
 from inlay.engines.inlay.winograd_convolution import create_winograd_convolution, requests_winograd
@@ -125,6 +126,7 @@ KERNELS: tuple[InlayKernel, ...] = (
     InlayKernel(requests_winograd, create_winograd_convolution),
     InlayKernel(is_table_lookup, create_table_lookup),
     InlayKernel(requests_dynamic_quantization, create_dynamic_quantization),
+    InlayKernel(requests_matvec, create_matvec),
 )
 """The kernels of the engine; the first that is meant for an operation computes it."""
 
@@ -186,8 +188,8 @@ class InlayEngine(Engine):
         if not self.supports(operation):
             raise Unimplemented(
                 f"inlay has no {operation.kind} {operation.prop_kind} such as this: it computes reorders between "
-                "layouts and cache writes; and on threads of GNU OpenMP Winograd convolutions, dynamic quantization "
-                "and table lookups"
+                "layouts and cache writes; and on threads of GNU OpenMP Winograd convolutions, products with integer "
+                "weights, dynamic quantization and table lookups"
             )
         if operation.kind == "cache_write":
             return create_cache_write(operation)

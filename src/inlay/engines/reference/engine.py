@@ -92,6 +92,8 @@ def _resolve_any(desc: MemoryDesc, model: MemoryDesc | None) -> MemoryDesc:
     if desc.kind != "any":
         return desc
     tag = None if model is None or model.ndims != desc.ndims else model.tag
+    if desc.data_type.is_sub_byte and tag is None and desc.dims[-1] % 2:  # two elements share a byte
+        return MemoryDesc(desc.dims, desc.data_type, padded_dims=(*desc.dims[:-1], desc.dims[-1] + 1))
     return MemoryDesc(desc.dims, desc.data_type, tag)
 
 

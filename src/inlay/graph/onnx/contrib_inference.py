@@ -1,7 +1,8 @@
 """Dims and types of results of operators of com.microsoft, the domain of ONNX Runtime's own operators.
 
 ONNX's shape inference does not know the domain. A node of it is a region of ONNX Runtime unless `is_known` returns
-true; such nodes are imported like ONNX's own. `passes.quantized_operators` replaces those on quantized tensors.
+true; such nodes are imported like ONNX's own. `passes.quantized_operators` replaces those on quantized tensors,
+and `passes.block_products` products with weights of few bits.
 
 Source: ONNX Runtime, "Contrib Operators".
 """
@@ -34,15 +35,31 @@ def is_known(node: Node, values: Mapping[str, Array]) -> bool:
     inputs = dict(enumerate(node.inputs))
     if node.operator == "QLinearConcat":
         places = tuple(place for place in inputs if place < 2 or place % 3 != 2)
+    if node.operator == "MatMulNBits" and not _has_usual_blocks(node, values):
+        return False
     if node.attributes.get("channels_last") or node.attributes.get("transA"):
         return False
     return all(not inputs.get(place) or inputs[place] in values for place in places)
 
 
+def _has_usual_blocks(node: Node, values: Mapping[str, Array]) -> bool:
+    """Return whether a MatMulNBits has integers of 4 or 8 bits in order, and zero points packed like them."""
+    inputs = (*node.inputs, *("",) * (6 - len(node.inputs)))
+    if inputs[4] or node.attributes.get("bits", 4) not in (4, 8):
+        return False
+    arrays = [values.get(name) for name in inputs[1:4]]
+    weights, scales, zeros = arrays
+    if weights is None or scales is None or weights.dtype != np.uint8 or scales.dtype not in _REAL:
+        return False
+    return (zeros is None or zeros.dtype == np.uint8) and weights.size > 0
+
+
+_REAL = (np.dtype(np.float32), np.dtype(np.float16))
 _UNARY = (1, 2, 3, 4)
 _BINARY = (1, 2, 4, 5, 6, 7)
 _CONSTANT_INPUTS: Mapping[str, tuple[int, ...]] = MappingProxyType(
     {
+        "MatMulNBits": (1, 2, 3, 5),
         "QGemm": (1, 2, 4, 5, 6, 7, 8),
         "QLinearAdd": _BINARY,
         "QLinearAveragePool": _UNARY,
@@ -54,7 +71,8 @@ _CONSTANT_INPUTS: Mapping[str, tuple[int, ...]] = MappingProxyType(
         "QLinearSoftmax": _UNARY,
     }
 )
-"""Operators that `passes.quantized_operators` replaces, with their inputs that must be constant."""
+"""Operators that `passes.quantized_operators` and `passes.block_products` replace, with their inputs that must be
+constant."""
 
 
 def infer_contrib(node: Node, tensors: Mapping[str, Tensor]) -> list[Tensor]:

@@ -29,6 +29,7 @@ from typing import TypeAlias, overload
 from inlay.arguments import integer_or_none
 from inlay.errors import InvalidArguments, Unimplemented, printable
 from inlay.graph.network import Network, Tensor
+from inlay.graph.onnx.compound_weights import replace_weights
 from inlay.graph.onnx.importer import GraphImporter
 from inlay.graph.onnx.initializers import Proto, element_type
 from inlay.graph.onnx.parsing import ParsedModel, parse_model
@@ -39,8 +40,11 @@ from inlay.graph.open_network import OpenNetwork, OpenTensor, describe_open
 from inlay.graph.passes import simplify_network
 from inlay.graph.passes.rewriting import remove_dead_nodes
 from inlay.layout import Dims
+from inlay.memory.compound.memory import CompoundMemory
 
 Source: TypeAlias = str | os.PathLike[str] | bytes
+CompoundWeights: TypeAlias = Mapping[str, CompoundMemory]
+_NO_WEIGHTS: CompoundWeights = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,8 @@ class ModelReloader:
     """The parsed model."""
     inferred: dict[tuple[OpenTensor, ...], Mapping[str, OpenTensor]] = field(default_factory=dict, repr=False)
     """Results of `infer` by the inputs."""
+    weights: Mapping[str, CompoundMemory] = field(default_factory=dict, repr=False)
+    """Constants in compound formats that replace those of the model, by name."""
 
     def __call__(self, dims: Mapping[str, Dims]) -> Network:
         """Return the network for these dims, by name of the input.
@@ -67,7 +73,7 @@ class ModelReloader:
         Raises:
             InvalidArguments, Unimplemented: as `__call__`.
         """
-        return _build_network(self.model, rebind_inputs(inputs, dims))
+        return _build_network(self.model, rebind_inputs(inputs, dims), self.weights)
 
     def bind(
         self, inputs: Sequence[OpenTensor], dims: Mapping[str, int] | None, batch: int | None
@@ -84,19 +90,35 @@ class ModelReloader:
 
 
 @overload
-def load(source: Source, *, dims: Mapping[str, int], batch: int | None = None) -> Network: ...
+def load(
+    source: Source, *, dims: Mapping[str, int], batch: int | None = None, weights: CompoundWeights | None = None
+) -> Network: ...
 @overload
-def load(source: Source, *, dims: None = None, batch: int) -> Network: ...
+def load(source: Source, *, dims: None = None, batch: int, weights: CompoundWeights | None = None) -> Network: ...
 @overload
 def load(
-    source: Source, *, dims: Mapping[str, int] | None = None, batch: int | None = None
+    source: Source,
+    *,
+    dims: Mapping[str, int] | None = None,
+    batch: int | None = None,
+    weights: CompoundWeights | None = None,
 ) -> Network | OpenNetwork: ...
-def load(source: Source, *, dims: Mapping[str, int] | None = None, batch: int | None = None) -> Network | OpenNetwork:
+def load(
+    source: Source,
+    *,
+    dims: Mapping[str, int] | None = None,
+    batch: int | None = None,
+    weights: CompoundWeights | None = None,
+) -> Network | OpenNetwork:
     """Return the network of an ONNX file of opset 1 to 28.
 
     `source` is a path, or the bytes of a file. `dims` binds open dims by name, or by input and axis, as in `"x[2]"`.
     `batch` binds axis 0 of every input that leaves it open. If a dim is open and neither is given, an `OpenNetwork` is
     returned, which `OpenNetwork.bind` or `inlay.compile` takes further; `OpenNetwork.bind_some` binds some dims only.
+
+    `weights` replaces constants of the model, by name, such as the matrices of a GGUF file: products with ggml's Q4_0
+    and Q8_0 read these integers, and other formats are unpacked. A matrix that is not square may be the transpose of
+    the model's.
 
     `network.again({"x": dims})` builds the same model for inputs of other dims, if the model leaves these dims open.
 
@@ -109,14 +131,14 @@ def load(source: Source, *, dims: Mapping[str, int] | None = None, batch: int | 
         FileError: the file cannot be read, is no ONNX model, is cut short, breaks a rule of ONNX, or names a file of
             weights outside its folder.
         InvalidArguments: only some of the open dims are bound, or to an impossible number; dims or types do not fit an
-            operator; `source` is no path and no bytes.
+            operator; `source` is no path and no bytes; `weights` do not fit the constants of the model.
         MissingExtra: the package onnx is not installed.
         Unimplemented: an opset, an operator or a type is not supported; the text names the node and what is supported.
     """
-    model = _parse_source(source)
+    model, given = _parse_source(source), weights or {}
     if dims is None and batch is None:
-        return _build_unbound(model)
-    return _build_network(model, bind_inputs(open_inputs(model.model.graph), dims, batch))
+        return _build_unbound(model, given)
+    return _build_network(model, bind_inputs(open_inputs(model.model.graph), dims, batch), given)
 
 
 def load_exported(source: bytes, weights: Mapping[str, Array]) -> Network | OpenNetwork:
@@ -189,19 +211,22 @@ def _remedy_for(source: object) -> str:
     )
 
 
-def _build_unbound(model: ParsedModel) -> Network | OpenNetwork:
+def _build_unbound(model: ParsedModel, weights: CompoundWeights = _NO_WEIGHTS) -> Network | OpenNetwork:
     """Return the network of a model; an `OpenNetwork` if it leaves a dim open."""
     graph = model.model.graph
     inputs = open_inputs(graph)
     if not any(tensor.is_open for tensor in inputs):
-        return _build_network(model, bind_inputs(inputs, None, None))
+        return _build_network(model, bind_inputs(inputs, None, None), weights)
     names = tuple(str(value.name) for value in graph.output)
-    return OpenNetwork(graph.name, model.opset, tuple(inputs), names, ModelReloader(model))
+    return OpenNetwork(graph.name, model.opset, tuple(inputs), names, ModelReloader(model, weights=weights))
 
 
-def _build_network(model: ParsedModel, inputs: list[Tensor]) -> Network:
+def _build_network(model: ParsedModel, inputs: list[Tensor], weights: CompoundWeights = _NO_WEIGHTS) -> Network:
     """Import and simplify a model for these inputs; the result's `again` builds it for other dims."""
-    return replace(simplify_network(import_network(model, inputs)), again=ModelReloader(model))
+    network = import_network(model, inputs)
+    if weights:
+        network = replace_weights(network, weights)
+    return replace(simplify_network(network), again=ModelReloader(model, weights=weights))
 
 
 def import_network(model: ParsedModel, inputs: list[Tensor]) -> Network:

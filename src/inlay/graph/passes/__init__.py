@@ -4,6 +4,7 @@ Data flow. `simplify_network` runs passes on a `Network`, whose nodes are ONNX's
 
     rewriting            the mechanism: a rule replaces nodes one by one, then dead nodes are removed
     precision            float16 and bfloat16 become float32
+    block_products       products with weights of few bits in blocks become BlockMatMul, whose weights stay integers
     quantized_operators  QLinearConv and the like become DequantizeLinear, an f32 operator, QuantizeLinear
     quantization         operators between DequantizeLinear and QuantizeLinear become operators on integers
     dynamic_quantization  products of integers after DynamicQuantizeLinear become one operator each

@@ -3,6 +3,7 @@
 from inlay.graph.network import Network
 from inlay.graph.passes.attention_operators import decompose_attention
 from inlay.graph.passes.attention_products import broadcast_groups, hoist_scales, sign_rotations
+from inlay.graph.passes.block_products import recognize_block_products
 from inlay.graph.passes.common_subexpressions import merge_common_subexpressions
 from inlay.graph.passes.dynamic_quantization import recognize_dynamic_quantization
 from inlay.graph.passes.expansions import delay_expansions, remove_expansions
@@ -15,6 +16,7 @@ from inlay.graph.passes.quantized_operators import expand_quantized_operators
 
 PATTERNS = (
     widen_narrow_floats,
+    recognize_block_products,
     expand_quantized_operators,
     remove_noops,
     recognize_quantized,

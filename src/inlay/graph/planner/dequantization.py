@@ -3,6 +3,8 @@
 Such an operation becomes reorders that dequantize what it reads, the operation in f32, its post-operations, and a
 reorder that quantizes the result. So it takes no longer than in f32 but for these reorders.
 
+So do products with integer weights in blocks, whose constants become f32.
+
 So do products whose kernels are not exact: without VNNI, they add two products of u8 and s8 in 16 bits, which saturate
 beyond 32,767, or halve the weights of a source of s8. Weights from -64 to 64 of a source of u8 cannot saturate.
 
@@ -20,9 +22,11 @@ from inlay.graph.costs.estimates import Costs
 from inlay.graph.network import Tensor, unused_name
 from inlay.graph.op_graph import Array, Op, OpGraph, operation_of
 from inlay.graph.planner.formats import channels_last
+from inlay.layout import Dims
 from inlay.primitives.attributes import PLAIN, EltwisePostOp, PrimitiveAttributes
 from inlay.primitives.engine import Parameter
 from inlay.primitives.rules import WEIGHTED
+from inlay.reordering.attributes import Scales, ZeroPoints
 
 _F32 = np.dtype(np.float32)
 _KINDS = frozenset((*WEIGHTED, "binary", "pooling"))
@@ -34,11 +38,11 @@ def dequantize_unsupported(graph: OpGraph, costs: Costs) -> OpGraph:
 
     Operations that no optimized kernel computes in f32 either stay as they are.
     """
-    if not any(_reads_bytes(op, graph) for op in graph.ops):
+    if not any(_computes_integers(op, graph) for op in graph.ops):
         return graph
     ops, tensors = list[Op](), dict(graph.tensors)
     for op in graph.ops:
-        if not _reads_bytes(op, graph) or is_supported(op, graph, costs):
+        if not _computes_integers(op, graph) or is_supported(op, graph, costs):
             ops.append(op)
             continue
         expansion = _Expansion(op, tensors)
@@ -50,6 +54,11 @@ def dequantize_unsupported(graph: OpGraph, costs: Costs) -> OpGraph:
         else:
             ops.append(op)
     return replace(graph, ops=tuple(ops), tensors=tensors)
+
+
+def _computes_integers(op: Op, graph: OpGraph) -> bool:
+    """Return whether an operation computes with integers of 8 bits, or with integer weights in f32."""
+    return op.attributes.fpmath_integers or _reads_bytes(op, graph)
 
 
 def _reads_bytes(op: Op, graph: OpGraph) -> bool:
@@ -163,9 +172,9 @@ class _Expansion:
         real = array.astype(np.float64)
         if argument in attributes.zero_points:
             zeros = constants[f"{argument}_zero_points"].astype(np.float64)
-            real = real - zeros.reshape(attributes.zero_points[argument].shape(array.shape))
+            real = real - _expand(zeros, attributes.zero_points[argument], array.shape)
         if argument in attributes.scales:
-            real = real * constants[f"{argument}_scales"].reshape(attributes.scales[argument].shape(array.shape))
+            real = real * _expand(constants[f"{argument}_scales"], attributes.scales[argument], array.shape)
         return np.asarray(real, _F32)
 
     def apply_post_ops(self, result: str) -> Iterator[Op]:
@@ -180,3 +189,11 @@ class _Expansion:
             }
             yield Op(f"{self.op.name}:post_op_{i}", "eltwise", {"src": result}, {"dst": dst}, parameters=parameters)
             result = dst
+
+
+def _expand(values: Array, entry: Scales | ZeroPoints, dims: Dims) -> Array:
+    """Return scales or zero points of a tensor with so many axes that they are broadcast to it; groups are repeated."""
+    expanded = values.reshape(entry.shape(dims))
+    for axis, size in zip((len(dims) - 2, len(dims) - 1), entry.groups, strict=False):
+        expanded = expanded.repeat(size, axis)
+    return expanded

@@ -33,6 +33,7 @@ from inlay.graph.network import Node, Subgraph
 from inlay.graph.op_graph import Array, ProcessObjects
 from inlay.graph.program import Alternative
 from inlay.primitives.engine import Parameter
+from inlay.reordering.attributes import Groups
 
 Json: TypeAlias = Any
 """A value of JSON."""
@@ -321,6 +322,10 @@ def _read_parameter(value: Json, table: NumberedValues, path: str) -> Any:
     return found
 
 
+def _read_groups(value: Json, table: NumberedValues, path: str) -> tuple[int, ...]:
+    return tuple([_read_integer(item, table, path) for item in _read_list(value, path)])
+
+
 def _read_value(value: Json, table: NumberedValues, path: str, depth: int = 0) -> Any:
     """Return a value of any type that `_encode_value` writes."""
     if value is None or isinstance(value, (bool, str)):
@@ -372,6 +377,7 @@ _READERS: Mapping[Any, _Reader] = MappingProxyType(
         MemoryDesc: _read_desc,
         Alternative: _read_alternative,
         Parameter: _read_parameter,
+        Groups: _read_groups,
         Any: _read_value,
     }
 )

@@ -1,0 +1,221 @@
+"""Products of few rows with a constant matrix, whose weights are read at the speed of memory.
+
+    implementation = create_matvec(operation, team, threads=2)
+    implementation.descs["weights"]         a blocked format, in panels of columns
+    implementation.bind(memories)()
+
+oneDNN 3.2 has no product of f32 with integers of 4 or 8 bits. This one reads them as they are stored, and converts them
+in registers. It runs on the OpenMP threads of another engine.
+"""
+
+import ctypes
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from inlay.descriptor import MemoryDesc
+from inlay.engines.inlay.matvec_code import (
+    ENTRY,
+    MOST_ROWS,
+    STEP,
+    MatvecCode,
+    MatvecWord,
+    build_module,
+    weights_tag,
+)
+from inlay.engines.inlay.winograd_code import Registers
+from inlay.errors import Unimplemented
+from inlay.layout import Layout
+from inlay.memory import Memory
+from inlay.memory.buffers import address_of
+from inlay.primitives.attributes import PrimitiveAttributes
+from inlay.primitives.engine import Operation, PlainImplementation, ThreadTeam
+from inlay.reordering.attributes import Scales, ZeroPoints
+from inlay.reordering.target import TargetMachine, digest_of, host_target, load_permanently
+
+_INTEGERS = ("s4", "u4", "s8", "u8")
+_PANEL = 4  # registers in a row of a panel of the weights
+_FLOAT = 4  # bytes
+_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
+_Words: TypeAlias = npt.NDArray[np.int64]
+
+
+def requests_matvec(operation: Operation) -> bool:
+    """Return whether an operation is a product of two matrices, f32 by integers that are computed with as f32."""
+    if operation.kind != "matmul" or operation.prop_kind != "forward_inference":
+        return False
+    descs = operation.descs
+    is_mixed = str(descs["src"].data_type) == "f32" and str(descs["weights"].data_type) in _INTEGERS
+    return is_mixed and operation.attributes.fpmath_integers and descs["weights"].ndims == 2
+
+
+def create_matvec(
+    operation: Operation, team: ThreadTeam, threads: int, target: TargetMachine | None = None
+) -> PlainImplementation:
+    """Create a product that runs on `threads` threads of `team`.
+
+    Source and destination are row-major, with any stride of rows. Results are those of f32 arithmetic.
+
+    Raises:
+        Unimplemented: the operation has other types or formats, its groups are no multiple of 8 rows by one column, or
+            it has attributes other than scales and zero points of the weights in groups.
+    """
+    target = target or host_target()
+    registers = Registers(target.vector_bytes // _FLOAT, _PANEL)
+    descs = _resolve_formats(operation, registers)
+    group = _find_group(operation)
+    rows = descs["src"].dims[0]
+    kernel = MatvecCode(
+        str(descs["weights"].data_type),
+        min(rows, MOST_ROWS),
+        rows % MOST_ROWS if rows > MOST_ROWS else 0,
+        "weights" in operation.attributes.scales,
+        "weights" in operation.attributes.zero_points,
+        "bias" in descs,
+        registers,
+    )
+    table = _table(kernel, descs, group, team)
+    bind = partial(_bind, kernel, target, table, team.parallel, threads)
+    values = descs["weights"].dims[0] // group * descs["weights"].dims[1]
+    if kernel.has_scales:
+        descs["weights_scales"] = MemoryDesc((values,), "f32", "a")
+    if kernel.has_zero_points:
+        descs["weights_zero_points"] = MemoryDesc((values,), "s32", "a")
+    if operation.attributes.scratchpad_mode == "user":
+        descs["scratchpad"] = MemoryDesc((0,), "u8", "a", allow_empty=True)
+    return PlainImplementation(operation, descs, f"matvec:{kernel.weights}", bind)
+
+
+def _resolve_formats(operation: Operation, registers: Registers) -> dict[str, MemoryDesc]:
+    """Return the descriptor of each argument.
+
+    Raises:
+        Unimplemented: the machine code cannot access one.
+    """
+    given = operation.descs
+    src, weights, dst = (given[name] for name in ("src", "weights", "dst"))
+    if any(str(given[name].data_type) != "f32" for name in given if name != "weights"):
+        raise Unimplemented("a product with integer weights in f32 has no types but f32")
+    if any(0 in desc.dims or desc.has_runtime for desc in given.values()):
+        raise Unimplemented("a product with integer weights in f32 needs dims that are known and not 0")
+    columns = weights_tag(str(weights.data_type), registers.columns)
+    packed = MemoryDesc(weights.dims, weights.data_type, columns)
+    if weights.kind != "any" and weights != packed:
+        raise Unimplemented(f"a product with integer weights in f32 has no weights {weights}: leave them any")
+    descs = {"src": _row_major("src", src), "weights": packed, "dst": _row_major("dst", dst)}
+    if "bias" in given:
+        descs["bias"] = _row_major("bias", given["bias"])
+        if descs["bias"].dims != (1, dst.dims[1]):
+            raise Unimplemented("a product with integer weights in f32 has a bias of one row")
+    return descs
+
+
+def _row_major(name: str, desc: MemoryDesc) -> MemoryDesc:
+    """Return the descriptor of a matrix whose rows are contiguous; `any` becomes dense."""
+    if desc.kind == "any":
+        return MemoryDesc(desc.dims, desc.data_type, "ab")
+    layout = desc.layout
+    is_plain = isinstance(layout, Layout) and not any(axis.inner for axis in layout.axes)
+    if not is_plain or desc.padded_dims != desc.dims or desc.strides[1] != 1:
+        raise Unimplemented(f"a product with integer weights in f32 has no {name} {desc}: give row-major ab")
+    return desc
+
+
+def _find_group(operation: Operation) -> int:
+    """Return the rows of the weights that share a scale.
+
+    Raises:
+        Unimplemented: the machine code does not support the attributes.
+    """
+    attributes = operation.attributes
+    entries: list[Scales | ZeroPoints] = [*attributes.scales.values(), *attributes.zero_points.values()]
+    known = PrimitiveAttributes(
+        scales=attributes.scales,
+        zero_points=attributes.zero_points,
+        scratchpad_mode=attributes.scratchpad_mode,
+        fpmath_mode=attributes.fpmath_mode,
+        fpmath_integers=attributes.fpmath_integers,
+    )
+    names = {*attributes.scales, *attributes.zero_points}
+    groups = {entry.groups for entry in entries}
+    types = [entry.data_type for entry in entries]
+    is_usual = attributes == known and attributes.scales and names == {"weights"} and len(groups) == 1
+    if not is_usual or any(entry.mask != 3 for entry in entries) or types != ["f32", "s32"][: len(types)]:
+        raise Unimplemented("a product with integer weights in f32 has scales and zero points of the weights in groups")
+    (group,) = groups
+    if len(group) != 2 or group[1] != 1 or group[0] % STEP:
+        raise Unimplemented(f"a product with integer weights in f32 has groups of multiples of {STEP} rows")
+    return int(group[0])
+
+
+def _table(kernel: MatvecCode, descs: Mapping[str, MemoryDesc], group: int, team: ThreadTeam) -> _Words:
+    """Return the call table without addresses: the words of addresses contain offsets, to which `_bind` adds them."""
+    src, weights, dst = (descs[name] for name in ("src", "weights", "dst"))
+    (rows, inner), columns = src.dims, dst.dims[1]
+    strip = kernel.width * kernel.registers.lanes
+    words = {
+        MatvecWord.SRC: src.offset0 * _FLOAT,
+        MatvecWord.DST: dst.offset0 * _FLOAT,
+        MatvecWord.BIAS: descs["bias"].offset0 * _FLOAT if "bias" in descs else 0,
+        MatvecWord.SRC_STRIDE: int(src.strides[0]) * _FLOAT,
+        MatvecWord.DST_STRIDE: int(dst.strides[0]) * _FLOAT,
+        MatvecWord.VALUES_STRIDE: columns * _FLOAT,
+        MatvecWord.PANEL_STRIDE: inner // STEP * kernel.step_nbytes,
+        MatvecWord.BLOCKS: -(-rows // MOST_ROWS),
+        MatvecWord.COLUMNS: columns,
+        MatvecWord.STRIPS: -(-columns // strip),
+        MatvecWord.GROUPS: weights.dims[0] // group,
+        MatvecWord.STEPS: group // STEP,
+        MatvecWord.THREAD_NUM: team.thread_num,
+        MatvecWord.NUM_THREADS: team.num_threads,
+    }
+    table = np.zeros(len(MatvecWord), np.int64)
+    table[list(words)] = list(words.values())
+    return table
+
+
+_EMITTER = digest_of([Path(__file__).with_name(name) for name in ("matvec_code.py", "winograd_code.py")])
+"""Digest of the source files that write the module; empty if they cannot be read, as in a zip archive."""
+
+
+@cache
+def _compile_entry(kernel: MatvecCode, target: TargetMachine) -> int:
+    """Return the address of the compiled function; the first call compiles or loads it."""
+    text = partial(build_module, kernel, target.attributes)
+    (address,) = load_permanently((_EMITTER, kernel) if _EMITTER else text(), text, target, ENTRY)
+    return address
+
+
+_ARGUMENTS = {
+    MatvecWord.SRC: "src",
+    MatvecWord.WEIGHTS: "weights",
+    MatvecWord.SCALES: "weights_scales",
+    MatvecWord.ZERO_POINTS: "weights_zero_points",
+    MatvecWord.BIAS: "bias",
+    MatvecWord.DST: "dst",
+}
+
+
+def _bind(
+    kernel: MatvecCode,
+    target: TargetMachine,
+    offsets: _Words,
+    parallel: int,
+    threads: int,
+    memories: Mapping[str, Memory],
+) -> Callable[[], None]:
+    """Return a function that multiplies once with these memories at each call, and keeps them alive."""
+    table = offsets.copy()
+    for word, name in _ARGUMENTS.items():
+        if name in memories:
+            table[word] += memories[name].address
+    call, entry, address, kept = _FUNCTION(parallel), _compile_entry(kernel, target), address_of(table), dict(memories)
+
+    def run(owners: object = (table, kept)) -> None:
+        call(entry, address, threads, 0)
+
+    return run

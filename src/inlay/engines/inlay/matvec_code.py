@@ -1,0 +1,391 @@
+"""The machine code of a product of few rows with a matrix, generated as LLVM IR: a module for each `MatvecCode`.
+
+    inlay_matvec(table)       the work of one thread of a team; the words of the table are `MatvecWord`
+
+A thread computes a contiguous range of strips of columns. It reads the weights of a strip once for at most `MOST_ROWS`
+rows of the source. The weights have a blocked format, see `weights_tag`: a panel of columns after the other, and in
+each panel `STEP` rows after the other. A register that is loaded from weights of 4 bits has a column in each lane, with
+the elements of `STEP` rows in its 32 bits.
+
+Weights of one row of the source are multiplied as integers, and a group's sum is scaled: scale * (sum(x q) - zero_point
+* sum(x)). Weights of several rows are scaled as they are read: q * scale - zero_point * scale.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum, auto
+from functools import partial
+
+from inlay.engines.inlay.winograd_code import Registers, Vectors, emit_part_begin
+from inlay.reordering.ir import Code, module_text
+
+MOST_ROWS = 8
+"""Largest number of rows of the source for which weights are read once."""
+STEP = 8
+"""Rows of the weights that one iteration multiplies; it divides the number of rows, and the rows of a group."""
+ENTRY = "inlay_matvec"
+"""Name of the exported function."""
+_AHEAD = 8  # groups between a prefetch of scales and their use
+_MOST_LANES = 16
+
+
+class MatvecWord(IntEnum):
+    """The words of the call table; strides are in bytes."""
+
+    def _generate_next_value_(name, start, count, last_values):  # type: ignore[no-untyped-def,override] # noqa: N805
+        return count
+
+    SRC = auto()
+    WEIGHTS = auto()
+    SCALES = auto()
+    ZERO_POINTS = auto()
+    BIAS = auto()
+    DST = auto()
+    SRC_STRIDE = auto()
+    DST_STRIDE = auto()
+    VALUES_STRIDE = auto()
+    PANEL_STRIDE = auto()
+    BLOCKS = auto()
+    COLUMNS = auto()
+    STRIPS = auto()
+    GROUPS = auto()
+    STEPS = auto()
+    THREAD_NUM = auto()
+    NUM_THREADS = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class MatvecCode:
+    """Everything that a module depends on, apart from the target."""
+
+    weights: str
+    """Data type of the weights: s4, u4, s8, u8, bf16 or f32."""
+    rows: int
+    """Rows of the source that are computed together, at most `MOST_ROWS`."""
+    rest: int
+    """Rows of the last block of rows; 0 if it has `rows` too."""
+    has_scales: bool
+    """True if the weights have scales in groups."""
+    has_zero_points: bool
+    """True if the weights have zero points in groups."""
+    has_bias: bool
+    """True if there is a bias."""
+    registers: Registers
+    """Lanes of a register, and registers in a row of a panel."""
+
+    @property
+    def is_packed(self) -> bool:
+        """True if the weights have 4 bits."""
+        return self.weights in ("s4", "u4")
+
+    @property
+    def width(self) -> int:
+        """The number of registers in a row of a strip, which a panel has one or more of."""
+        panel = self.registers.panel
+        if self.registers.lanes < _MOST_LANES:
+            return panel if self.rows == 1 else max(1, panel // (2 if self.rows <= MOST_ROWS // 2 else 4))
+        return panel if self.rows <= MOST_ROWS // 2 else max(1, panel // 2)
+
+    @property
+    def bits(self) -> int:
+        """The number of bits of an element of the weights."""
+        return {"s4": 4, "u4": 4, "s8": 8, "u8": 8, "bf16": 16, "f32": 32}[self.weights]
+
+    @property
+    def step_nbytes(self) -> int:
+        """Bytes of `STEP` rows of a panel of the weights."""
+        return STEP * self.registers.columns * self.bits // 8
+
+
+def weights_tag(weights: str, columns: int) -> str:
+    """Return the format of weights whose panels have so many columns.
+
+    >>> weights_tag("s4", 64), weights_tag("f32", 64)
+    ('BA64b8a', 'Ba64b')
+    """
+    return f"BA{columns}b{STEP}a" if weights in ("s4", "u4") else f"Ba{columns}b"
+
+
+def build_module(kernel: MatvecCode, attributes: str) -> str:
+    """Return the LLVM IR of the module; `attributes` are the function attributes of the target."""
+    emitters = [partial(_emit_block, kernel=kernel, rows=rows) for rows in sorted({kernel.rows, kernel.rest} - {0})]
+    functions = []
+    for emit in (*emitters, partial(_emit_entry, kernel=kernel)):
+        code = Code()
+        code.label("entry")
+        head = emit(code)
+        code.do("ret void")
+        functions.append((head, code))
+    return module_text(functions, attributes)
+
+
+# The work of a thread
+
+
+def _emit_entry(code: Code, kernel: MatvecCode) -> str:
+    """Emit the exported function: it computes the strips of the calling thread, for one block of rows after another."""
+    thread, threads = (_emit_openmp_call(code, word) for word in (MatvecWord.THREAD_NUM, MatvecWord.NUM_THREADS))
+    strips, blocks = (code.load_word("%table", word) for word in (MatvecWord.STRIPS, MatvecWord.BLOCKS))
+    begin, end = (emit_part_begin(code, strips, threads, part) for part in (thread, code.let(f"add i64 {thread}, 1")))
+    count = code.let(f"sub i64 {end}, {begin}")
+    code.do(f"%is_idle = icmp eq i64 {count}, 0")
+    code.do("br i1 %is_idle, label %exit, label %work")
+    code.label("work")
+    with code.loop("strip", count) as relative:
+        strip = code.let(f"add i64 {begin}, {relative}")
+        with code.loop("rows", blocks) as block:
+            _emit_block_call(code, kernel, strip, block, blocks)
+    code.do("br label %exit")
+    code.label("exit")
+    return f"define void @{ENTRY}(ptr %table)"
+
+
+def _emit_openmp_call(code: Code, word: MatvecWord) -> str:
+    """Emit a call of a function of the OpenMP runtime, whose address is in a word of the table."""
+    return code.let(f"sext i32 {code.let(f'call i32 {_pointer(code, word)}()')} to i64")
+
+
+def _pointer(code: Code, word: MatvecWord) -> str:
+    """Emit a load of an address from the table."""
+    return code.let(f"load ptr, ptr {code.word('%table', word)}")
+
+
+def _emit_block_call(code: Code, kernel: MatvecCode, strip: str, block: str, blocks: str) -> None:
+    """Emit a call of the function for the rows of a block, which are fewer in the last one."""
+    name = f"@rows{kernel.rows}"
+    if kernel.rest:
+        last = code.let(f"sub i64 {blocks}, 1")
+        is_last = code.let(f"icmp eq i64 {block}, {last}")
+        name = code.let(f"select i1 {is_last}, ptr @rows{kernel.rest}, ptr @rows{kernel.rows}")
+    code.do(f"call void {name}(ptr %table, i64 {strip}, i64 {block})")
+
+
+# A block of rows times a strip of columns
+
+
+class _Strip:
+    """The values that the code of one block of rows uses throughout."""
+
+    def __init__(self, code: Code, kernel: MatvecCode, rows: int) -> None:
+        """Emit them."""
+        self.code, self.kernel, self.rows = code, kernel, rows
+        registers = kernel.registers
+        self.vectors = Vectors(code, registers)
+        self.lanes, self.width = registers.lanes, kernel.width
+        self.integers = f"<{self.lanes} x i32>"
+        parts = registers.panel // self.width
+        column = code.let(f"mul i64 %strip, {self.width * self.lanes}")
+        self.column_bytes = code.let(f"mul i64 {column}, 4")
+        first = code.let(f"mul i64 %block, {kernel.rows}")
+        x = code.byte(_pointer(code, MatvecWord.SRC), self._product(first, MatvecWord.SRC_STRIDE))
+        row = code.load_word("%table", MatvecWord.SRC_STRIDE)
+        self.sources = [x]
+        for _ in range(1, rows):
+            self.sources.append(code.byte(self.sources[-1], row))
+        results = code.byte(_pointer(code, MatvecWord.DST), self._product(first, MatvecWord.DST_STRIDE))
+        self.results = code.byte(results, self.column_bytes)
+        panel, part = (code.let(f"{operation} i64 %strip, {parts}") for operation in ("udiv", "urem"))
+        step_part = self.width * self.lanes * (4 if kernel.is_packed else kernel.bits // 8)
+        at = code.byte(_pointer(code, MatvecWord.WEIGHTS), self._product(panel, MatvecWord.PANEL_STRIDE))
+        self.weights = code.byte(at, code.let(f"mul i64 {part}, {step_part}"))
+        self.masks = self._emit_masks(column)
+        self.table = _constant("float", [float(n if n < 8 or kernel.weights == "u4" else n - 16) for n in range(16)])
+
+    def _product(self, value: str, word: MatvecWord) -> str:
+        """Emit a value times a word of the table."""
+        return self.code.let(f"mul i64 {value}, {self.code.load_word('%table', word)}")
+
+    def _emit_masks(self, column: str) -> list[str]:
+        """Emit for each register the lanes that have a column, from number `column` on."""
+        code = self.code
+        left = code.let(f"sub i64 {code.load_word('%table', MatvecWord.COLUMNS)}, {column}")
+        number = code.let(f"trunc i64 {code.minmax('smin', left, self.width * self.lanes)} to i32")
+        one = code.let(f"insertelement {self.integers} poison, i32 {number}, i32 0")
+        limit = code.let(
+            f"shufflevector {self.integers} {one}, {self.integers} poison, {self.integers} zeroinitializer"
+        )
+        numbers = [range(w * self.lanes, (w + 1) * self.lanes) for w in range(self.width)]
+        return [code.let(f"icmp ult {self.integers} {_constant('i32', each)}, {limit}") for each in numbers]
+
+    def load_values(self, word: MatvecWord, group: str, element: str) -> list[str]:
+        """Emit loads of a number for each column: of a group, from the array whose address is in the table."""
+        code = self.code
+        row = code.byte(_pointer(code, word), self._product(group, MatvecWord.VALUES_STRIDE))
+        row = code.byte(row, self.column_bytes)
+        code.prefetch(code.byte(row, self._product(str(_AHEAD), MatvecWord.VALUES_STRIDE)))
+        kind = f"<{self.lanes} x {element}>"
+        found = [
+            code.masked_load(kind, code.byte(row, w * self.vectors.bytes), mask) for w, mask in enumerate(self.masks)
+        ]
+        return [code.let(f"sitofp {kind} {one} to {self.vectors.type}") if element == "i32" else one for one in found]
+
+    def load_source(self, row: int, k: str, j: int) -> str:
+        """Emit a load of element `k + j` of a row of the source, into all lanes."""
+        at = self.code.let(f"getelementptr float, ptr {self.sources[row]}, i64 {k}")
+        return self.vectors.splat(self.code.let(f"load float, ptr {self.code.byte(at, 4 * j)}"))
+
+
+def _constant(element: str, values: Sequence[float]) -> str:
+    """Return the text of a constant vector."""
+    return "<" + ", ".join(f"{element} {value}" for value in values) + ">"
+
+
+def _emit_block(code: Code, kernel: MatvecCode, rows: int) -> str:
+    """Emit the function that multiplies `rows` rows of the source by a strip of columns."""
+    strip = _Strip(code, kernel, rows)
+    vectors, width = strip.vectors, strip.width
+    groups = code.load_word("%table", MatvecWord.GROUPS)
+    steps = code.load_word("%table", MatvecWord.STEPS)
+    names = [f"{m}_{w}" for m in range(rows) for w in range(width)]
+    code.do("br label %group")
+    code.label("group")
+    code.do("%g = phi i64 [0, %entry], [%g_next, %group_last]")
+    for name in names:
+        code.do(f"%total{name} = phi {vectors.type} [zeroinitializer, %entry], [%total_next{name}, %group_last]")
+    scales = strip.load_values(MatvecWord.SCALES, "%g", "float") if kernel.has_scales else []
+    zeros = strip.load_values(MatvecWord.ZERO_POINTS, "%g", "i32") if kernel.has_zero_points else []
+    code.do(f"%first = mul i64 %g, {steps}")
+    if rows == 1:
+        totals = _emit_sums_of_group(strip, steps, scales, zeros)
+    else:
+        totals = _emit_scaled_sums(strip, steps, scales, zeros)
+    code.do("br label %group_last")
+    code.label("group_last")
+    for name, total in zip(names, totals, strict=True):
+        code.do(f"%total_next{name} = select i1 true, {vectors.type} {total}, {vectors.type} {total}")
+    code.do("%g_next = add i64 %g, 1")
+    code.do(f"%more_groups = icmp ult i64 %g_next, {groups}")
+    code.do("br i1 %more_groups, label %group, label %done")
+    code.label("done")
+    _emit_results(strip, [f"%total_next{name}" for name in names])
+    return f"define internal void @rows{rows}(ptr %table, i64 %strip, i64 %block)"
+
+
+def _emit_sums_of_group(strip: _Strip, steps: str, scales: Sequence[str], zeros: Sequence[str]) -> list[str]:
+    """Emit the products of one row in a group, and return its totals for each register."""
+    code, vectors, width = strip.code, strip.vectors, strip.width
+    sums = [f"{w}_{chain}" for w in range(width) for chain in range(2)] + (["x"] if zeros else [])
+    k, weights = _begin_steps(strip, {f"%sum{name}": "zeroinitializer" for name in sums}, "%next")
+    current = {name: f"%sum{name}" for name in sums}
+    for j in range(STEP):
+        x = strip.load_source(0, k, j)
+        for w in range(width):
+            name = f"{w}_{j % 2}"
+            current[name] = vectors.fma(x, _emit_weights(strip, weights, j, w), current[name])
+        if zeros:
+            current["x"] = vectors.binary("fadd", current["x"], x)
+    _end_steps(strip, steps, {f"%next{name}": value for name, value in current.items()})
+    results = []
+    for w in range(width):
+        total = vectors.binary("fadd", f"%next{w}_0", f"%next{w}_1")
+        if zeros:
+            negative = code.let(f"fneg {vectors.type} {zeros[w]}")
+            total = vectors.fma(negative, "%nextx", total)
+        before = f"%total0_{w}"
+        results.append(vectors.fma(scales[w], total, before) if scales else vectors.binary("fadd", total, before))
+    return results
+
+
+def _emit_scaled_sums(strip: _Strip, steps: str, scales: Sequence[str], zeros: Sequence[str]) -> list[str]:
+    """Emit the products of several rows with scaled weights, and return the totals for each row and register."""
+    code, vectors, width = strip.code, strip.vectors, strip.width
+    shifts = []
+    if zeros:
+        shifts = [
+            code.let(f"fneg {vectors.type} {vectors.binary('fmul', *pair)}") for pair in zip(zeros, scales, strict=True)
+        ]
+    names = [f"{m}_{w}" for m in range(strip.rows) for w in range(width)]
+    k, weights = _begin_steps(strip, {f"%sum{name}": f"%total{name}" for name in names}, "%next")
+    current = {name: f"%sum{name}" for name in names}
+    for j in range(STEP):
+        for w in range(width):
+            factor = _emit_weights(strip, weights, j, w)
+            if scales:
+                factor = (
+                    vectors.fma(factor, scales[w], shifts[w]) if zeros else vectors.binary("fmul", factor, scales[w])
+                )
+            for m in range(strip.rows):
+                name = f"{m}_{w}"
+                current[name] = vectors.fma(strip.load_source(m, k, j), factor, current[name])
+    _end_steps(strip, steps, {f"%next{name}": value for name, value in current.items()})
+    return [f"%next{name}" for name in names]
+
+
+def _begin_steps(strip: _Strip, sums: dict[str, str], after: str) -> tuple[str, str]:
+    """Begin the loop over the steps of a group; return the row of the weights, and the address of its step.
+
+    `sums` has the first value of each sum, whose name after a step begins with `after` in place of `%sum`.
+    """
+    code, kernel = strip.code, strip.kernel
+    code.do("br label %before_steps")
+    code.label("before_steps")
+    code.do("br label %step")
+    code.label("step")
+    code.do("%s = phi i64 [0, %before_steps], [%s_next, %step]")
+    for name, first in sums.items():
+        following = name.replace("%sum", after)
+        code.do(f"{name} = phi {strip.vectors.type} [{first}, %before_steps], [{following}, %step]")
+    number = code.let("add i64 %first, %s")
+    weights = code.byte(strip.weights, code.let(f"mul i64 {number}, {kernel.step_nbytes}"))
+    return code.let(f"mul i64 {number}, {STEP}"), weights
+
+
+def _end_steps(strip: _Strip, steps: str, sums: dict[str, str]) -> None:
+    """Name the sums after a step, and end the loop after `steps` of them."""
+    code, kind = strip.code, strip.vectors.type
+    for name, value in sums.items():
+        code.do(f"{name} = select i1 true, {kind} {value}, {kind} {value}")
+    code.do("%s_next = add i64 %s, 1")
+    code.do(f"%more_steps = icmp ult i64 %s_next, {steps}")
+    code.do("br i1 %more_steps, label %step, label %steps_done")
+    code.label("steps_done")
+
+
+def _emit_weights(strip: _Strip, step: str, j: int, w: int) -> str:
+    """Emit row `j` of a step of the weights as floats: register `w`."""
+    code, kernel, lanes = strip.code, strip.kernel, strip.lanes
+    if kernel.is_packed:
+        bits = code.let(f"load {strip.integers}, ptr {code.byte(step, 4 * w * lanes)}, align 4")
+        return _emit_nibbles(strip, bits, j)
+    width = kernel.bits // 8
+    address = code.byte(step, width * (j * kernel.registers.columns + w * lanes))
+    if kernel.weights == "f32":
+        return strip.vectors.load(address)
+    narrow = f"<{lanes} x i{kernel.bits}>"
+    loaded = code.let(f"load {narrow}, ptr {address}, align 1")
+    if kernel.weights == "bf16":
+        wide = code.let(f"zext {narrow} {loaded} to {strip.integers}")
+        high = code.let(f"shl {strip.integers} {wide}, {_constant('i32', [16] * lanes)}")
+        return code.let(f"bitcast {strip.integers} {high} to {strip.vectors.type}")
+    operation = "sext" if kernel.weights == "s8" else "zext"
+    wide = code.let(f"{operation} {narrow} {loaded} to {strip.integers}")
+    return code.let(f"sitofp {strip.integers} {wide} to {strip.vectors.type}")
+
+
+def _emit_nibbles(strip: _Strip, bits: str, j: int) -> str:
+    """Emit bits 4j to 4j + 3 of each lane as a float: by a table in a register if it has 16 lanes."""
+    code, kernel, kind, lanes = strip.code, strip.kernel, strip.integers, strip.lanes
+
+    def shift(operation: str, value: str, count: int) -> str:
+        return code.let(f"{operation} {kind} {value}, {_constant('i32', [count] * lanes)}") if count else value
+
+    if lanes == _MOST_LANES:  # the instruction ignores the higher bits of an index
+        floats = strip.vectors.type
+        index = shift("lshr", bits, 4 * j)
+        return code.call("llvm.x86.avx512.permvar.sf.512", floats, (floats, strip.table), (kind, index))
+    high = shift("shl", bits, 28 - 4 * j)
+    number = shift("ashr" if kernel.weights == "s4" else "lshr", high, 28)
+    return code.let(f"sitofp {kind} {number} to {strip.vectors.type}")
+
+
+def _emit_results(strip: _Strip, totals: Sequence[str]) -> None:
+    """Emit the addition of the bias, and the stores of the columns that exist."""
+    code, vectors, width = strip.code, strip.vectors, strip.width
+    biases = strip.load_values(MatvecWord.BIAS, "0", "float") if strip.kernel.has_bias else []
+    line = strip.results
+    for m in range(strip.rows):
+        for w in range(width):
+            total = totals[m * width + w]
+            value = vectors.binary("fadd", total, biases[w]) if biases else total
+            code.masked_store(vectors.type, value, code.byte(line, w * vectors.bytes), strip.masks[w])
+        line = code.byte(line, code.load_word("%table", MatvecWord.DST_STRIDE))
