@@ -68,7 +68,8 @@ def _pack(values: Array, bits: int) -> Array:
     if bits == 8:
         return values
     even = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, values.shape[-1] % 2)])
-    return (even[..., 0::2] | even[..., 1::2] << 4).astype(np.uint8)
+    packed: Array = (even[..., 0::2] | even[..., 1::2] << 4).astype(np.uint8)
+    return packed
 
 
 def _sample(case: NBits) -> Sample:
