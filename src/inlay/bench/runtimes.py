@@ -1,8 +1,9 @@
 """Runtimes that a network is compared with: ONNX Runtime, OpenVINO and PyTorch, each in its best known configurations.
 
     ONNX Runtime    all optimizations of the graph; operators of the file or of opset 13; bound inputs
-    OpenVINO        for latency, one stream, arithmetic of f32, shared inputs
-    torch           eager in either memory format (see `inlay.graph.torch_graph`), or compiled on request
+    OpenVINO        for latency, one stream, arithmetic of f32 or of the precision that is asked for, shared inputs
+    torch           eager in either memory format (see `inlay.graph.torch_graph`), or compiled on request; in another
+                    precision as a module of it, or with autocast
 
 All have the same number of threads and get the same arrays. A runtime yields its configurations one by one, so that
 one whose numbers are wrong or which is slower can be dropped before the next is made.
@@ -15,11 +16,13 @@ compare numbers, its input becomes an output.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from inlay.bench.contenders import require_installed
+from inlay.bench.precision import REQUESTS, BenchPrecision
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.graph.network import Network
 from inlay.graph.onnx_package import helper, onnx
@@ -97,6 +100,7 @@ class NetworkInputs:
     compared: tuple[str, ...]  # tensors that are compared besides the outputs
     threads: int  # the number of threads of each runtime
     compiles: bool = False  # true if PyTorch compiles the network too, which takes up to a minute
+    precision: BenchPrecision = "f32"  # the precision that a runtime is asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +157,15 @@ def openvino(case: NetworkInputs) -> Iterator[Configuration]:
         Unimplemented: it is not installed, or cannot run the model; the text is its own.
     """
     library = require_installed("openvino")
-    yield _configuration("for latency, 1 stream, f32", _prepare_openvino, library, case.model, case)
+    for hint in REQUESTS[case.precision].openvino:
+        how = f"for latency, 1 stream, {hint or 'types by default'}"
+        yield _configuration(how, partial(_prepare_openvino, hint), library, case.model, case)
 
 
-def _prepare_openvino(library: Any, model: Model, case: NetworkInputs) -> _Prepared:
-    """Prepare OpenVINO with shared inputs."""
-    options = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
+def _prepare_openvino(hint: str, library: Any, model: Model, case: NetworkInputs) -> _Prepared:
+    """Prepare OpenVINO with shared inputs; `hint` is on the precision, empty for the default."""
+    options: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1}
+    options |= {"INFERENCE_PRECISION_HINT": hint} if hint else {}
     core, options["INFERENCE_NUM_THREADS"] = library.Core(), case.threads
     request = core.compile_model(core.read_model(model.SerializeToString()), "CPU", options).create_infer_request()
     names = [value.name for value in model.graph.output]
@@ -197,8 +204,9 @@ def torch(case: NetworkInputs) -> Iterator[Configuration]:
     from inlay.graph.torch_graph import torch_runs
 
     library.set_num_threads(case.threads)
-    for how, run in torch_runs(library, case.graph, case.inputs, compiles=case.compiles):
-        yield Configuration(how, run, run)
+    for types in REQUESTS[case.precision].torch:
+        for how, run in torch_runs(library, case.graph, case.inputs, types=types, compiles=case.compiles):
+            yield Configuration(how, run, run)
 
 
 RUNTIMES: dict[str, Runtime] = {"ONNX Runtime": onnxruntime, "OpenVINO": openvino, "torch": torch}

@@ -24,6 +24,10 @@ from inlay.errors import InvalidArguments
 _REORDER, _NETWORK = "a reorder: ", "a network: "
 
 
+_PASSED = ("batch", "threads", "engine", "peers", "precision", "tolerance", "against")
+"""Options of a network that `bench_network` takes as they are."""
+
+
 def _option(name: str, unit: str, text: str) -> Any:
     return typer.Option(name, metavar=unit, help=text)
 
@@ -45,6 +49,13 @@ FallbackSource = Annotated[str | None, _option("--fallback", "SOURCE", f"{_NETWO
 Threads = Annotated[int | None, _option("--threads", "N", f"{_NETWORK}threads of every runtime.")]
 Peers = Annotated[str | None, _option("--peers", "LIST", f"{_NETWORK}of onnxruntime, openvino, torch.")]
 TorchCompile = Annotated[bool, typer.Option("--torch-compile", help=f"{_NETWORK}PyTorch compiles it too, in a minute.")]
+Precision = Annotated[
+    str | None, _option("--precision", "TYPES", f"{_NETWORK}f32, bf16, f16, int8 or auto, in every runtime.")
+]
+Tolerance = Annotated[float | None, _option("--tolerance", "E", f"{_NETWORK}largest error of Inlay, as for plan.")]
+Against = Annotated[
+    str | None, _option("--against", "MODEL", f"{_NETWORK}f32 file that it was quantized from, to measure errors.")
+]
 MachineModel = Annotated[bool, typer.Option("--machine", help="Measure the caches and memory of this machine.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, with the time of every round.")]
 
@@ -66,6 +77,9 @@ def bench(
     engine: EngineOption = None,
     peers: Peers = None,
     compiles: TorchCompile = False,
+    precision: Precision = None,
+    tolerance: Tolerance = None,
+    against: Against = None,
     machine: MachineModel = False,
     as_json: Json = False,
 ) -> None:
@@ -73,7 +87,8 @@ def bench(
 
     A network is an ONNX file. It is compared with ONNX Runtime, OpenVINO and PyTorch, if they are installed and return
     the same numbers. Measurements of all runtimes are interleaved, on the same number of threads. The command prints
-    medians, and the speed of Inlay as a ratio with its interquartile range.
+    medians, and the speed of Inlay as a ratio with its interquartile range. With --precision every runtime is asked for
+    the same types, and the error of each against a run in f64 is printed too; int8 is for a quantized model.
 
     With --machine, the capacity and bandwidth of each memory level are measured. If INLAY_MACHINE names a file with the
     output of --machine --json, this file replaces the measurement.
@@ -84,7 +99,7 @@ def bench(
         raise InvalidArguments(f"--seconds is {seconds:g}: give a number greater than 0")
     network_options: dict[str, Any] = {"batch": batch, "dim": dim, "costs": costs, "convolutions": convolutions}
     network_options |= {"threads": threads, "engine": engine, "peers": peers, "torch-compile": compiles}
-    network_options["fallback"] = fallback
+    network_options |= {"fallback": fallback, "precision": precision, "tolerance": tolerance, "against": against}
     dtype = None if data_type == "f32" else data_type
     reorder_only: dict[str, Any] = {"dtype": dtype, "to-dtype": to_type, "tune": tune}
     what, head = what or [], ""
@@ -152,7 +167,7 @@ def _bench_network(path: str, rounds: int | None, seconds: float | None, options
 
     require_engine_here(options["engine"])
     costs: Any = choose_tier(options["costs"], None, seconds, options["engine"])
-    network_options: dict[str, Any] = {name: options[name] for name in ("batch", "threads", "engine", "peers")}
+    network_options: dict[str, Any] = {name: options[name] for name in _PASSED}
     network_options |= {
         "dims": parse_dim_options(options["dim"] or ()),
         "convolutions": parse_convolutions(options["convolutions"]),
