@@ -114,7 +114,8 @@ class NetworkReport:
         """Return a table: time, how many times as fast Inlay is with the spread, and the configuration."""
         dims = ", ".join(f"{name} {'x'.join(map(str, its))}" for name, its in self.inputs.items())
         rows = [
-            f"{self.network}, {dims}, {self.threads} thread{'s' * (self.threads != 1)}",
+            f"{self.network}, {dims}, {self.threads} thread{'s' * (self.threads != 1)}"
+            + ("" if self.precision is None else f", {self.precision}, errors against f64"),
             f"planned in {self.planning:.2f} s, compiled in {self.compiling:.2f} s: {self.steps} steps, "
             f"{self.reorders} reorder{'s' * (self.reorders != 1)}, arena {self.arena_bytes / 1e6:.2f} MB",
             f"predicted {self.predicted_ms:.3g} ms, measured {1e3 * self.measured.time(INLAY):.3g} ms",

@@ -8,7 +8,7 @@
 ONNX Runtime computes in the types of the file in all of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal, TypeAlias, get_args
@@ -16,8 +16,9 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 
 from inlay.errors import InvalidArguments, shown
-from inlay.graph.network import Network, Tensor
-from inlay.graph.op_graph import Array, OpGraph, exact_graph
+from inlay.graph.network import Network
+from inlay.graph.op_graph import Array, Op, OpGraph, exact_graph
+from inlay.graph.planner.formats import Formats
 from inlay.graph.precision import PrecisionName
 from inlay.graph.runtime.plain import plain_program
 from inlay.graph.runtime.program_session import ProgramSession
@@ -81,28 +82,84 @@ def is_quantized(network: Network) -> bool:
     return any(node.operator in _INTEGERS or node.operator.startswith(("QLinear", "QGemm")) for node in network.nodes)
 
 
-def run_in_f64(graph: OpGraph, inputs: Mapping[str, Array], compared: tuple[str, ...] = ()) -> dict[str, Array]:
-    """Return the outputs of a graph, with its f32 tensors in f64: by the reference engine, operation by operation.
+def run_in_f64(graph: OpGraph, inputs: Mapping[str, Array], compared: Sequence[str] = ()) -> dict[str, Array]:
+    """Return the outputs of a graph whose primitives compute in f64, by the reference engine.
 
-    Integers of a quantized network are rounded as in the graph, and scales that a run computes stay in f32.
+    Integers of a quantized network are rounded as in the graph. Nodes without a primitive and dynamic quantization
+    compute in f32: what they read is rounded to it.
 
     Args:
         graph: the graph of operations.
         inputs: an array for each input.
         compared: further tensors that are returned where the graph has them.
     """
-    exact = exact_graph(graph)
-    scales = {name for op in exact.ops for arg, name in op.reads.items() if arg in op.attributes.value_names}
-    scales |= {name for op in exact.ops if op.kind == "dynamic_quantization" for name in op.writes.values()}
-    tensors = {name: tensor if name in scales else _widen(tensor) for name, tensor in exact.tensors.items()}
-    written = {name for op in exact.ops for name in op.writes.values()}
-    outputs = (*exact.outputs, *(name for name in compared if name in written and name not in exact.outputs))
-    wide = replace(exact, tensors=tensors, outputs=outputs, storage_types={})
-    arrays = {name: inputs[name].astype(tensors[name].dtype) for name in wide.inputs}
-    with ProgramSession(plain_program(wide), wide, engine="reference") as session:
-        return dict(session.run(arrays))
+    wide = _WideGraph(exact_graph(graph))
+    names = {name: wide.result(name) for name in dict.fromkeys((*graph.outputs, *compared)) if wide.has(name)}
+    made = wide.graph(tuple(dict.fromkeys(names.values())))
+    with ProgramSession(plain_program(made), made, engine="reference") as session:
+        found = session.run(inputs)
+    return {name: found[its] for name, its in names.items()}
 
 
-def _widen(tensor: Tensor) -> Tensor:
-    """Return the tensor in f64 if it is of f32."""
-    return replace(tensor, dtype=_F64) if tensor.dtype == np.float32 else tensor
+class _WideGraph:
+    """The operations of a graph with f64 in place of f32, and conversions where others read or write f32."""
+
+    def __init__(self, graph: OpGraph) -> None:
+        self._graph, self._formats = graph, Formats()
+        self._tensors = dict(graph.tensors)
+        self._ops: list[Op] = []
+        self._known = dict.fromkeys(graph.inputs)  # names of tensors, f32 ones and those in f64
+        for op in graph.ops:
+            self._add(op)
+
+    def graph(self, outputs: tuple[str, ...]) -> OpGraph:
+        """Return the graph with these outputs."""
+        return replace(
+            self._graph, ops=tuple(self._ops), tensors=self._tensors, outputs=outputs, storage_types={}, states=()
+        )
+
+    def has(self, name: str) -> bool:
+        """Return whether a tensor of this name is computed."""
+        return name in self._known or _wide(name) in self._known
+
+    def result(self, name: str) -> str:
+        """Return the name of the widest form of a computed tensor."""
+        return _wide(name) if _wide(name) in self._known else name
+
+    def _add(self, op: Op) -> None:
+        """Add an operation, on f64 if it is a primitive or a view."""
+        values = set(op.attributes.value_names)
+        used = {**{arg: name for arg, name in op.reads.items() if arg not in values}, **op.writes}
+        is_wide = op.kind not in ("reference", "dynamic_quantization") and all(map(self._can_widen, used.values()))
+        reads = {arg: self._form(name, is_wide and arg not in values) for arg, name in op.reads.items()}
+        writes = {arg: self._widened(name) if is_wide else name for arg, name in op.writes.items()}
+        self._known |= dict.fromkeys(writes.values())
+        self._ops.append(replace(op, reads=reads, writes=writes))
+
+    def _can_widen(self, name: str) -> bool:
+        """Return whether a tensor is not of f32, or one that a reorder can convert."""
+        tensor = self._graph.tensors[name]
+        is_described = not tensor.is_dynamic and self._formats.desc(self._formats.plain(tensor)) is not None
+        return tensor.dtype != np.float32 or is_described
+
+    def _widened(self, name: str) -> str:
+        """Return the name of a tensor in f64, or its own if it is not of f32."""
+        tensor = self._graph.tensors[name]
+        if tensor.dtype != np.float32:
+            return name
+        self._tensors[_wide(name)] = replace(tensor, name=_wide(name), dtype=_F64)
+        return _wide(name)
+
+    def _form(self, name: str, is_wide: bool) -> str:
+        """Return the name of a computed tensor in f64 or as it is, after a conversion if there is none of this type."""
+        wanted = self._widened(name) if is_wide else name
+        if wanted not in self._known:
+            other = name if is_wide else _wide(name)
+            self._ops.append(Op(f"{wanted}:conversion", "reorder", {"src": other}, {"dst": wanted}))
+            self._known[wanted] = None
+        return wanted
+
+
+def _wide(name: str) -> str:
+    """Return the name of a tensor in f64."""
+    return f"{name}:f64"

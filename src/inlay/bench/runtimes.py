@@ -35,6 +35,7 @@ IR_VERSION = 8
 """The version of the file format: initializers are constants from 4 on, and every current runtime reads it."""
 NEWER_OPSET = 13
 """The operators that ONNX Runtime optimizes best."""
+_PLACES = ("Exception from", "Check ", "[")  # beginnings of lines that say where an error was raised
 _MOST_BYTES = (1 << 31) - 1
 
 
@@ -113,7 +114,7 @@ class Configuration:
 
 
 Runtime: TypeAlias = Callable[[NetworkInputs], Iterator[Configuration]]
-_Prepared: TypeAlias = tuple[Call, Callable[[], Mapping[str, Array]]]
+_Prepared: TypeAlias = tuple[Call, Callable[[], Mapping[str, Array]], str]  # with the types that it computes in
 
 
 def onnxruntime(case: NetworkInputs) -> Iterator[Configuration]:
@@ -147,7 +148,7 @@ def _prepare_onnxruntime(library: Any, model: Model, case: NetworkInputs) -> _Pr
         session.run_with_iobinding(bound)
         return bound.get_outputs()
 
-    return call, lambda: dict(zip(names, session.run(None, dict(case.inputs)), strict=True))
+    return call, lambda: dict(zip(names, session.run(None, dict(case.inputs)), strict=True)), ""
 
 
 def openvino(case: NetworkInputs) -> Iterator[Configuration]:
@@ -158,8 +159,7 @@ def openvino(case: NetworkInputs) -> Iterator[Configuration]:
     """
     library = require_installed("openvino")
     for hint in REQUESTS[case.precision].openvino:
-        how = f"for latency, 1 stream, {hint or 'types by default'}"
-        yield _configuration(how, partial(_prepare_openvino, hint), library, case.model, case)
+        yield _configuration("for latency, 1 stream", partial(_prepare_openvino, hint), library, case.model, case)
 
 
 def _prepare_openvino(hint: str, library: Any, model: Model, case: NetworkInputs) -> _Prepared:
@@ -167,7 +167,8 @@ def _prepare_openvino(hint: str, library: Any, model: Model, case: NetworkInputs
     options: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1}
     options |= {"INFERENCE_PRECISION_HINT": hint} if hint else {}
     core, options["INFERENCE_NUM_THREADS"] = library.Core(), case.threads
-    request = core.compile_model(core.read_model(model.SerializeToString()), "CPU", options).create_infer_request()
+    compiled = core.compile_model(core.read_model(model.SerializeToString()), "CPU", options)
+    request, chosen = compiled.create_infer_request(), compiled.get_property("INFERENCE_PRECISION_HINT")
     names = [value.name for value in model.graph.output]
     for name, array in case.inputs.items():
         request.set_tensor(name, library.Tensor(array, shared_memory=True))
@@ -176,7 +177,7 @@ def _prepare_openvino(hint: str, library: Any, model: Model, case: NetworkInputs
         request.infer()
         return {name: np.array(request.get_tensor(name).data) for name in names}
 
-    return lambda: request.infer(share_outputs=True), results
+    return lambda: request.infer(share_outputs=True), results, chosen.get_type_name()
 
 
 def _configuration(
@@ -184,12 +185,14 @@ def _configuration(
 ) -> Configuration:
     """Prepare a model, and a second one that computes the compared tensors as outputs."""
     try:
-        call, results = prepare(library, model, case)
+        call, results, types = prepare(library, model, case)
+        how = ", ".join(filter(None, (how, types)))
         if not case.compared:
             return Configuration(how, call, results)
-        _, compared = prepare(library, with_outputs(model, list(case.compared)), case)
+        _, compared, _ = prepare(library, with_outputs(model, list(case.compared)), case)
     except RuntimeError as error:
-        line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        lines = (line for line in str(error).strip().splitlines() if not line.startswith(_PLACES))
+        line = next(lines, type(error).__name__)
         raise Unimplemented(f"cannot run it: {line}") from None
     return Configuration(how, call, lambda: {**results(), **compared()})
 

@@ -116,6 +116,8 @@ class _TorchGraph:
                 raise _unknown(op, f"a {op.kind}")
             if op.attributes != PLAIN:
                 raise _unknown(op, f"a {op.kind} of quantized tensors")
+            if len(op.writes) > 1:
+                raise _unknown(op, f"a {op.kind} with {len(op.writes)} results")
             (dst,) = op.writes.values()
             self._tensors[dst] = add(op)
         self._nodes.output(tuple(self._tensors[name].node for name in self._graph.outputs))
