@@ -53,7 +53,7 @@ def recognize_quantized(network: Network) -> Network:
     if not any(node.operator in ("DequantizeLinear", "QuantizeLinear") for node in network.nodes):
         return network
     network = _divide_splits(network)
-    for rule in (_move_dequantize, _move_quantize, _recognize_quantize, _recognize_product, _fold_constant):
+    for rule in (_fold_quantize, _move_dequantize, _move_quantize, _recognize_quantize, _recognize_product, _fold_constant):
         network = rewrite_nodes(network, rule)
     return remove_noops(network)
 
@@ -494,9 +494,19 @@ _RULES: Mapping[str, Callable[[NetworkRewriter, Node, _Result], Node | None]] = 
 # Folding
 
 
+def _fold_quantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
+    """Replace a QuantizeLinear of constants by its result, a constant."""
+    return _replace_by_result(rewriter, node) if node.operator == "QuantizeLinear" else None
+
+
 def _fold_constant(rewriter: NetworkRewriter, node: Node) -> Node | None:
     """Replace a DequantizeLinear of constants by its result, a constant."""
-    if node.operator != "DequantizeLinear" or not all(name in rewriter.constants for name in node.inputs if name):
+    return _replace_by_result(rewriter, node) if node.operator == "DequantizeLinear" else None
+
+
+def _replace_by_result(rewriter: NetworkRewriter, node: Node) -> Node | None:
+    """Return an Identity of the node's result; None if an input is no constant, or NumPy cannot compute the node."""
+    if not all(name in rewriter.constants for name in node.inputs if name):
         return None
     try:
         (array,) = compute_node(node, rewriter.network.opset, rewriter.constants).values()
