@@ -125,8 +125,8 @@ def quantized(network: str, form: str) -> bytes:
     return quantize(model, [{"x": sample(model, seed)} for seed in range(4)], form)
 
 
-def quantize(model: Any, samples: Sequence[Mapping[str, Array]], form: str) -> bytes:
-    """A model in one of `FORMS`, with the ranges of these samples."""
+def quantize(model: Any, samples: Sequence[Mapping[str, Array]], form: str, *, excluded: Sequence[str] = ()) -> bytes:
+    """A model in one of `FORMS`, with the ranges of these samples; excluded nodes, by name, stay in f32."""
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
     types = {"u8": QuantType.QUInt8, "s8": QuantType.QInt8}
@@ -151,6 +151,7 @@ def quantize(model: Any, samples: Sequence[Mapping[str, Array]], form: str) -> b
             activation_type=types[activations],
             weight_type=types[weights],
             per_channel=bool(rest),
+            nodes_to_exclude=list(excluded),
         )
         return target.read_bytes()
 

@@ -53,7 +53,14 @@ def recognize_quantized(network: Network) -> Network:
     if not any(node.operator in ("DequantizeLinear", "QuantizeLinear") for node in network.nodes):
         return network
     network = _divide_splits(network)
-    for rule in (_fold_quantize, _move_dequantize, _move_quantize, _recognize_quantize, _recognize_product, _fold_constant):
+    for rule in (
+        _fold_quantize,
+        _move_dequantize,
+        _move_quantize,
+        _recognize_quantize,
+        _recognize_product,
+        _fold_constant,
+    ):
         network = rewrite_nodes(network, rule)
     return remove_noops(network)
 
