@@ -23,9 +23,8 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
     }
 )
 """The architectures; layers of a language model are alike, so two are enough."""
-FORMS = tuple(
-    form for form in ALL_FORMS if form in ("QDQ u8 s8 per channel", "QDQ s8 s8", "QOperator u8 s8 per channel")
-)
+_USUAL = ("QDQ u8 s8 per channel", "QDQ s8 s8", "QOperator u8 s8 per channel")
+FORMS = tuple(form for form in ALL_FORMS if form in _USUAL)
 """The forms that are most usual."""
 
 
