@@ -43,9 +43,14 @@ def quantized(name: str, form: str) -> bytes:
 
 
 def masking_nodes(model: Any) -> list[str]:
-    """Names of the nodes that add a mask to scores: its infinities would leave one integer to all scores."""
-    masks = {name for node in model.graph.node if node.op_type in ("Where", "IsNaN") for name in node.output}
-    return [node.name for node in model.graph.node if node.op_type in ("Where", "IsNaN") or masks & set(node.input)]
+    """Names of the nodes from masks to probabilities: infinities of a mask would leave one integer to all scores."""
+    masked: set[str] = set()
+    names = []
+    for node in model.graph.node:  # in the order in which they run
+        if node.op_type in ("Where", "IsNaN") or (node.op_type in ("Add", "Softmax") and masked & set(node.input)):
+            names.append(node.name)
+            masked.update(() if node.op_type == "Softmax" else node.output)
+    return names
 
 
 def quantum(model: bytes, output: str) -> float | None:

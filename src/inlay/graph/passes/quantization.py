@@ -221,11 +221,12 @@ def _move_quantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
         return None
     else:
         moves[0] = replace(moves[0], inputs=(_insert_quantize(rewriter, node, name), *moves[0].inputs[1:]))
-    for i, move in enumerate(moves[:-1]):
-        dims = rewriter.dims(move.outputs[0])
-        moved = rewriter.insert_node(node, move.operator, move.inputs, dims, dict(move.attributes))
-        moves[i + 1] = replace(moves[i + 1], inputs=(moved, *moves[i + 1].inputs[1:]))
-    return replace(moves[-1], name=node.name, outputs=node.outputs)
+    dtype, last = rewriter.tensors[node.outputs[0]].dtype, moves[0]
+    for move in moves[1:]:
+        dims = rewriter.dims(last.outputs[0])
+        moved = rewriter.insert_node(node, last.operator, last.inputs, dims, dict(last.attributes), dtype)
+        last = replace(move, inputs=(moved, *move.inputs[1:]))
+    return replace(last, name=node.name, outputs=node.outputs)
 
 
 def _quantizes_bytes(rewriter: NetworkRewriter, node: Node) -> bool:
