@@ -29,6 +29,7 @@ from inlay.bench.measurement import INLAY, ratio_text, table
 from inlay.bench.networks import bench_network
 from inlay.bench.precision import REQUESTS
 from inlay.files import atomic_write
+from inlay.graph.onnx.reading import load_bound
 from inlay.graph.runtime.arguments import draw_input
 from inlay.measure.disturbance import OtherLoad
 from inlay.measure.interleaved import Turn, measure_interleaved
@@ -125,7 +126,7 @@ def measure(folder: Path, name: str, batch: int, precision: Any, rounds: int) ->
 def _times_as_fast_as_f32(file: Path, f32: Path, precision: str, rounds: int) -> dict[str, float]:
     """Return how many times as fast as Inlay's plan in f32 its plan in a precision runs, in turns."""
     narrow = inlay.plan(inlay.load(file), precision=REQUESTS[precision].inlay).compile()
-    wide_network = inlay.load(f32)
+    wide_network = load_bound(f32)
     wide = inlay.plan(wide_network, precision="f32").compile()
     inputs = {name: draw_input(wide_network.tensors[name]) for name in wide_network.inputs}
     calls = {"narrow": lambda: narrow.run(inputs), "wide": lambda: wide.run(inputs)}

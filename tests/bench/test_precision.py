@@ -65,7 +65,7 @@ def quantized() -> bytes:
         helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wd"]),
         helper.make_node("MatMul", ["d", "wd"], ["y"]),
     ]
-    numbers = {"s": np.float32(3 / 127), "z": np.int8(0), "ws": np.float32(3 / 127), "wz": np.int8(0)}
+    numbers: dict[str, Any] = {"s": np.float32(3 / 127), "z": np.int8(0), "ws": np.float32(3 / 127), "wz": np.int8(0)}
     integers = np.clip(np.rint(WEIGHTS * 127 / 3), -128, 127).astype(np.int8)
     return written(*nodes, w=integers, **numbers)
 
@@ -147,8 +147,9 @@ def test_runtimes_get_the_precision(monkeypatch: pytest.MonkeyPatch) -> None:
         yield from fake()(given)
 
     monkeypatch.setattr(runtimes, "RUNTIMES", {"peer": peer})
-    for precision in (None, "f32", "f16"):
-        bench_network(product(), rounds=1, costs="analytic", engine="reference", precision=precision)  # type: ignore[arg-type]
+    precisions: tuple[Any, ...] = (None, "f32", "f16")
+    for precision in precisions:
+        bench_network(product(), rounds=1, costs="analytic", engine="reference", precision=precision)
     assert asked == ["f32", "f32", "f16"]
 
 

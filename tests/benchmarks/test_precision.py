@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from benchmarks.precision import NETWORKS, PRECISIONS, PrecisionResult, precision_aims, precision_notes, precision_table
-from tests.support.command_line import matches
 
 SECONDS = {"Inlay": [1e-3] * 3, "OpenVINO": [1.2e-3] * 3, "torch": [3e-3] * 3}
 
@@ -32,12 +31,10 @@ def test_a_result_has_ratios_errors_and_the_error_of_the_prediction() -> None:
     assert one.off == pytest.approx(0.25)
     ratio, absent = one.ratio("OpenVINO"), one.ratio("ONNX Runtime")
     assert ratio is not None
-    assert (ratio.median, absent, one.error("torch"), one.error("ONNX Runtime")) == (
-        pytest.approx(1.2),
-        None,
-        3e-3,
-        None,
-    )
+    assert absent is None
+    assert ratio.median == pytest.approx(1.2)
+    assert one.error("torch") == 3e-3
+    assert one.error("ONNX Runtime") is None
 
 
 def test_aims_are_means_of_each_precision() -> None:
@@ -66,7 +63,7 @@ def test_the_table_has_a_line_for_each_result() -> None:
     table = precision_table([result(), result("f32", own=None)])
     assert table.row_count == 2
     assert [str(column.header) for column in table.columns][:4] == ["network", "Inlay ms", "x own f32", "x OpenVINO"]
-    assert matches("1e-03", next(iter(list(table.columns[6].cells)[:1])).plain)
+    assert [str(cell) for cell in table.columns[6].cells] == ["1e-03", "1e-03"]
 
 
 def test_the_networks_are_those_of_the_aims() -> None:

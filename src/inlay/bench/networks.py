@@ -194,12 +194,33 @@ def bench_network(
     choices |= {} if precision is None else {"precision": REQUESTS[precision].inlay, "tolerance": tolerance}
     planning, planned = time_call(lambda: plan(network, seconds=seconds, progress=progress, **choices))
     compiling, session = time_call(lambda: planned.compile().prepare())
-    inputs = {name: draw_input(network.tensors[name]) for name in network.inputs}
     model = _model_for_runtimes(source, network) if runtimes else None
-    compared = () if model is None else tuple(dict.fromkeys(softmax_inputs(model).values()))
-    case = NetworkInputs(model, planned.graph, inputs, compared, get_num_threads(), compiles, precision or "f32")
+    case = _inputs_for_runtimes(model, network, planned, compiles, precision)
     comparison = _compare(case, session, precision, exact)
+    return _time_all(comparison, runtimes, rounds, network, planned, session, planning=planning, compiling=compiling)
+
+
+def _inputs_for_runtimes(
+    model: Any, network: Network, planned: Plan, compiles: bool, precision: BenchPrecision | None
+) -> NetworkInputs:
+    """Return what each runtime gets: the model, which may be None if there are no runtimes, and drawn inputs."""
+    inputs = {name: draw_input(network.tensors[name]) for name in network.inputs}
+    compared = () if model is None else tuple(dict.fromkeys(softmax_inputs(model).values()))
+    return NetworkInputs(model, planned.graph, inputs, compared, get_num_threads(), compiles, precision or "f32")
+
+
+def _time_all(
+    comparison: "_Comparison",
+    runtimes: Mapping[str, Runtime],
+    rounds: int,
+    network: Network,
+    planned: Plan,
+    session: ProgramSession,
+    **seconds: Any,
+) -> NetworkReport:
+    """Time Inlay and the runtimes with right numbers in turns, and return the report."""
     chosen, absent = _agreeing(comparison, runtimes)
+    inputs = comparison.case.inputs
     calls = {INLAY: lambda: session.run(inputs)} | {name: one.call for name, (one, _) in chosen.items()}
     by = ", the reference engine" if session.engine.name == "reference" else ""
     hows = {INLAY: f"{planned.costs} costs{by}"} | {name: one.how for name, (one, _) in chosen.items()}
@@ -210,12 +231,11 @@ def bench_network(
         Measurement(measure_interleaved(calls, rounds, _TURN), absent=absent),
         hows,
         {INLAY: comparison.own} | {name: error for name, (_, error) in chosen.items()},
-        planning=planning,
-        compiling=compiling,
         numpy=session.measure_numpy(inputs) if session.numpy.count else None,
         fallback=session.measure_fallback(inputs) if session.fallback.count else None,
-        precision=precision,
+        precision=comparison.precision,
         **_plan_figures(planned, session),
+        **seconds,
     )
 
 
@@ -294,6 +314,7 @@ class _Comparison:
     own: float  # error of Inlay's numbers
     limit: float  # largest error of a runtime that is timed
     than: str  # whose numbers they are, in words
+    precision: BenchPrecision | None  # the precision that was asked for
 
 
 def _compare(
@@ -305,10 +326,10 @@ def _compare(
     case = replace(case, compared=compared)
     found = {**session.run(case.inputs), **{name: traced[name] for name in compared}}
     if precision is None:
-        return _Comparison(case, found, 0.0, CLOSE, "Inlay's")
+        return _Comparison(case, found, 0.0, CLOSE, "Inlay's", None)
     expected = run_in_f64(lower_network(exact), case.inputs, compared)
     own = difference(found, {name: array for name, array in expected.items() if name in found})
-    return _Comparison(case, expected, own, REQUESTS[precision].largest_error, "those of f64")
+    return _Comparison(case, expected, own, REQUESTS[precision].largest_error, "those of f64", precision)
 
 
 def _agreeing(comparison: _Comparison, runtimes: Mapping[str, Runtime]) -> tuple[dict[str, _Chosen], dict[str, str]]:

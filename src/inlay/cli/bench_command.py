@@ -95,13 +95,11 @@ def bench(
 
     Examples: inlay bench nchw nhwc 8x64x56x56    inlay bench model.onnx --batch 8    inlay bench --machine
     """
-    if seconds is not None and not 0 < seconds < inf:
-        raise InvalidArguments(f"--seconds is {seconds:g}: give a number greater than 0")
+    _require_positive(seconds)
     network_options: dict[str, Any] = {"batch": batch, "dim": dim, "costs": costs, "convolutions": convolutions}
     network_options |= {"threads": threads, "engine": engine, "peers": peers, "torch-compile": compiles}
     network_options |= {"fallback": fallback, "precision": precision, "tolerance": tolerance, "against": against}
-    dtype = None if data_type == "f32" else data_type
-    reorder_only: dict[str, Any] = {"dtype": dtype, "to-dtype": to_type, "tune": tune}
+    reorder_only = {"dtype": None if data_type == "f32" else data_type, "to-dtype": to_type, "tune": tune}
     what, head = what or [], ""
     if machine:
         others = network_options | reorder_only | {"rounds": rounds, "seconds": seconds}
@@ -116,6 +114,12 @@ def bench(
         report = _bench_reorder(what, data_type, to_type, rounds, seconds, tune)
         head = f"{what[0]} -> {what[1]}, "
     echo(json_text(report.as_json()) if as_json else f"{head}{report}")
+
+
+def _require_positive(seconds: float | None) -> None:
+    """Check that the option --seconds, if given, is a positive number."""
+    if seconds is not None and not 0 < seconds < inf:
+        raise InvalidArguments(f"--seconds is {seconds:g}: give a number greater than 0")
 
 
 def _require_reorder(what: list[str]) -> None:

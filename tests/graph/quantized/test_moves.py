@@ -1,6 +1,7 @@
 """Quantization around operators that move elements: the integers that NumPy has."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ SCALE, ZERO = np.float32(0.05), np.uint8(120)
 CONSTANTS = {"s": SCALE, "z": ZERO, "dims": np.array([2, 12, 5]), "back": np.array([5, 2, 3, 4])}
 
 
-def session_of(kinds: tuple[int, int], dims: tuple[int, ...], *nodes: object) -> inlay.Session:
+def session_of(kinds: tuple[int, int], dims: tuple[int, ...], *nodes: Any) -> inlay.Session:
     """A session of nodes between x and y of these types."""
     x = helper.make_tensor_value_info("x", kinds[0], dims)
     y = helper.make_tensor_value_info("y", kinds[1], None)
@@ -31,7 +32,7 @@ def quantize(x: Array) -> Array:
 TRANSPOSE = helper.make_node("Transpose", ["x"], ["t"], perm=[0, 2, 3, 1])
 RESHAPE = helper.make_node("Reshape", ["t", "dims"], ["r"])
 LAST = helper.make_node("Transpose", ["r"], ["l"], perm=[2, 0, 1])
-CHAINS: dict[str, tuple[tuple[object, ...], str, Callable[[Array], Array]]] = {
+CHAINS: dict[str, tuple[tuple[Any, ...], str, Callable[[Array], Array]]] = {
     "one move": ((TRANSPOSE,), "t", lambda x: x.transpose(0, 2, 3, 1)),
     "two moves": ((TRANSPOSE, RESHAPE), "r", lambda x: x.transpose(0, 2, 3, 1).reshape(2, 12, 5)),
     "three moves": (
