@@ -99,8 +99,8 @@ def bench(
     network_options: dict[str, Any] = {"batch": batch, "dim": dim, "costs": costs, "convolutions": convolutions}
     network_options |= {"threads": threads, "engine": engine, "peers": peers, "torch-compile": compiles}
     network_options |= {"fallback": fallback, "precision": precision, "tolerance": tolerance, "against": against}
+    what = what or []
     reorder_only = {"dtype": None if data_type == "f32" else data_type, "to-dtype": to_type, "tune": tune}
-    what, head = what or [], ""
     if machine:
         others = network_options | reorder_only | {"rounds": rounds, "seconds": seconds}
         _refuse_options(others, "--machine", "a reorder or a network")
@@ -112,7 +112,7 @@ def bench(
         _require_reorder(what)
         _refuse_options(network_options, "a reorder", "a network")
         report = _bench_reorder(what, data_type, to_type, rounds, seconds, tune)
-        head = f"{what[0]} -> {what[1]}, "
+    head = f"{what[0]} -> {what[1]}, " if len(what) > 2 else ""
     echo(json_text(report.as_json()) if as_json else f"{head}{report}")
 
 
