@@ -21,7 +21,7 @@ from inlay.cli.output import echo, json_text
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 
-_REORDER, _NETWORK = "a reorder: ", "a network: "
+_REORDER, _NETWORK, _MEASURED = "a reorder: ", "a network: ", "a reorder or a network"
 
 
 _PASSED = ("batch", "threads", "engine", "peers", "precision", "tolerance", "against")
@@ -102,8 +102,9 @@ def bench(
     what = what or []
     reorder_only = {"dtype": None if data_type == "f32" else data_type, "to-dtype": to_type, "tune": tune}
     if machine:
-        others = network_options | reorder_only | {"rounds": rounds, "seconds": seconds}
-        _refuse_options(others, "--machine", "a reorder or a network")
+        _refuse_options(
+            {**network_options, **reorder_only, "rounds": rounds, "seconds": seconds}, "--machine", _MEASURED
+        )
         report = _bench_machine(what)
     elif len(what) == 1 and (what[0].endswith(".onnx") or Path(what[0]).is_file()):
         _refuse_options(reorder_only, "a network", "a reorder")
