@@ -21,7 +21,7 @@ from inlay.cli.output import echo, json_text
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 
-_REORDER, _NETWORK, _MEASURED = "a reorder: ", "a network: ", "a reorder or a network"
+_REORDER, _NETWORK = "a reorder: ", "a network: "
 
 
 _PASSED = ("batch", "threads", "engine", "peers", "precision", "tolerance", "against")
@@ -95,16 +95,14 @@ def bench(
 
     Examples: inlay bench nchw nhwc 8x64x56x56    inlay bench model.onnx --batch 8    inlay bench --machine
     """
-    _require_positive(seconds)
     network_options: dict[str, Any] = {"batch": batch, "dim": dim, "costs": costs, "convolutions": convolutions}
     network_options |= {"threads": threads, "engine": engine, "peers": peers, "torch-compile": compiles}
     network_options |= {"fallback": fallback, "precision": precision, "tolerance": tolerance, "against": against}
     what = what or []
     reorder_only = {"dtype": None if data_type == "f32" else data_type, "to-dtype": to_type, "tune": tune}
     if machine:
-        _refuse_options(
-            {**network_options, **reorder_only, "rounds": rounds, "seconds": seconds}, "--machine", _MEASURED
-        )
+        others = network_options | reorder_only | {"rounds": rounds, "seconds": seconds}
+        _refuse_options(others, "--machine", "a reorder or a network")
         report = _bench_machine(what)
     elif len(what) == 1 and (what[0].endswith(".onnx") or Path(what[0]).is_file()):
         _refuse_options(reorder_only, "a network", "a reorder")
@@ -158,6 +156,7 @@ def _bench_reorder(
     from inlay.bench import ROUNDS
     from inlay.bench import bench as bench_reorder
 
+    _require_positive(seconds)
     if seconds is not None and not tune:
         raise InvalidArguments("--seconds limits the time of --tune: give both, or --tune alone")
     src, dst, *dims = what
@@ -170,6 +169,7 @@ def _bench_network(path: str, rounds: int | None, seconds: float | None, options
     """Measure a network, and return the report."""
     from inlay.bench.networks import ROUNDS, bench_network
 
+    _require_positive(seconds)
     require_engine_here(options["engine"])
     costs: Any = choose_tier(options["costs"], None, seconds, options["engine"])
     network_options: dict[str, Any] = {name: options[name] for name in _PASSED}
