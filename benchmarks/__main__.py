@@ -400,6 +400,37 @@ def torch(
         raise typer.Exit(UNFINISHED if left else 1)
 
 
+@app.command()
+def precision(
+    folder: Where,
+    batches: Batches = "1,8",
+    only: Only = "*",
+    types: Annotated[str, _option("--types", "LIST", "Of f32, bf16, f16, int8.")] = "f32,bf16,f16,int8",
+    rounds: Count = 15,
+    minutes: Minutes = None,
+    again: Again = False,
+    show_only: Show = False,
+) -> None:
+    """Measure six networks in f32, bf16, f16 and int8 beside other runtimes; exit with 1 where an aim is missed."""
+    from benchmarks import precision as its
+
+    chosen = [one.strip() for one in types.split(",")]
+    for one in chosen:
+        if one not in its.PRECISIONS:
+            raise typer.BadParameter(f"{one!r} is no precision: give some of {', '.join(its.PRECISIONS)}")
+    wanted = _matching_networks(tuple(its.NETWORKS), batches, only)
+    folder.mkdir(parents=True, exist_ok=True)
+    known = {one: its.load_pieces(folder, *one) for one in wanted}
+    pieces = [(*one, its_type) for one in wanted for its_type in chosen if again or its_type not in known[one]]
+    end = _deadline(minutes)
+    left = 0 if show_only else _measure(pieces, end, "pieces", lambda p: its.measure_precision(folder, *p, rounds))
+    results = [result for one in wanted for result in its.load_results(folder, *one)]
+    aims = its.precision_aims(results)
+    _headed(its.precision_notes(results)).print(its.precision_table(results), aims_table(aims))
+    if left or not all(aim.is_met for aim in aims):
+        raise typer.Exit(UNFINISHED if left else 1)
+
+
 def _headed(more: Sequence[str]) -> Console:
     """Print machine, libraries and more lines; return the console."""
     to = console()

@@ -211,6 +211,7 @@ def test_json_holds_every_time() -> None:
         "network": "net",
         "inputs": {"x": [1, 3, 8, 8]},
         "threads": 2,
+        "precision": None,
         "absent": {"torch": "not installed"},
         "predicted_ms": 1.9,
         "bound_ms": 1.8,
@@ -311,14 +312,16 @@ def test_the_command_passes_on_what_it_is_told(
     assert cli.main(["bench", "net.onnx", "--costs", "measured"]) == 0
     assert capsys.readouterr().out == f"{REPORT}\n"
     options = "--batch 8 --dim height=224 --rounds 3 --costs probed --threads 1 --peers torch --torch-compile --json"
-    options += " --convolutions direct --engine reference"
+    options += " --convolutions direct --engine reference --precision auto --tolerance 0.02"
     assert cli.main(["bench", "net.onnx", *options.split()]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(REPORT.as_json()))
     plain: dict[str, Any] = {"batch": None, "dims": {}, "threads": None, "peers": None, "compiles": False}
     plain |= {"convolutions": "auto", "fallback": "auto", "engine": None}
+    plain |= {"precision": None, "tolerance": None, "against": None}
     assert asked[0] == ("net.onnx", {"rounds": 15, "costs": "measured", "seconds": None, **plain})
     told: dict[str, Any] = {"batch": 8, "dims": {"height": 224}, "threads": 1, "peers": "torch", "compiles": True}
     told |= {"convolutions": "direct", "fallback": "auto", "engine": "reference"}
+    told |= {"precision": "auto", "tolerance": 0.02, "against": None}
     assert asked[1] == ("net.onnx", {"rounds": 3, "costs": "probed", "seconds": None, **told})
 
 

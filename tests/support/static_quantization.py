@@ -1,7 +1,7 @@
 """Small models of f32, their quantized forms by ONNX Runtime's quantizer, and models with one operator by hand."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -121,14 +121,19 @@ FORMS = ("QDQ u8 s8 per channel", "QDQ s8 s8", "QDQ u8 u8", "QOperator u8 s8 per
 @cache
 def quantized(network: str, form: str) -> bytes:
     """The model in one of `FORMS`, as bytes."""
+    model = NETWORKS[network]()
+    return quantize(model, [{"x": sample(model, seed)} for seed in range(4)], form)
+
+
+def quantize(model: Any, samples: Sequence[Mapping[str, Array]], form: str, *, excluded: Sequence[str] = ()) -> bytes:
+    """A model in one of `FORMS`, with the ranges of these samples; excluded nodes, by name, stay in f32."""
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
     types = {"u8": QuantType.QUInt8, "s8": QuantType.QInt8}
-    model = NETWORKS[network]()
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
-            self.samples = iter([{"x": sample(model, seed)} for seed in range(4)])
+            self.samples = iter(samples)
 
         def get_next(self) -> Any:
             return next(self.samples, None)
@@ -146,6 +151,7 @@ def quantized(network: str, form: str) -> bytes:
             activation_type=types[activations],
             weight_type=types[weights],
             per_channel=bool(rest),
+            nodes_to_exclude=list(excluded),
         )
         return target.read_bytes()
 
@@ -186,6 +192,7 @@ def run_onnxruntime(model: bytes, inputs: Mapping[str, Array], names: list[str] 
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
+    options.log_severity_level = 3  # no warnings on unused constants
     session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     outputs = [output.name for output in session.get_outputs()]
     return dict(zip(outputs, session.run(outputs, dict(inputs)), strict=True))

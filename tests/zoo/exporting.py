@@ -49,6 +49,11 @@ def export(
     return bytes(model.SerializeToString())
 
 
+def export_module(module: Any, architecture: Architecture, example: Mapping[str, Array]) -> bytes:
+    """Return the ONNX file of a module of an architecture, by the older exporter and with fixed dims."""
+    return bytes(_export_script(module, architecture, example, False).SerializeToString())
+
+
 def build_lively(architecture: Architecture, example: Mapping[str, Array]) -> Any:
     """Return the module with weights of seed 0, in evaluation mode, whose results vary and are finite."""
     torch.manual_seed(0)

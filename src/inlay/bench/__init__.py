@@ -6,6 +6,7 @@
     contenders      the same reorder as a call of Inlay, oneDNN, NumPy and PyTorch
     reorders        `bench`: one reorder
     machine_report  the machine model beside what the operating system reports
+    precision       what each runtime is asked for in a precision, and the run in f64 as the measure of errors
     runtimes        ONNX Runtime, OpenVINO and PyTorch, each in its configurations
     networks        `bench_network`: one network
 

@@ -1,8 +1,9 @@
 """Runtimes that a network is compared with: ONNX Runtime, OpenVINO and PyTorch, each in its best known configurations.
 
     ONNX Runtime    all optimizations of the graph; operators of the file or of opset 13; bound inputs
-    OpenVINO        for latency, one stream, arithmetic of f32, shared inputs
-    torch           eager in either memory format (see `inlay.graph.torch_graph`), or compiled on request
+    OpenVINO        for latency, one stream, arithmetic of f32 or of the precision that is asked for, shared inputs
+    torch           eager in either memory format (see `inlay.graph.torch_graph`), or compiled on request; in another
+                    precision as a module of it, or with autocast
 
 All have the same number of threads and get the same arrays. A runtime yields its configurations one by one, so that
 one whose numbers are wrong or which is slower can be dropped before the next is made.
@@ -15,11 +16,13 @@ compare numbers, its input becomes an output.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from inlay.bench.contenders import require_installed
+from inlay.bench.precision import REQUESTS, BenchPrecision
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.graph.network import Network
 from inlay.graph.onnx_package import helper, onnx
@@ -32,6 +35,7 @@ IR_VERSION = 8
 """The version of the file format: initializers are constants from 4 on, and every current runtime reads it."""
 NEWER_OPSET = 13
 """The operators that ONNX Runtime optimizes best."""
+_PLACES = ("Exception from", "Check ", "[")  # beginnings of lines that say where an error was raised
 _MOST_BYTES = (1 << 31) - 1
 
 
@@ -97,6 +101,7 @@ class NetworkInputs:
     compared: tuple[str, ...]  # tensors that are compared besides the outputs
     threads: int  # the number of threads of each runtime
     compiles: bool = False  # true if PyTorch compiles the network too, which takes up to a minute
+    precision: BenchPrecision = "f32"  # the precision that a runtime is asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +114,7 @@ class Configuration:
 
 
 Runtime: TypeAlias = Callable[[NetworkInputs], Iterator[Configuration]]
-_Prepared: TypeAlias = tuple[Call, Callable[[], Mapping[str, Array]]]
+_Prepared: TypeAlias = tuple[Call, Callable[[], Mapping[str, Array]], str]  # with the types that it computes in
 
 
 def onnxruntime(case: NetworkInputs) -> Iterator[Configuration]:
@@ -143,7 +148,7 @@ def _prepare_onnxruntime(library: Any, model: Model, case: NetworkInputs) -> _Pr
         session.run_with_iobinding(bound)
         return bound.get_outputs()
 
-    return call, lambda: dict(zip(names, session.run(None, dict(case.inputs)), strict=True))
+    return call, lambda: dict(zip(names, session.run(None, dict(case.inputs)), strict=True)), ""
 
 
 def openvino(case: NetworkInputs) -> Iterator[Configuration]:
@@ -153,14 +158,17 @@ def openvino(case: NetworkInputs) -> Iterator[Configuration]:
         Unimplemented: it is not installed, or cannot run the model; the text is its own.
     """
     library = require_installed("openvino")
-    yield _configuration("for latency, 1 stream, f32", _prepare_openvino, library, case.model, case)
+    for hint in REQUESTS[case.precision].openvino:
+        yield _configuration("for latency, 1 stream", partial(_prepare_openvino, hint), library, case.model, case)
 
 
-def _prepare_openvino(library: Any, model: Model, case: NetworkInputs) -> _Prepared:
-    """Prepare OpenVINO with shared inputs."""
-    options = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
+def _prepare_openvino(hint: str, library: Any, model: Model, case: NetworkInputs) -> _Prepared:
+    """Prepare OpenVINO with shared inputs; `hint` is on the precision, empty for the default."""
+    options: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1}
+    options |= {"INFERENCE_PRECISION_HINT": hint} if hint else {}
     core, options["INFERENCE_NUM_THREADS"] = library.Core(), case.threads
-    request = core.compile_model(core.read_model(model.SerializeToString()), "CPU", options).create_infer_request()
+    compiled = core.compile_model(core.read_model(model.SerializeToString()), "CPU", options)
+    request, chosen = compiled.create_infer_request(), compiled.get_property("INFERENCE_PRECISION_HINT")
     names = [value.name for value in model.graph.output]
     for name, array in case.inputs.items():
         request.set_tensor(name, library.Tensor(array, shared_memory=True))
@@ -169,7 +177,7 @@ def _prepare_openvino(library: Any, model: Model, case: NetworkInputs) -> _Prepa
         request.infer()
         return {name: np.array(request.get_tensor(name).data) for name in names}
 
-    return lambda: request.infer(share_outputs=True), results
+    return lambda: request.infer(share_outputs=True), results, chosen.get_type_name()
 
 
 def _configuration(
@@ -177,12 +185,14 @@ def _configuration(
 ) -> Configuration:
     """Prepare a model, and a second one that computes the compared tensors as outputs."""
     try:
-        call, results = prepare(library, model, case)
+        call, results, types = prepare(library, model, case)
+        how = ", ".join(filter(None, (how, types)))
         if not case.compared:
             return Configuration(how, call, results)
-        _, compared = prepare(library, with_outputs(model, list(case.compared)), case)
+        _, compared, _ = prepare(library, with_outputs(model, list(case.compared)), case)
     except RuntimeError as error:
-        line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        lines = (line for line in str(error).strip().splitlines() if not line.startswith(_PLACES))
+        line = next(lines, type(error).__name__)
         raise Unimplemented(f"cannot run it: {line}") from None
     return Configuration(how, call, lambda: {**results(), **compared()})
 
@@ -197,8 +207,9 @@ def torch(case: NetworkInputs) -> Iterator[Configuration]:
     from inlay.graph.torch_graph import torch_runs
 
     library.set_num_threads(case.threads)
-    for how, run in torch_runs(library, case.graph, case.inputs, compiles=case.compiles):
-        yield Configuration(how, run, run)
+    for types in REQUESTS[case.precision].torch:
+        for how, run in torch_runs(library, case.graph, case.inputs, types=types, compiles=case.compiles):
+            yield Configuration(how, run, run)
 
 
 RUNTIMES: dict[str, Runtime] = {"ONNX Runtime": onnxruntime, "OpenVINO": openvino, "torch": torch}

@@ -24,6 +24,10 @@ from inlay.errors import InvalidArguments
 _REORDER, _NETWORK = "a reorder: ", "a network: "
 
 
+_PASSED = ("batch", "threads", "engine", "peers", "precision", "tolerance", "against")
+"""Options of a network that `bench_network` takes as they are."""
+
+
 def _option(name: str, unit: str, text: str) -> Any:
     return typer.Option(name, metavar=unit, help=text)
 
@@ -45,6 +49,13 @@ FallbackSource = Annotated[str | None, _option("--fallback", "SOURCE", f"{_NETWO
 Threads = Annotated[int | None, _option("--threads", "N", f"{_NETWORK}threads of every runtime.")]
 Peers = Annotated[str | None, _option("--peers", "LIST", f"{_NETWORK}of onnxruntime, openvino, torch.")]
 TorchCompile = Annotated[bool, typer.Option("--torch-compile", help=f"{_NETWORK}PyTorch compiles it too, in a minute.")]
+Precision = Annotated[
+    str | None, _option("--precision", "TYPES", f"{_NETWORK}f32, bf16, f16, int8 or auto, in every runtime.")
+]
+Tolerance = Annotated[float | None, _option("--tolerance", "E", f"{_NETWORK}largest error of Inlay, as for plan.")]
+Against = Annotated[
+    str | None, _option("--against", "MODEL", f"{_NETWORK}f32 file that it was quantized from, to measure errors.")
+]
 MachineModel = Annotated[bool, typer.Option("--machine", help="Measure the caches and memory of this machine.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, with the time of every round.")]
 
@@ -66,6 +77,9 @@ def bench(
     engine: EngineOption = None,
     peers: Peers = None,
     compiles: TorchCompile = False,
+    precision: Precision = None,
+    tolerance: Tolerance = None,
+    against: Against = None,
     machine: MachineModel = False,
     as_json: Json = False,
 ) -> None:
@@ -73,21 +87,19 @@ def bench(
 
     A network is an ONNX file. It is compared with ONNX Runtime, OpenVINO and PyTorch, if they are installed and return
     the same numbers. Measurements of all runtimes are interleaved, on the same number of threads. The command prints
-    medians, and the speed of Inlay as a ratio with its interquartile range.
+    medians, and the speed of Inlay as a ratio with its interquartile range. With --precision every runtime is asked for
+    the same types, and the error of each against a run in f64 is printed too; int8 is for a quantized model.
 
     With --machine, the capacity and bandwidth of each memory level are measured. If INLAY_MACHINE names a file with the
     output of --machine --json, this file replaces the measurement.
 
     Examples: inlay bench nchw nhwc 8x64x56x56    inlay bench model.onnx --batch 8    inlay bench --machine
     """
-    if seconds is not None and not 0 < seconds < inf:
-        raise InvalidArguments(f"--seconds is {seconds:g}: give a number greater than 0")
     network_options: dict[str, Any] = {"batch": batch, "dim": dim, "costs": costs, "convolutions": convolutions}
     network_options |= {"threads": threads, "engine": engine, "peers": peers, "torch-compile": compiles}
-    network_options["fallback"] = fallback
-    dtype = None if data_type == "f32" else data_type
-    reorder_only: dict[str, Any] = {"dtype": dtype, "to-dtype": to_type, "tune": tune}
-    what, head = what or [], ""
+    network_options |= {"fallback": fallback, "precision": precision, "tolerance": tolerance, "against": against}
+    what = what or []
+    reorder_only = {"dtype": None if data_type == "f32" else data_type, "to-dtype": to_type, "tune": tune}
     if machine:
         others = network_options | reorder_only | {"rounds": rounds, "seconds": seconds}
         _refuse_options(others, "--machine", "a reorder or a network")
@@ -99,8 +111,14 @@ def bench(
         _require_reorder(what)
         _refuse_options(network_options, "a reorder", "a network")
         report = _bench_reorder(what, data_type, to_type, rounds, seconds, tune)
-        head = f"{what[0]} -> {what[1]}, "
+    head = f"{what[0]} -> {what[1]}, " if len(what) > 2 else ""
     echo(json_text(report.as_json()) if as_json else f"{head}{report}")
+
+
+def _require_positive(seconds: float | None) -> None:
+    """Check that the option --seconds, if given, is a positive number."""
+    if seconds is not None and not 0 < seconds < inf:
+        raise InvalidArguments(f"--seconds is {seconds:g}: give a number greater than 0")
 
 
 def _require_reorder(what: list[str]) -> None:
@@ -138,6 +156,7 @@ def _bench_reorder(
     from inlay.bench import ROUNDS
     from inlay.bench import bench as bench_reorder
 
+    _require_positive(seconds)
     if seconds is not None and not tune:
         raise InvalidArguments("--seconds limits the time of --tune: give both, or --tune alone")
     src, dst, *dims = what
@@ -150,9 +169,10 @@ def _bench_network(path: str, rounds: int | None, seconds: float | None, options
     """Measure a network, and return the report."""
     from inlay.bench.networks import ROUNDS, bench_network
 
+    _require_positive(seconds)
     require_engine_here(options["engine"])
     costs: Any = choose_tier(options["costs"], None, seconds, options["engine"])
-    network_options: dict[str, Any] = {name: options[name] for name in ("batch", "threads", "engine", "peers")}
+    network_options: dict[str, Any] = {name: options[name] for name in _PASSED}
     network_options |= {
         "dims": parse_dim_options(options["dim"] or ()),
         "convolutions": parse_convolutions(options["convolutions"]),

@@ -20,7 +20,7 @@ from inlay.graph.planned_program import ADAPTED, Cliff, PlannedProgram
 from inlay.graph.program import Step
 from inlay.graph.runtime.arena import plan_memory
 from inlay.graph.step_groups import StepGroup, find_equal_steps, group_steps, step_keys
-from inlay.graph.step_texts import StepTexts, format_of_buffer
+from inlay.graph.step_texts import StepTexts, format_of_buffer, type_of_buffer
 from inlay.graph.text_layout import (
     COLUMNS,
     count_text,
@@ -76,7 +76,7 @@ def figures(plan: PlannedProgram) -> dict[str, Any]:
         "network": plan.graph.name,
         **_fields(plan, "ms", "bound", "method", "width", "costs"),
         "sources": None if plan.sources is None else plan.sources.as_json(),
-        **_fields(plan, "isa", "threads", "engine", "load"),
+        **_fields(plan, "isa", "threads", "engine", "load", "precision"),
         "fallback": {"steps": plan.fallback.count, "share": plan.fallback.share},
         "numpy": {"steps": plan.numpy.count, "share": plan.numpy.share},
         "totals": dict(plan.totals),
@@ -99,6 +99,7 @@ def _step_figures(plan: PlannedProgram, step: Step) -> dict[str, Any]:
                 "tensor": plan.program.buffers[name].tensor,
                 "buffer": name,
                 "format": format_of_buffer(plan.program, plan.graph, name),
+                "data_type": type_of_buffer(plan.program, plan.graph, name),
             }
             for argument, name in names.items()
         }
@@ -120,6 +121,8 @@ def _reorder_figures(plan: PlannedProgram, step: Step) -> dict[str, Any]:
         "tensor": plan.program.buffers[src].tensor,
         "from": format_of_buffer(plan.program, plan.graph, src),
         "to": format_of_buffer(plan.program, plan.graph, dst),
+        "from_type": type_of_buffer(plan.program, plan.graph, src),
+        "to_type": type_of_buffer(plan.program, plan.graph, dst),
         **_fields(step, "nbytes", "ms", "why", "without"),
     }
 
@@ -136,14 +139,13 @@ def _constants(plan: PlannedProgram) -> int:
 
 
 def heading(plan: PlannedProgram) -> tuple[str, str]:
-    """Return two lines: the network with its time and size, and the origin of its costs."""
+    """Return two lines: the network with its time and size, and the origin of its costs with the precision, if any."""
     counts = count_text(len(plan.program.steps), "step"), count_text(len(plan.reorders), "reorder")
     size = f": {ms_text(plan.ms)} predicted, {', '.join(counts)}"
     of = f" of {plan.engine}" if plan.engine else ""
-    return (
-        shorten_middle(plan.graph.name, COLUMNS - len(size)) + size,
-        shorten_middle(f"{plan.costs} costs{of}, {plan.isa}, {count_text(plan.threads, 'thread')}", COLUMNS),
-    )
+    precision = "" if plan.precision == "model" else f", precision {plan.precision}"
+    origin = f"{plan.costs} costs{of}, {plan.isa}, {count_text(plan.threads, 'thread')}{precision}"
+    return (shorten_middle(plan.graph.name, COLUMNS - len(size)) + size, shorten_middle(origin, COLUMNS))
 
 
 @dataclass(frozen=True, slots=True)

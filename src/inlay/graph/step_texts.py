@@ -2,6 +2,7 @@
 
 step                              label          formats
 convolution of an image, ReLU     conv1 +relu    nchw -> nChw16c
+convolution in bf16               conv2          bf16 nhwc
 inner product                     scores         ab
 NumPy, of an array without a tag  top            array -> ab
 """
@@ -26,8 +27,25 @@ def format_of_buffer(program: Program, graph: OpGraph, name: str) -> str:
     return buffer.desc.tag or "strided"
 
 
+def type_of_buffer(program: Program, graph: OpGraph, name: str) -> str:
+    """Return the data type in which a buffer is stored, such as `bf16`."""
+    buffer = program.buffers[name]
+    if buffer.desc is not None and buffer.desc.data_type is not None:
+        return str(buffer.desc.data_type)
+    return str(graph.tensors[buffer.tensor].dtype)
+
+
+def add_type(data_type: str, tag: str) -> str:
+    """Return a tag after its data type, which is left out for f32 and for an array without a format.
+
+    >>> add_type("bf16", "nhwc"), add_type("f32", "nhwc"), add_type("int64", "array")
+    ('bf16 nhwc', 'nhwc', 'array')
+    """
+    return tag if data_type == "f32" or tag == "array" else f"{data_type} {tag}"
+
+
 class StepTexts:
-    """Labels of the steps of a program, and formats in the letters of the axes' roles."""
+    """Labels of the steps of a program, and formats in the letters of the axes' roles, after types other than f32."""
 
     def __init__(self, program: Program, graph: OpGraph) -> None:
         """Find the roles of the axes of all tensors."""
@@ -55,6 +73,11 @@ class StepTexts:
         return name if op is None else str(op.parameters.get("algorithm", op.kind)).removesuffix("_erf")
 
     def tag(self, buffer: str) -> str:
+        """Return the format of a buffer in the letters of its axes' roles, after its data type if that is not f32."""
+        data_type = type_of_buffer(self._program, self._graph, buffer)
+        return add_type(data_type, self._bare_tag(buffer))
+
+    def _bare_tag(self, buffer: str) -> str:
         """Return the format of a buffer, in the letters of its axes' roles."""
         found = self._program.buffers[buffer]
         has_tag = found.desc is not None and found.desc.tag is not None
@@ -65,8 +88,12 @@ class StepTexts:
         """Return the reason for a reorder, with the format of its destination in the letters of its axes' roles."""
         buffer = step.writes["dst"]
         tag, words = format_of_buffer(self._program, self._graph, buffer), step.why
+        typed = f"{type_of_buffer(self._program, self._graph, buffer)} {tag}"
         for verb in ("reads", "is returned in", "stores it as"):
-            words = words.replace(f" {verb} {tag}", f" {verb} {self.tag(buffer)}")
+            for text in (typed, tag):  # a plan with a choice of types says the type, f32 too
+                if f" {verb} {text}" in words:
+                    words = words.replace(f" {verb} {text}", f" {verb} {self.tag(buffer)}")
+                    break
         return words
 
     def formats(self, step: Step) -> str:

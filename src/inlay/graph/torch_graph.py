@@ -7,9 +7,14 @@ Each method named after a kind of operation computes it with proxies of torch.fx
 called. Weights are converted once. In `channels last` images and weights of convolutions are stored with their
 channels innermost, as are the results that torch computes from them; the input is converted in each run, since a caller
 has it in the order of ONNX.
+
+In bf16 or f16 the module has weights and activations of this type, and f32 inputs and outputs; with autocast torch
+chooses the functions that compute in it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from functools import partial
 from importlib import import_module
 from math import prod
 from typing import Any, TypeAlias
@@ -20,9 +25,11 @@ from inlay.errors import Unimplemented
 from inlay.graph.op_graph import Array, BroadcastView, Op, OpGraph, PermuteView, ReshapeView, exact_graph
 from inlay.graph.passes.value_ranges import widened
 from inlay.layout import Dims
+from inlay.primitives.attributes import PLAIN
 
 Torch: TypeAlias = Any  # the module, or something of it: a peer that may be absent
 Run: TypeAlias = Callable[[], Mapping[str, Array]]
+_TYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 _REDUCTIONS = {"mean": "mean", "sum": "sum", "max": "amax", "min": "amin"}
 _BINARY = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "max": "maximum", "min": "minimum"}
 _UNARY = {"logistic": "sigmoid"} | {
@@ -32,30 +39,48 @@ _REFERENCES = {"IsNaN": "isnan", "Where": "where"}
 
 
 def torch_runs(
-    torch: Torch, graph: OpGraph, inputs: Mapping[str, Array], *, compiles: bool = False
+    torch: Torch, graph: OpGraph, inputs: Mapping[str, Array], *, types: str = "f32", compiles: bool = False
 ) -> Iterator[tuple[str, Run]]:
     """Yield a run of the network for each configuration: eager in either memory format, and compiled on request.
 
+    Args:
+        torch: the module.
+        graph: the graph of operations, all of f32.
+        inputs: an array for each input.
+        types: `f32`; `bf16` or `f16` for a module of this type; `autocast bf16` for torch's choice.
+        compiles: let torch compile the module too; never with autocast.
+
     Raises:
-        Unimplemented: no function of torch is known for an operation.
+        Unimplemented: no function of torch is known for an operation, or torch has none for the type.
     """
     tensors = [torch.tensor(inputs[name]) for name in graph.inputs]
+    has_autocast, name = types.startswith("autocast"), types.rpartition(" ")[2]
+    dtype, suffix = getattr(torch, _TYPES[name]), "" if types == "f32" else f", {types}"
+    context = partial(torch.autocast, "cpu", dtype) if has_autocast else nullcontext
+    stored = torch.float32 if has_autocast else dtype
     for how, is_channels_last in (("eager, channels last", True), ("eager, contiguous", False)):
-        yield how, _run(torch, _TorchGraph(torch, graph, is_channels_last).module().eval(), tensors, graph.outputs)
-    if compiles:
+        module = _TorchGraph(torch, graph, is_channels_last, stored).module().eval()
+        yield how + suffix, _run(torch, module, tensors, graph.outputs, context)
+    if compiles and not has_autocast:
         options = import_module("torch._inductor.config")
-        module = _TorchGraph(torch, graph, False).module().eval()
+        module = _TorchGraph(torch, graph, False, stored).module().eval()
         with options.patch(freezing=True), torch.no_grad():
             compiled = torch.compile(module)
             compiled(*tensors)
-        yield "compiled, frozen", _run(torch, compiled, tensors, graph.outputs)
+        yield f"compiled, frozen{suffix}", _run(torch, compiled, tensors, graph.outputs, nullcontext)
 
 
-def _run(torch: Torch, module: Torch, tensors: list[Torch], outputs: tuple[str, ...]) -> Run:
+def _run(
+    torch: Torch, module: Torch, tensors: list[Torch], outputs: tuple[str, ...], context: Callable[[], Any]
+) -> Run:
     def run() -> Mapping[str, Array]:
-        with torch.no_grad():
-            results = module(*tensors)
-        return {name: result.numpy() for name, result in zip(outputs, results, strict=True)}
+        try:
+            with torch.no_grad(), context():
+                results = module(*tensors)
+        except RuntimeError as error:
+            raise Unimplemented(f"cannot run it: {next(iter(str(error).splitlines()), 'no text')}") from None
+        wide = (result.float() if result.dtype in (torch.bfloat16, torch.float16) else result for result in results)
+        return {name: result.numpy() for name, result in zip(outputs, wide, strict=True)}
 
     return run
 
@@ -67,7 +92,8 @@ def _unknown(op: Op, detail: object) -> Unimplemented:
 class _TorchGraph:
     """A graph of torch.fx while its operations are added."""
 
-    def __init__(self, torch: Torch, graph: OpGraph, is_channels_last: bool) -> None:
+    def __init__(self, torch: Torch, graph: OpGraph, is_channels_last: bool, dtype: Torch) -> None:
+        self._dtype = dtype  # of all tensors that are f32 in the graph
         self._torch, self._functions, self._graph = torch, torch.nn.functional, exact_graph(graph)
         self._format = torch.channels_last if is_channels_last else torch.contiguous_format
         self._fx = import_module("torch.fx")
@@ -80,12 +106,18 @@ class _TorchGraph:
         """Return a module that takes the inputs and returns the outputs."""
         for name in self._graph.inputs:
             tensor = self._fx.Proxy(self._nodes.placeholder(f"input{len(self._tensors)}"), self._tracer)
+            if self._graph.tensors[name].dtype == np.float32 and self._dtype != self._torch.float32:
+                tensor = tensor.to(self._dtype)
             is_image = len(self._graph.tensors[name].dims) == 4
             self._tensors[name] = tensor.contiguous(memory_format=self._format) if is_image else tensor
         for op in self._graph.ops:
             add = getattr(self, f"_{op.kind}", None)
             if add is None:
                 raise _unknown(op, f"a {op.kind}")
+            if op.attributes != PLAIN:
+                raise _unknown(op, f"a {op.kind} of quantized tensors")
+            if len(op.writes) > 1:
+                raise _unknown(op, f"a {op.kind} with {len(op.writes)} results")
             (dst,) = op.writes.values()
             self._tensors[dst] = add(op)
         self._nodes.output(tuple(self._tensors[name].node for name in self._graph.outputs))
@@ -99,6 +131,8 @@ class _TorchGraph:
 
     def _constant(self, array: Array) -> Torch:
         tensor = self._torch.tensor(np.ascontiguousarray(widened(array)))
+        if tensor.dtype == self._torch.float32:
+            tensor = tensor.to(self._dtype)
         if tensor.dim() == 4:
             tensor = tensor.contiguous(memory_format=self._format)
         name = f"constant{len(self._constants)}"
@@ -300,7 +334,7 @@ class _TorchGraph:
 
     def _reorder(self, op: Op) -> Torch:
         dtype = self._graph.tensors[op.writes["dst"]].dtype
-        return self._operand(op).to(getattr(self._torch, dtype.name))
+        return self._operand(op).to(self._dtype if dtype == np.float32 else getattr(self._torch, dtype.name))
 
     def _view(self, op: Op) -> Torch:
         tensor = self._operand(op)

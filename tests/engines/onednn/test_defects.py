@@ -20,7 +20,8 @@ from inlay.engines.onednn.defects import find_defect
 from inlay.errors import Unimplemented
 from inlay.layout import Layout
 from inlay.memory import Memory, pack
-from inlay.primitives.attributes import BinaryPostOp, PReLUPostOp, SumPostOp
+from inlay.primitives.attributes import BinaryPostOp, PReLUPostOp, PrimitiveAttributes, SumPostOp
+from inlay.primitives.engine import Operation
 from inlay.reordering.attributes import Scales, ZeroPoints
 from tests.oracles import onednn as oracle
 from tests.support.processes import run_python
@@ -432,3 +433,14 @@ def test_products_of_heads_are_right_however_they_lie(side: int, tag: str) -> No
     matmul = p.MatMul(descs[0], descs[1], dst=MemoryDesc(HEADS, "f32", "abcd"))
     found = matmul(src=pack(src, matmul.src_desc), weights=pack(weights, matmul.weights_desc))
     assert np.array_equal(found.unpack(), src @ weights)
+
+
+@pytest.mark.parametrize(("src", "dst", "is_refused"), [("ba", "ab", True), ("ab", "ab", False), ("ba", "ba", False)])
+@pytest.mark.parametrize("side", ["src", "dst"])
+def test_reorders_with_zero_points_are_refused_if_they_transpose(
+    src: str, dst: str, is_refused: bool, side: str
+) -> None:
+    attributes = PrimitiveAttributes(zero_points={side: ZeroPoints()})
+    descs = {"src": MemoryDesc((16, 65), "u8", src), "dst": MemoryDesc((16, 65), "s8", dst)}
+    defect = find_defect((3, 2, 0), Operation("reorder", "forward_inference", descs, attributes=attributes))
+    assert defect == ("correct reorder with zero points that transposes elements" if is_refused else None)

@@ -81,6 +81,8 @@ releases unless its row names some: a crash of the process costs more than a slo
     deconvolution of s8, or with zero points     after 3.2, with AVX-512 or VNNI: reads sums of weights that it did not
       of src, with a stride above 1                compute in some rows, so results change from call to call
 
+    reorder with zero points, where elements     ignores them for many dims, with scales too (seen in 3.2, refused for
+      that are neighbors in src are not in dst     all releases)
     reorder of bf16, f16, s32, s8, u8 to s4,     3.13: does not convert the elements, or does not write them
       u4, f4_e2m1, e8m0, s64, same layout
     reorder of f8_e5m2 to itself, with AMX       3.13: nChw8c fails in code generation, and so does every later creation
@@ -269,6 +271,8 @@ def find_defect(version: tuple[int, int, int], operation: Operation, isa: int = 
         and (defect := _find_reorder_defect(operation, isa))
     ):
         return defect
+    if operation.kind == "reorder" and operation.attributes.zero_points and _transposes(operation):
+        return "correct reorder with zero points that transposes elements"
     is_avx2 = isa & _AVX2 and not isa & _VNNI_OR_AVX512
     if (
         is_avx2
@@ -418,6 +422,22 @@ def _find_reorder_defect(operation: Operation, isa: int) -> str | None:
     ):
         return f"correct reorder from {src.data_type} to {dst.data_type} of the same layout"
     return None
+
+
+def _transposes(operation: Operation) -> bool:
+    """Return whether the innermost axes of source and destination differ; also if one of them is not known."""
+    axes = [_innermost_axis(operation.descs.get(name, MemoryDesc())) for name in ("src", "dst")]
+    return None in axes or axes[0] != axes[1]
+
+
+def _innermost_axis(desc: MemoryDesc) -> int | None:
+    """Return the axis of elements that are neighbors in memory; None if the descriptor does not say."""
+    if desc.kind != "blocked":
+        return None
+    if desc.inner_blocks:
+        return desc.inner_blocks[-1][0]
+    longer = [axis for axis, n in enumerate(desc.dims) if n > 1]
+    return min(longer, key=lambda axis: (desc.strides[axis], -axis), default=desc.ndims - 1)
 
 
 def _multiplies_integer_pixels(operation: Operation) -> bool:

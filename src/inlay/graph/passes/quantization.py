@@ -54,7 +54,7 @@ def recognize_quantized(network: Network) -> Network:
     if not any(node.operator in ("DequantizeLinear", "QuantizeLinear") for node in network.nodes):
         return network
     network = _divide_splits(network)
-    for rule in (_move_dequantize, _move_quantize):
+    for rule in (_fold_quantize, _move_dequantize, _move_quantize):
         network = rewrite_nodes(network, rule)
     network = tabulate_functions(network, _changes_bytes)
     for rule in (_recognize_quantize, _recognize_product, _fold_constant):
@@ -218,11 +218,12 @@ def _move_quantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
         return None
     else:
         moves[0] = replace(moves[0], inputs=(_insert_quantize(rewriter, node, name), *moves[0].inputs[1:]))
-    for i, move in enumerate(moves[:-1]):
-        dims = rewriter.dims(move.outputs[0])
-        moved = rewriter.insert_node(node, move.operator, move.inputs, dims, dict(move.attributes))
-        moves[i + 1] = replace(moves[i + 1], inputs=(moved, *moves[i + 1].inputs[1:]))
-    return replace(moves[-1], name=node.name, outputs=node.outputs)
+    dtype, last = rewriter.tensors[node.outputs[0]].dtype, moves[0]
+    for move in moves[1:]:
+        dims = rewriter.dims(last.outputs[0])
+        moved = rewriter.insert_node(node, last.operator, last.inputs, dims, dict(last.attributes), dtype)
+        last = replace(move, inputs=(moved, *move.inputs[1:]))
+    return replace(last, name=node.name, outputs=node.outputs)
 
 
 def _changes_bytes(rewriter: NetworkRewriter, node: Node) -> bool:
@@ -492,9 +493,19 @@ _RULES: Mapping[str, Callable[[NetworkRewriter, Node, _Result], Node | None]] = 
 # Folding
 
 
+def _fold_quantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
+    """Replace a QuantizeLinear of constants by its result, a constant."""
+    return _replace_by_result(rewriter, node) if node.operator == "QuantizeLinear" else None
+
+
 def _fold_constant(rewriter: NetworkRewriter, node: Node) -> Node | None:
     """Replace a DequantizeLinear of constants by its result, a constant."""
-    if node.operator != "DequantizeLinear" or not all(name in rewriter.constants for name in node.inputs if name):
+    return _replace_by_result(rewriter, node) if node.operator == "DequantizeLinear" else None
+
+
+def _replace_by_result(rewriter: NetworkRewriter, node: Node) -> Node | None:
+    """Return an Identity of the node's result; None if an input is no constant, or NumPy cannot compute the node."""
+    if not all(name in rewriter.constants for name in node.inputs if name):
         return None
     try:
         (array,) = compute_node(node, rewriter.network.opset, rewriter.constants).values()

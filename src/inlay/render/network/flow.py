@@ -15,11 +15,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from inlay.descriptor import MemoryDesc
 from inlay.graph.network import Subgraph, Tensor
 from inlay.graph.op_graph import BroadcastView, Op, PermuteView, SubmemoryView
 from inlay.graph.planned_program import PlannedProgram
+from inlay.graph.precision import NARROW_TYPES
 from inlay.graph.program import Buffer, Step
+from inlay.graph.step_texts import add_type, type_of_buffer
 from inlay.layout import Dims
 from inlay.layout.axis import LETTERS
 
@@ -38,11 +42,17 @@ def _extents_text(tensor: Tensor) -> str:
 
 
 def format_name(desc: MemoryDesc | None) -> str:
-    """Return the format as a tag, also for a part of a concatenation, whose strides are those of the whole."""
+    """Return the format as a tag, also for a part of a concatenation, whose strides are those of the whole.
+
+    A data type other than f32 precedes it.
+
+    >>> format_name(MemoryDesc((1, 32, 8, 8), "bf16", "nhwc")), format_name(MemoryDesc((1, 32, 8, 8), "f32", "nhwc"))
+    ('bf16 acdb', 'acdb')
+    """
     if desc is None or desc.ndims == 0:
         return ROW_MAJOR
     tag = desc.tag or _tag_of_part(desc)
-    return ROW_MAJOR if tag == LETTERS[: desc.ndims] else tag
+    return add_type(str(desc.data_type), ROW_MAJOR if tag == LETTERS[: desc.ndims] else tag)
 
 
 def _tag_of_part(desc: MemoryDesc) -> str:
@@ -129,6 +139,8 @@ def about_buffer(plan: PlannedProgram, name: str) -> str:
     buffer = plan.program.buffers[name]
     tensor = plan.graph.tensors[buffer.tensor]
     form = "row-major" if buffer.desc is None else buffer.desc.tag or f"{format_name(buffer.desc)} in a larger one"
+    data_type = type_of_buffer(plan.program, plan.graph, name)
+    form += f", stored as {data_type}" if data_type in NARROW_TYPES and tensor.dtype == np.float32 else ""
     return f"{buffer.tensor}, {_extents_text(tensor)} of {tensor.dtype}, {form}"
 
 
