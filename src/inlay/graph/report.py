@@ -5,6 +5,7 @@ the reorders with their reasons and what the best plan without each would cost; 
 Runtime and NumPy compute; cliffs; the memory. With `every_step` it lists all steps.
 
     familiar tags     nchw, nhwc, nChw16c, where the axes have these roles (see `axis_roles`); abcd, ba elsewhere
+    types             bf16 nhwc, u8 nhwc; a tag alone is of f32
     one format        a step whose arguments all have the same format
     kernel            name of the implementation, without its instruction set, as avx512_core, if that begins the plan's
 """
@@ -76,7 +77,7 @@ def figures(plan: PlannedProgram) -> dict[str, Any]:
         "network": plan.graph.name,
         **_fields(plan, "ms", "bound", "method", "width", "costs"),
         "sources": None if plan.sources is None else plan.sources.as_json(),
-        **_fields(plan, "isa", "threads", "engine", "load"),
+        **_fields(plan, "isa", "threads", "engine", "load", "precision"),
         "fallback": {"steps": plan.fallback.count, "share": plan.fallback.share},
         "numpy": {"steps": plan.numpy.count, "share": plan.numpy.share},
         "totals": dict(plan.totals),
@@ -93,11 +94,12 @@ def _step_figures(plan: PlannedProgram, step: Step) -> dict[str, Any]:
     """Return the figures of a step, by name."""
 
     def used(names: Mapping[str, str]) -> dict[str, Any]:
-        """Return tensor, buffer and format of each argument."""
+        """Return tensor, buffer, type and format of each argument."""
         return {
             argument: {
                 "tensor": plan.program.buffers[name].tensor,
                 "buffer": name,
+                "data_type": _stored_type(plan, name),
                 "format": format_of_buffer(plan.program, plan.graph, name),
             }
             for argument, name in names.items()
@@ -120,8 +122,16 @@ def _reorder_figures(plan: PlannedProgram, step: Step) -> dict[str, Any]:
         "tensor": plan.program.buffers[src].tensor,
         "from": format_of_buffer(plan.program, plan.graph, src),
         "to": format_of_buffer(plan.program, plan.graph, dst),
+        "from_type": _stored_type(plan, src),
+        "to_type": _stored_type(plan, dst),
         **_fields(step, "nbytes", "ms", "why", "without"),
     }
+
+
+def _stored_type(plan: PlannedProgram, name: str) -> str | None:
+    """Return the data type of a buffer; None for an array without a descriptor."""
+    desc = plan.program.buffers[name].desc
+    return None if desc is None else str(desc.data_type)
 
 
 def _fields(value: object, *names: str) -> dict[str, Any]:
@@ -136,13 +146,17 @@ def _constants(plan: PlannedProgram) -> int:
 
 
 def heading(plan: PlannedProgram) -> tuple[str, str]:
-    """Return two lines: the network with its time and size, and the origin of its costs."""
+    """Return two lines: the network with its time and size, and the origin of its costs.
+
+    The second names the precision too, unless it is the model's own.
+    """
     counts = count_text(len(plan.program.steps), "step"), count_text(len(plan.reorders), "reorder")
     size = f": {ms_text(plan.ms)} predicted, {', '.join(counts)}"
     of = f" of {plan.engine}" if plan.engine else ""
+    precision = "" if plan.precision == "model" else f", precision {plan.precision}"
     return (
         shorten_middle(plan.graph.name, COLUMNS - len(size)) + size,
-        shorten_middle(f"{plan.costs} costs{of}, {plan.isa}, {count_text(plan.threads, 'thread')}", COLUMNS),
+        shorten_middle(f"{plan.costs} costs{of}, {plan.isa}, {count_text(plan.threads, 'thread')}{precision}", COLUMNS),
     )
 
 

@@ -4,10 +4,15 @@ step                              label          formats
 convolution of an image, ReLU     conv1 +relu    nchw -> nChw16c
 inner product                     scores         ab
 NumPy, of an array without a tag  top            array -> ab
+convolution of bf16, result f32   conv2          bf16 nhwc -> nhwc
+quantization                      x              nchw -> u8 nchw
+
+The type of the elements precedes a format unless it is f32.
 """
 
 import re
 
+from inlay.descriptor import MemoryDesc
 from inlay.graph.axis_roles import familiar_tag, find_axis_roles
 from inlay.graph.op_graph import OpGraph
 from inlay.graph.program import Program, Step
@@ -24,6 +29,15 @@ def format_of_buffer(program: Program, graph: OpGraph, name: str) -> str:
     if buffer.desc is None or graph.tensors[buffer.tensor].is_dynamic:
         return "array"
     return buffer.desc.tag or "strided"
+
+
+def prepend_type(desc: MemoryDesc | None, tag: str) -> str:
+    """Return a tag after the type of a buffer's elements; alone if the type is f32, or there is no descriptor.
+
+    >>> [prepend_type(MemoryDesc((2, 3), data_type, "ab"), "ab") for data_type in ("bf16", "f32")]
+    ['bf16 ab', 'ab']
+    """
+    return tag if desc is None or str(desc.data_type) == "f32" else f"{desc.data_type} {tag}"
 
 
 class StepTexts:
@@ -55,19 +69,19 @@ class StepTexts:
         return name if op is None else str(op.parameters.get("algorithm", op.kind)).removesuffix("_erf")
 
     def tag(self, buffer: str) -> str:
-        """Return the format of a buffer, in the letters of its axes' roles."""
+        """Return the format of a buffer, in the letters of its axes' roles, after its type if that is not f32."""
         found = self._program.buffers[buffer]
         has_tag = found.desc is not None and found.desc.tag is not None
         roles = self.roles.get(found.tensor) if has_tag else None
-        return familiar_tag(format_of_buffer(self._program, self._graph, buffer), roles)
+        tag = format_of_buffer(self._program, self._graph, buffer)
+        return tag if tag == "array" else prepend_type(found.desc, familiar_tag(tag, roles))
 
     def reason(self, step: Step) -> str:
         """Return the reason for a reorder, with the format of its destination in the letters of its axes' roles."""
         buffer = step.writes["dst"]
-        tag, words = format_of_buffer(self._program, self._graph, buffer), step.why
-        for verb in ("reads", "is returned in", "stores it as"):
-            words = words.replace(f" {verb} {tag}", f" {verb} {self.tag(buffer)}")
-        return words
+        desc, tag = self._program.buffers[buffer].desc, format_of_buffer(self._program, self._graph, buffer)
+        written = f"(?:{desc.data_type} )?{re.escape(tag)}" if desc is not None else re.escape(tag)
+        return re.sub(rf" (reads|is returned in|stores it as) {written}", rf" \1 {self.tag(buffer)}", step.why)
 
     def formats(self, step: Step) -> str:
         """Return the formats that are read and written, without those of constants; one if all are the same."""

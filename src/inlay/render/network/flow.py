@@ -8,6 +8,8 @@ topological order. A title fits in its box; the tooltip (`about`) has the detail
 '1x64x56x56'
 >>> format_name(MemoryDesc((1, 64, 56, 56), "f32", "nChw16c")), format_name(MemoryDesc((2, 3), "f32", "ab"))
 ('aBcd16b', 'plain')
+>>> format_name(MemoryDesc((1, 64, 56, 56), "bf16", "nhwc"))
+'bf16 acdb'
 """
 
 from collections import Counter
@@ -15,11 +17,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from inlay.descriptor import MemoryDesc
 from inlay.graph.network import Subgraph, Tensor
 from inlay.graph.op_graph import BroadcastView, Op, PermuteView, SubmemoryView
 from inlay.graph.planned_program import PlannedProgram
 from inlay.graph.program import Buffer, Step
+from inlay.graph.step_texts import prepend_type
 from inlay.layout import Dims
 from inlay.layout.axis import LETTERS
 
@@ -38,11 +43,14 @@ def _extents_text(tensor: Tensor) -> str:
 
 
 def format_name(desc: MemoryDesc | None) -> str:
-    """Return the format as a tag, also for a part of a concatenation, whose strides are those of the whole."""
+    """Return the format as a tag, after the type if that is not f32.
+
+    A part of a concatenation, whose strides are those of the whole, has the tag of the whole.
+    """
     if desc is None or desc.ndims == 0:
         return ROW_MAJOR
     tag = desc.tag or _tag_of_part(desc)
-    return ROW_MAJOR if tag == LETTERS[: desc.ndims] else tag
+    return prepend_type(desc, ROW_MAJOR if tag == LETTERS[: desc.ndims] else tag)
 
 
 def _tag_of_part(desc: MemoryDesc) -> str:
@@ -129,6 +137,8 @@ def about_buffer(plan: PlannedProgram, name: str) -> str:
     buffer = plan.program.buffers[name]
     tensor = plan.graph.tensors[buffer.tensor]
     form = "row-major" if buffer.desc is None else buffer.desc.tag or f"{format_name(buffer.desc)} in a larger one"
+    if tensor.dtype == np.float32 and buffer.desc is not None and buffer.desc.tag:
+        form = prepend_type(buffer.desc, form)  # the plan stores it in another type than its own
     return f"{buffer.tensor}, {_extents_text(tensor)} of {tensor.dtype}, {form}"
 
 
