@@ -13,7 +13,7 @@ from tests.support.guide_pages import NOTEBOOKS, check_outputs, run_page
 from tests.support.paths import ROOT
 
 PAGES = [path.relative_to(ROOT / "docs").as_posix() for path in NOTEBOOKS.list_pages()]
-PEERS = {"guides/pytorch.md": "torch"}
+PEERS = {"guides/pytorch.md": "torch", "guides/quantized.md": "onnxruntime"}
 """Pages that need a package which the normal tests lack."""
 
 

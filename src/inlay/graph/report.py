@@ -39,7 +39,7 @@ _MOST_NAMED = 6  # steps with estimated times, or nodes of a step, that are name
 _MOST_NAME = 40  # columns of a name within a sentence
 _NO_GAIN = f"+{ms_text(0)}"
 _LEAST_SHARE = 0.05  # share of the time from which on a repeated block is listed
-_STEP_WIDTHS = {3: 26, 4: 15, 5: 12}  # of name, format and kernel, in columns
+_STEP_WIDTHS = {3: 23, 4: 18, 5: 12}  # of name, format and kernel, in columns
 
 
 def explain_plan(plan: PlannedProgram, *, every_step: bool = False) -> str:
@@ -267,7 +267,7 @@ def _all_steps(report: _Report) -> str:
         rows.append(
             (report.texts.label(step), step.kind, report.texts.formats(step), report.kernel(step), f"{step.ms:.3f}")
         )
-    head, *lines = format_table(rows, right=(4,), shrink={0: 26, 1: 13, 2: 15, 3: 12}).split("\n")
+    head, *lines = format_table(rows, right=(4,), shrink={0: 23, 1: 13, 2: 18, 3: 12}).split("\n")
     found = [head]
     for group in report.groups:
         if group.is_block:
@@ -320,7 +320,7 @@ def _reorders(report: _Report) -> str:
         tensor = merge_names([report.texts.tensor(step) for step in steps])
         rows.append((f"{ms:.3f}", bytes_text(nbytes), count, tensor, src, dst, _describe_without(steps)))
         reasons.append(merge_names([report.texts.reason(step) for step in steps]))
-    head, *lines = format_table(rows, right=(0, 1, 2), shrink={3: 24, 4: 8, 5: 8, 6: 14}).split("\n")
+    head, *lines = format_table(rows, right=(0, 1, 2), shrink={3: 24, 4: 12, 5: 12, 6: 14}).split("\n")
     for line, reason in zip(lines, reasons, strict=True):
         head = "\n".join((head, line, *(wrap_text(reason, first=" " * 4, rest=" " * 4) if reason else ())))
     total = sum(step.ms for step in report.plan.reorders)
