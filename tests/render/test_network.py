@@ -143,6 +143,12 @@ def test_usual_formats_have_one_color_in_all_pictures_and_no_two_of_seven_the_sa
     assert len(set(found.values())) == 7
 
 
+def test_a_type_has_the_color_of_its_tag_unless_f32_has_it() -> None:
+    assert format_colors(["u8 aBcd16b", "u8 plain"]) == {"u8 aBcd16b": BRIGHT[0], "u8 plain": GRAY}
+    found = format_colors(["bf16 acdb", "acdb", "u8 acdb", "plain"])
+    assert (found["acdb"], found["plain"], len(set(found.values()))) == (BRIGHT[2], GRAY, 4)
+
+
 def test_the_format_of_a_part_is_that_of_the_whole() -> None:
     whole = MemoryDesc((2, 64, 5, 5), "f32", "nChw16c")
     assert format_name(whole.submemory((2, 32, 5, 5), (0, 16, 0, 0))) == "aBcd16b"

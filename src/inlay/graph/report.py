@@ -5,6 +5,7 @@ the reorders with their reasons and what the best plan without each would cost; 
 Runtime and NumPy compute; cliffs; the memory. With `every_step` it lists all steps.
 
     familiar tags     nchw, nhwc, nChw16c, where the axes have these roles (see `axis_roles`); abcd, ba elsewhere
+    types             bf16 nhwc, u8 nhwc; a tag alone is of f32
     one format        a step whose arguments all have the same format
     kernel            name of the implementation, without its instruction set, as avx512_core, if that begins the plan's
 """
@@ -38,7 +39,7 @@ _MOST_NAMED = 6  # steps with estimated times, or nodes of a step, that are name
 _MOST_NAME = 40  # columns of a name within a sentence
 _NO_GAIN = f"+{ms_text(0)}"
 _LEAST_SHARE = 0.05  # share of the time from which on a repeated block is listed
-_STEP_WIDTHS = {3: 26, 4: 15, 5: 12}  # of name, format and kernel, in columns
+_STEP_WIDTHS = {3: 23, 4: 18, 5: 12}  # of name, format and kernel, in columns
 
 
 def explain_plan(plan: PlannedProgram, *, every_step: bool = False) -> str:
@@ -93,7 +94,7 @@ def _step_figures(plan: PlannedProgram, step: Step) -> dict[str, Any]:
     """Return the figures of a step, by name."""
 
     def used(names: Mapping[str, str]) -> dict[str, Any]:
-        """Return tensor, buffer and format of each argument."""
+        """Return tensor, buffer, type and format of each argument."""
         return {
             argument: {
                 "tensor": plan.program.buffers[name].tensor,
@@ -255,7 +256,7 @@ def _all_steps(report: _Report) -> str:
         rows.append(
             (report.texts.label(step), step.kind, report.texts.formats(step), report.kernel(step), f"{step.ms:.3f}")
         )
-    head, *lines = format_table(rows, right=(4,), shrink={0: 26, 1: 13, 2: 15, 3: 12}).split("\n")
+    head, *lines = format_table(rows, right=(4,), shrink={0: 23, 1: 13, 2: 18, 3: 12}).split("\n")
     found = [head]
     for group in report.groups:
         if group.is_block:
@@ -308,7 +309,7 @@ def _reorders(report: _Report) -> str:
         tensor = merge_names([report.texts.tensor(step) for step in steps])
         rows.append((f"{ms:.3f}", bytes_text(nbytes), count, tensor, src, dst, _describe_without(steps)))
         reasons.append(merge_names([report.texts.reason(step) for step in steps]))
-    head, *lines = format_table(rows, right=(0, 1, 2), shrink={3: 24, 4: 8, 5: 8, 6: 14}).split("\n")
+    head, *lines = format_table(rows, right=(0, 1, 2), shrink={3: 24, 4: 12, 5: 12, 6: 14}).split("\n")
     for line, reason in zip(lines, reasons, strict=True):
         head = "\n".join((head, line, *(wrap_text(reason, first=" " * 4, rest=" " * 4) if reason else ())))
     total = sum(step.ms for step in report.plan.reorders)

@@ -36,12 +36,21 @@ _RARE = "#b58863"
 def format_colors(formats: Iterable[str]) -> dict[str, str]:
     """A color for each format; those after the seventh share one.
 
+    A format of another type than f32 has the color of its tag, if that of f32 does not occur.
+
     >>> format_colors(["aBcd16b", "plain", "bacd"])
     {'aBcd16b': '#4477aa', 'plain': '#8a939e', 'bacd': '#ee6677'}
+    >>> format_colors(["u8 acdb", "plain", "u8 plain"])
+    {'u8 acdb': '#228833', 'plain': '#8a939e', 'u8 plain': '#4477aa'}
     """
-    wanted = list(formats)
-    free = [color for color in BRIGHT if color not in {_USUAL.get(name) for name in wanted}]
-    return {name: _USUAL.get(name) or (free.pop(0) if free else _RARE) for name in wanted}
+    wanted, owners = list(formats), dict[str, str]()
+    for name in sorted(wanted, key=lambda name: " " in name):
+        color = _USUAL.get(name.rpartition(" ")[2])
+        if color is not None:
+            owners.setdefault(color, name)
+    usual = {name: color for color, name in owners.items()}
+    free = [color for color in BRIGHT if color not in owners]
+    return {name: usual.get(name) or (free.pop(0) if free else _RARE) for name in wanted}
 
 
 _BEND = 7.0

@@ -106,8 +106,8 @@ def build_legend(folded: FoldedFlow, record: Record, colors: Mapping[str, str]) 
         item = add(legend, "li")
         swatch = add(item, "svg", class_="swatch", viewBox="0 0 22 10", width=22, height=10, aria_hidden="true")
         add(swatch, "path", d="M0 5h22", stroke=colors[name], stroke_width=4)
-        familiar = ", ".join(sorted(names[name] - {"strided", "array"}))
-        text = "row-major" if name == ROW_MAJOR else name
+        familiar = ", ".join(sorted(one for one in names[name] if not one.endswith(("strided", "array"))))
+        text = name.replace(ROW_MAJOR, "row-major")
         add(item, "span", f"{familiar or text} \N{MIDDLE DOT} {count_text(count, 'tensor')}")
     shapes = {mark.shape for mark in flow.marks} | ({"loop"} if folded.loops else set())
     for path, text in (_SIGNS[shape] for shape in _SIGNS if shape in shapes):
