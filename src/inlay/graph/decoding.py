@@ -189,6 +189,11 @@ class DecodingState:
     def __init__(self, decoder: DecoderInputs, batch: int, page: int | None) -> None:
         """Reserve memory: for the maximum, or for the first page.
 
+        Args:
+            decoder: the inputs of the network that are states, and those that the session supplies.
+            batch: number of sequences.
+            page: positions by which the memory grows; None to reserve the maximum.
+
         Raises:
             OutOfMemory: it cannot be allocated.
         """
@@ -230,6 +235,9 @@ class DecodingState:
     def truncate(self, length: int) -> None:
         """Forget the positions from `length` on.
 
+        Args:
+            length: number of positions that are kept.
+
         Raises:
             InvalidArguments: fewer are kept, or the state is closed.
         """
@@ -252,7 +260,11 @@ class DecodingState:
             self._arrays, self._length = {}, 0
 
     def is_of(self, decoder: DecoderInputs) -> bool:
-        """Return whether the state is of the session of a decoder."""
+        """Return whether the state is of the session of a decoder.
+
+        Args:
+            decoder: the inputs of the network of a session.
+        """
         return self._decoder is decoder
 
     def require_open(self) -> None:
@@ -287,6 +299,9 @@ class DecodingState:
 
     def first_positions(self, count: int) -> dict[str, Array]:
         """Return the memory of the first positions of each state, growing it if it has fewer.
+
+        Args:
+            count: number of positions, at most the maximum.
 
         Raises:
             OutOfMemory: more memory cannot be allocated.

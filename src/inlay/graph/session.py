@@ -236,7 +236,10 @@ class Session:
         return return_like(named, self.run(view_tensors(named)))
 
     def new_state(self, *, batch: int = 1) -> DecodingState:
-        """Return an empty state of decoding for so many sequences; `inlay.compile` with `state=` makes such sessions.
+        """Return an empty state of decoding; `inlay.compile` with `state=` makes sessions with states.
+
+        Args:
+            batch: number of sequences.
 
         Raises:
             InvalidArguments: the session keeps no states, `batch` is no whole number from 1 on, or it is closed.

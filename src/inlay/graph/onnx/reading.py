@@ -44,6 +44,7 @@ from inlay.memory.compound.memory import CompoundMemory
 
 Source: TypeAlias = str | os.PathLike[str] | bytes
 CompoundWeights: TypeAlias = Mapping[str, CompoundMemory]
+"""Memory in compound formats that replaces constants of a model, by their names."""
 _NO_WEIGHTS: CompoundWeights = MappingProxyType({})
 
 
