@@ -39,7 +39,10 @@ def test_cases_that_compute_leave_the_bytes_that_the_reference_leaves(table: str
 
 
 def test_oneDNN_computes_the_cases_with_attributes_that_it_knows() -> None:  # noqa: N802 - its name
-    """Everybody's bytes are equal (above); here, that they were compared at all."""
+    """Everybody's bytes are equal (above); here, that they were compared at all.
+
+    A reorder with a zero point that transposes is refused, since the library ignores zero points for some dims.
+    """
     peer = require_peer("oneDNN")
     taken = set()
     for case in cases_of(TABLES["scaled"], [Size("tiny", 1 << 12)]):
@@ -48,7 +51,8 @@ def test_oneDNN_computes_the_cases_with_attributes_that_it_knows() -> None:  # n
         except InlayError:
             continue
         taken.add(case.pair.note)
-    assert taken >= {"scales", "scales, sum 0.5", "scale, zero point", "scales, s8s8", "s8s8", "s8s8, zp"}
+    assert taken >= {"scales", "scales, sum 0.5", "scales, s8s8", "s8s8", "s8s8, zp"}
+    assert "scale, zero point" not in taken
 
 
 def test_compulsory_bytes_count_half_bytes_old_elements_and_sums_behind_weights() -> None:
