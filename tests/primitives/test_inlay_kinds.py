@@ -197,7 +197,7 @@ def test_fpmath_integers_is_true_or_false_and_refused_by_onednn() -> None:
         create(1, "reference")
     assert create(True, "reference").operation.attributes.fpmath_integers
     if "onednn" in get_engine().name:
-        with pytest.raises(Unimplemented, match="matmul of integer weights in floating-point arithmetic"):
+        with pytest.raises(Unimplemented, match="integer weights"):
             create(True, "onednn")
 
 

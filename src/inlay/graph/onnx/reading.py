@@ -219,7 +219,7 @@ def _build_unbound(model: ParsedModel, weights: CompoundWeights = _NO_WEIGHTS) -
     if not any(tensor.is_open for tensor in inputs):
         return _build_network(model, bind_inputs(inputs, None, None), weights)
     names = tuple(str(value.name) for value in graph.output)
-    return OpenNetwork(graph.name, model.opset, tuple(inputs), names, ModelReloader(model, weights=weights))
+    return OpenNetwork(graph.name, model.opset, tuple(inputs), names, ModelReloader(model, weights=dict(weights)))
 
 
 def _build_network(model: ParsedModel, inputs: list[Tensor], weights: CompoundWeights = _NO_WEIGHTS) -> Network:
@@ -227,7 +227,7 @@ def _build_network(model: ParsedModel, inputs: list[Tensor], weights: CompoundWe
     network = import_network(model, inputs)
     if weights:
         network = replace_weights(network, weights)
-    return replace(simplify_network(network), again=ModelReloader(model, weights=weights))
+    return replace(simplify_network(network), again=ModelReloader(model, weights=dict(weights)))
 
 
 def import_network(model: ParsedModel, inputs: list[Tensor]) -> Network:
