@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from inlay import MemoryDesc
 from inlay.engines.inlay import table_lookup
-from inlay.engines.inlay.table_lookup import build_module, create_table_lookup
+from inlay.engines.inlay.table_lookup import build_module, create_table_lookup, supports_table_lookup
 from inlay.errors import Unimplemented
 from inlay.memory import Memory, pack
 from inlay.primitives.engine import Operation, ThreadTeam, get_engine
@@ -96,10 +96,19 @@ def test_padding_and_other_layouts_are_refused() -> None:
         Unimplemented,
         f"table lookup has no {padded!r} to {padded!r}: give both the same layout, without padding",
     ):
-        create_table_lookup(operation(padded, "u8"), team(), 1)
+        create_table_lookup(operation(padded, "u8", padded), team(), 1)
     rows, columns = (MemoryDesc((3, 4), "u8", tag) for tag in ("ab", "ba"))
     with raises_exactly(
         Unimplemented,
         f"table lookup has no {rows!r} to {columns!r}: give both the same layout, without padding",
     ):
         create_table_lookup(operation(rows, "u8", columns), team(), 1)
+
+
+def test_a_part_of_an_image_is_dense_if_there_is_one_image() -> None:
+    part = MemoryDesc((1, 8, 5, 5), "u8").submemory((1, 4, 5, 5), (0, 0, 0, 0))
+    plain = MemoryDesc((1, 4, 5, 5), "u8")
+    assert supports_table_lookup(operation(part, "u8", plain))
+    assert not supports_table_lookup(
+        operation(MemoryDesc((2, 8, 5, 5), "u8").submemory((2, 4, 5, 5), (0, 0, 0, 0)), "u8")
+    )

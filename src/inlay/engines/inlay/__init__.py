@@ -8,6 +8,7 @@ The modules in the order in which data flows:
     winograd_tables         the matrices of F(4x4, 3x3), and the table of arguments of the machine code
     winograd_code           generation of the machine code as LLVM IR, and the format of its weights
     winograd_convolution    a convolution: supported operations, schedule, scratch memory, calls
+    serial_team             the calling thread as a team, for engines that lend no threads
     table_lookup            functions of 8-bit integers by a table
     dynamic_quantization    quantization to u8 by the range of the elements: machine code and calls
     matvec_code             products with integer weights: generation of the machine code, and the format of the weights

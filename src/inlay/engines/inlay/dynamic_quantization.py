@@ -267,8 +267,18 @@ _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 def requests_dynamic_quantization(operation: Operation) -> bool:
-    """Return whether an operation is a dynamic quantization of f32."""
-    return operation.kind == "dynamic_quantization" and str(operation.descs["src"].data_type) == "f32"
+    """Return whether an operation is a dynamic quantization of f32 that the machine code supports."""
+    if operation.kind != "dynamic_quantization" or str(operation.descs["src"].data_type) != "f32":
+        return False
+    return _find_unsupported(operation, operation.descs["src"], _settle_result(operation)) is None
+
+
+def _settle_result(operation: Operation) -> MemoryDesc:
+    """Return the descriptor of the destination; `any` becomes the layout of the source."""
+    src, dst = operation.descs["src"], operation.descs["dst"]
+    if dst.kind == "any" and isinstance(src.layout, Layout):
+        return MemoryDesc.from_layout(src.layout, "u8", dims=src.dims)
+    return dst
 
 
 def create_dynamic_quantization(
@@ -281,9 +291,7 @@ def create_dynamic_quantization(
     Raises:
         Unimplemented: source and destination have other layouts, one that is not dense, or there are attributes.
     """
-    src, dst = operation.descs["src"], operation.descs["dst"]
-    if dst.kind == "any" and isinstance(src.layout, Layout):
-        dst = MemoryDesc.from_layout(src.layout, "u8")
+    src, dst = operation.descs["src"], _settle_result(operation)
     why = _find_unsupported(operation, src, dst)
     if why is not None:
         raise Unimplemented(f"machine code does not quantize {why}")
@@ -301,7 +309,7 @@ def _find_unsupported(operation: Operation, src: MemoryDesc, dst: MemoryDesc) ->
     attributes = PrimitiveAttributes(scratchpad_mode=operation.attributes.scratchpad_mode)
     if operation.attributes != attributes:
         return "with attributes but a scratchpad mode"
-    if not isinstance(src.layout, Layout) or src.layout != dst.layout:
+    if not isinstance(src.layout, Layout) or MemoryDesc.from_layout(src.layout, "u8", dims=src.dims) != dst:
         return f"{src} to {dst}: both have one layout"
     if src.offset0 or dst.offset0 or src.padded_dims != src.dims or not src.is_dense or 0 in src.dims:
         return f"{src}: its elements follow one another, without padding"

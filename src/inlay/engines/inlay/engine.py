@@ -2,7 +2,8 @@
 
 Reorders between layouts are compiled; if a side is sparse, memory is converted. Kernels run on the threads of the other
 engine and not on threads of their own: the other engine's threads spin while they wait for their next call, and a
-second team would compete with them for the processors.
+second team would compete with them for the processors. If the other engine lends no threads, some kernels run on the
+calling thread alone.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +18,8 @@ from inlay.descriptor import MemoryDesc, kinds
 from inlay.engines.inlay.cache_write import create_cache_write, supports_cache_write
 from inlay.engines.inlay.dynamic_quantization import create_dynamic_quantization, requests_dynamic_quantization
 from inlay.engines.inlay.matvec import create_matvec, requests_matvec
-from inlay.engines.inlay.table_lookup import create_table_lookup, is_table_lookup
+from inlay.engines.inlay.serial_team import serial_team
+from inlay.engines.inlay.table_lookup import create_table_lookup, supports_table_lookup
 from inlay.engines.inlay.winograd_code import create_weights_transform, is_winograd_weights
 from inlay.engines.inlay.winograd_convolution import create_winograd_convolution, requests_winograd
 from inlay.errors import Unimplemented
@@ -120,12 +122,14 @@ class InlayKernel:
 
     It raises Unimplemented if the code does not support the operation.
     """
+    needs_team: bool = True
+    """False if the calling thread alone computes it where the other engine lends no threads."""
 
 
 KERNELS: tuple[InlayKernel, ...] = (
     InlayKernel(requests_winograd, create_winograd_convolution),
-    InlayKernel(is_table_lookup, create_table_lookup),
-    InlayKernel(requests_dynamic_quantization, create_dynamic_quantization),
+    InlayKernel(supports_table_lookup, create_table_lookup, needs_team=False),
+    InlayKernel(requests_dynamic_quantization, create_dynamic_quantization, needs_team=False),
     InlayKernel(requests_matvec, create_matvec),
 )
 """The kernels of the engine; the first that is meant for an operation computes it."""
@@ -135,7 +139,7 @@ _AVX2 = 32  # bytes of a vector register
 
 
 class InlayEngine(Engine):
-    """An engine that computes reorders, and by the kernels of `KERNELS` if it has threads of another engine.
+    """An engine that computes reorders, and by the kernels of `KERNELS`, most of them if it has threads of another one.
 
     >>> InlayEngine().name
     'inlay'
@@ -144,7 +148,7 @@ class InlayEngine(Engine):
     name = "inlay"
 
     def __init__(self, host: Engine | None = None) -> None:
-        """Create the engine; it has kernels only if `host` has a thread team."""
+        """Create the engine; kernels that need a thread team are those of a `host` with one only."""
         self._host = host
         self._team = host.thread_team if host is not None and _has_fused_multiply_add() else None
 
@@ -172,7 +176,8 @@ class InlayEngine(Engine):
             return is_known or is_winograd_weights(operation.descs["dst"])
         if operation.kind == "cache_write":
             return supports_cache_write(operation)
-        return self._team is not None and _find_kernel(operation) is not None
+        kernel = _find_kernel(operation)
+        return kernel is not None and (self._team is not None or not kernel.needs_team)
 
     def accepts_any_contents(self, desc: MemoryDesc) -> bool:
         """Return True for transformed weights of Winograd convolutions, which are floats."""
@@ -196,8 +201,8 @@ class InlayEngine(Engine):
         if operation.kind != "reorder":
             kernel = _find_kernel(operation)
             assert kernel is not None
-            assert self._team is not None
-            return kernel.create(operation, self._team, self.num_threads)
+            team, threads = (serial_team(), 1) if self._team is None else (self._team, self.num_threads)
+            return kernel.create(operation, team, threads)
         if is_winograd_weights(operation.descs["dst"]):
             return create_weights_transform(operation)
         is_sparse = any(desc.kind == "sparse" for desc in operation.descs.values())

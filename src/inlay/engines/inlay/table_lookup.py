@@ -170,9 +170,18 @@ class BoundTableLookup:
         self._call(self._entry, self._address, self._threads, 0)
 
 
-def is_table_lookup(operation: Operation) -> bool:
-    """Return whether an operation is a table lookup."""
-    return operation.kind == "table_lookup"
+def supports_table_lookup(operation: Operation) -> bool:
+    """Return whether an operation is a table lookup that the machine code supports."""
+    return operation.kind == "table_lookup" and _settle_result(operation) is not None
+
+
+def _settle_result(operation: Operation) -> MemoryDesc | None:
+    """Return the destination, for `any` with the layout of src; None if it has another one, or there is padding."""
+    src, table, dst = (operation.descs[name] for name in ("src", "table", "dst"))
+    if not isinstance(src.layout, Layout) or table.data_type is None or src.size != prod(src.dims):
+        return None
+    like_src = MemoryDesc.from_layout(src.layout, table.data_type, dims=src.dims)
+    return like_src if dst.kind == "any" or dst == like_src else None
 
 
 def create_table_lookup(operation: Operation, team: ThreadTeam, threads: int) -> PlainImplementation:
@@ -181,15 +190,11 @@ def create_table_lookup(operation: Operation, team: ThreadTeam, threads: int) ->
     Raises:
         Unimplemented: source and destination have different layouts, or there are bytes between their elements.
     """
-    src, table, dst = (operation.descs[name] for name in ("src", "table", "dst"))
-    assert isinstance(src.layout, Layout)
-    assert table.data_type is not None
-    like_src = MemoryDesc.from_layout(src.layout, table.data_type, dims=src.dims)
-    dst = like_src if dst.kind == "any" else dst
-    nbytes = prod(src.dims)
-    if dst.layout != src.layout or src.size != nbytes:
-        raise Unimplemented(f"table lookup has no {src!r} to {dst!r}: give both the same layout, without padding")
-    descs = {"src": src, "table": table, "dst": dst}
+    src, dst, nbytes = operation.descs["src"], _settle_result(operation), prod(operation.descs["src"].dims)
+    if dst is None:
+        wanted = operation.descs["dst"]
+        raise Unimplemented(f"table lookup has no {src!r} to {wanted!r}: give both the same layout, without padding")
+    descs = {"src": src, "table": operation.descs["table"], "dst": dst}
 
     def bind(memories: Mapping[str, Memory]) -> BoundTableLookup:
         return BoundTableLookup(memories, nbytes, team, threads)
