@@ -10,10 +10,11 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Literal, TypeAlias
 
 from inlay.arguments import integer_or_none
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, Unimplemented
 from inlay.forks import ForkResetLock
 from inlay.graph.algorithms import ALGORITHMS, CONVOLUTIONS, Convolutions
 from inlay.graph.costs import CostSources, MeasuredCosts, analytic, measured, probed
@@ -356,14 +357,23 @@ def plan_program(
         Unimplemented: no engine supports an operation, and no reference can be made of it.
         InvalidArguments: the cost of an operation is infinite in every format.
     """
-    problem = remove_dominated(make_problem(graph, costs, convolutions, penalties=penalties))
+    whole = make_problem(graph, costs, convolutions, penalties=penalties)
+    problem = remove_dominated(whole)
     search = PlanSearch(problem)
     chosen = search.best()
     assignment = chosen.assignment
 
+    @cache
+    def search_whole() -> PlanSearch:
+        return search if problem is whole else PlanSearch(whole)
+
     def without(name: str, src: Format, dst: Format) -> float | None:
-        other = search.cost_without(name, src, dst)
-        return None if other is None else max(other - assignment.ms, 0.0)
+        try:
+            # A plan without this reorder may need a candidate that is dominated only by others with it.
+            other = search_whole().cost_without(name, src, dst)
+        except Unimplemented:
+            return None
+        return None if other is None else max(other - assignment.cost, 0.0)
 
     others = _compare_plans(search, graph, costs, convolutions)
     if convolutions == "auto" and any(map(_uses_algorithm, assignment.candidates)):

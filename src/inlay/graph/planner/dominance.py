@@ -30,7 +30,8 @@ _KEPT_KINDS = frozenset(("view", "concat"))
 def remove_dominated(problem: Problem) -> Problem:
     """Return the problem without dominated candidates if its tensors may have several types; else the problem itself.
 
-    Post-condition: the least cost of a plan, penalties included, is the same.
+    Post-condition: the least cost of a plan, penalties included, is the same. That of plans with a restriction, such as
+    those without one reorder, may be greater.
     """
     if not problem.graph.storage_types:
         return problem
