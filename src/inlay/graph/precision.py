@@ -11,7 +11,8 @@ Arithmetic stays that of f32: a tensor in another type has rounded elements, and
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf, isfinite
+from math import inf
+from numbers import Real
 from types import MappingProxyType
 from typing import Literal, TypeAlias, get_args
 
@@ -56,7 +57,9 @@ class PrecisionRequest:
     @property
     def limit(self) -> float | None:
         """Limit of the error of each output, as part of its largest element; None if errors do not count."""
-        return DEFAULT_TOLERANCE if self.tolerance is None and self.name == "auto" else self.tolerance
+        if self.tolerance is not None:
+            return float(self.tolerance)
+        return DEFAULT_TOLERANCE if self.name == "auto" else None
 
     @property
     def penalties(self) -> dict[tuple[str, str], float]:
@@ -77,13 +80,21 @@ class PrecisionRequest:
         limit: object = self.tolerance
         if limit is None:
             return
-        if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not (isfinite(limit) and limit > 0):
+        if isinstance(limit, bool) or not isinstance(limit, Real) or not _is_positive(limit):
             raise InvalidArguments(f"tolerance is {shown(limit)}: give a positive number, such as 0.01")
         if self.name in ("f32", "model"):
             raise InvalidArguments(
                 f"tolerance is {limit}, and precision {self.name} chooses no types by their error: leave it out, or "
                 "give precision='auto'"
             )
+
+
+def _is_positive(number: Real) -> bool:
+    """Return whether a number is a positive, finite one as a float."""
+    try:
+        return 0 < float(number) < inf
+    except OverflowError:
+        return False
 
 
 def supported_types(isa: str) -> frozenset[str]:
