@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, Literal, TypeAlias
 
 from inlay.arguments import integer_or_none
-from inlay.errors import InvalidArguments, Unimplemented
+from inlay.errors import InvalidArguments
 from inlay.forks import ForkResetLock
 from inlay.graph.algorithms import ALGORITHMS, CONVOLUTIONS, Convolutions
 from inlay.graph.costs import CostSources, MeasuredCosts, analytic, measured, probed
@@ -35,7 +35,7 @@ from inlay.graph.planner.adaptation import collect_choices, has_same_operations,
 from inlay.graph.planner.cost_cache import NO_PENALTIES, Penalties
 from inlay.graph.planner.dequantization import dequantize_unsupported
 from inlay.graph.planner.dominance import remove_dominated
-from inlay.graph.planner.emission import emit_program
+from inlay.graph.planner.emission import Without, emit_program
 from inlay.graph.planner.formats import Format
 from inlay.graph.planner.groups import Candidate
 from inlay.graph.planner.plan_search import ELIMINATION, FormatAssignment, PlanSearch, compare_plans, compare_types
@@ -374,23 +374,12 @@ def plan_program(
     chosen = search.best()
     assignment = chosen.assignment
 
-    @cache
-    def search_whole() -> PlanSearch:
-        return search if problem is whole else PlanSearch(whole)
-
-    def without(name: str, src: Format, dst: Format) -> float | None:
-        try:
-            # A plan without this reorder may need a candidate that is dominated only by others with it.
-            other = search_whole().cost_without(name, src, dst)
-        except Unimplemented:
-            return None
-        return None if other is None else max(other - assignment.cost, 0.0)
-
     others = _compare_plans(search, graph, costs, convolutions)
     if convolutions == "auto" and any(map(_uses_algorithm, assignment.candidates)):
         direct = make_problem(graph, costs, "direct", penalties=penalties)
         others["direct"] = PlanSearch(remove_dominated(direct)).best().assignment
-    program = emit_program(problem, assignment, without if chosen.method == ELIMINATION else None)
+    without = _compare_without(whole, search, assignment) if chosen.method == ELIMINATION else None
+    program = emit_program(problem, assignment, without)
     sources = _save_sources(costs)
     return PlannedProgram(
         graph,
@@ -407,6 +396,21 @@ def plan_program(
         _find_cliffs(problem, {"plan": assignment, **others}),
         sources,
     )
+
+
+def _compare_without(whole: Problem, search: PlanSearch, assignment: FormatAssignment) -> Without:
+    """Return the function that computes the cost which the best plan without a reorder would add.
+
+    Such a plan may need candidates of `whole` that the problem of `search` is without, since they are dominated by
+    others with this reorder.
+    """
+    search_whole = cache(lambda: search if search.problem is whole else PlanSearch(whole))
+
+    def without(name: str, src: Format, dst: Format) -> float | None:
+        other = search_whole().cost_without(name, src, dst)
+        return None if other is None else max(other - assignment.cost, 0.0)
+
+    return without
 
 
 def _compare_plans(

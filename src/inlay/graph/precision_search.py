@@ -14,7 +14,7 @@ reach them is not known. So each plan is run on the samples, and its own errors 
 Source: Everett, "Generalized Lagrange Multiplier Method for Solving Problems of Optimum Allocation of Resources", 1963.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, sqrt
 
@@ -38,9 +38,9 @@ _LEAST_SHARE, _MOST_SHARE = 1e-5, 1e3  # of the time of the plan: penalties that
 
 @dataclass(frozen=True, slots=True)
 class TypeLimits:
-    """What a plan has in f32, of all that may be in a narrow type, and plans for other dims or by other costs keep so.
+    """Tensors and operations that a plan has in f32, and that plans for other dims or by other costs keep in f32.
 
-    Then their errors are about those of the plan, whatever layers cost.
+    So their errors are about those of the plan, whatever time narrow types save.
     """
 
     tensors: frozenset[str]
@@ -55,7 +55,7 @@ class TypeLimits:
 
 
 def find_type_limits(planned: PlannedProgram) -> TypeLimits:
-    """Return what a planned program has in f32."""
+    """Return the tensors and operations that a planned program has in f32, of those that may be in a narrow type."""
     program, graph = planned.program, planned.graph
     layers = {layer.ops[0]: layer.ops for layer in list_layers(program, graph)}
     narrow = {step.ops[0] for step in program.steps if step.ops and is_narrow(step)}
@@ -184,19 +184,16 @@ def run_planned(planned: PlannedProgram, arrays: Mapping[str, Array], engine: En
 
 def list_layers(program: Program, graph: OpGraph) -> list[Layer]:
     """Return the operations of each step of which a tensor may be stored in a narrow type, with that type."""
-    return list(_list_layers(program, graph))
-
-
-def _list_layers(program: Program, graph: OpGraph) -> Iterator[Layer]:
-    """Yield the layers of `list_layers`."""
     tensors = {op.name: (*op.reads.values(), *op.writes.values()) for op in graph.ops}
+    layers = []
     for step in program.steps:
         if step.operation is None or step.kind in ("reorder", "concat"):
             continue
         ops = tuple(name for name in step.ops if name in tensors)
         types = [t for op in ops for name in tensors[op] for t in graph.storage_types.get(name, ())]
         if types:
-            yield Layer(ops, types[0])
+            layers.append(Layer(ops, types[0]))
+    return layers
 
 
 def is_narrow(step: Step) -> bool:

@@ -316,12 +316,11 @@ class PlanSearch:
     def cost_without(self, name: str, src: Format, dst: Format) -> float | None:
         """Return the cost of the cheapest plan without a reorder of a tensor from `src` to `dst`.
 
-        None is returned if every plan has that reorder. The first call takes about as long as two searches; later calls
-        only look up its result.
-
-        Raises:
-            Unimplemented: the plan was not found by elimination.
+        None is returned if every plan has that reorder, or the graph is too wide for elimination. The first call takes
+        about as long as two searches; later calls only look up its result.
         """
+        if self._marginals is None:
+            return None
         number = self.tables.numbers[name]
         states, domain = self.tables.states[number], self.problem.domains[name]
         barred = (states.produced == domain.index(src)) & states.has_format(domain.index(dst))
@@ -329,8 +328,12 @@ class PlanSearch:
         return least if np.isfinite(least) else None
 
     @cached_property
-    def _marginals(self) -> list[NDArray[np.float64]]:
-        return min_marginals(self._sizes, self._factors, self._reduced_problem)
+    def _marginals(self) -> list[NDArray[np.float64]] | None:
+        """The least cost for each state of each variable; None if the graph is too wide for elimination."""
+        try:
+            return min_marginals(self._sizes, self._factors, self._reduced_problem)
+        except Unimplemented:
+            return None
 
 
 def min_marginals(
