@@ -23,6 +23,7 @@ from inlay.errors import InvalidArguments, shown
 from inlay.graph.costs.instruction_sets import isa_level
 from inlay.graph.network import has_equal_bits, read_only
 from inlay.graph.op_graph import Array, Op, OpGraph
+from inlay.primitives.attributes import PLAIN
 from inlay.primitives.rules import WEIGHTED
 
 PrecisionName: TypeAlias = Literal["f32", "bf16", "f16", "auto", "model"]
@@ -142,6 +143,16 @@ def restrict_types(graph: OpGraph, isa: str) -> OpGraph:
     supported = supported_types(isa)
     kept = {name: tuple(one for one in types if one in supported) for name, types in graph.storage_types.items()}
     return replace(graph, storage_types={name: types for name, types in kept.items() if types})
+
+
+def is_conversion_view(op: Op, graph: OpGraph) -> bool:
+    """Return whether an operation converts between f32 and a narrow type in which its f32 side may be stored."""
+    if op.kind != "reorder" or op.attributes != PLAIN:
+        return False
+    src, dst = (graph.tensors[names[end]] for names, end in ((op.reads, "src"), (op.writes, "dst")))
+    wide, narrow = (src, dst) if src.dtype == _F32 else (dst, src)
+    stored = graph.storage_types.get(wide.name, ())
+    return wide.dtype == _F32 and any(as_data_type(one).dtype == narrow.dtype for one in stored)
 
 
 def _list_convertible(graph: OpGraph) -> Iterator[str]:

@@ -19,11 +19,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 
-import numpy as np
-
 from inlay.data_type import as_data_type
 from inlay.graph.op_graph import Op, OpGraph
-from inlay.primitives.attributes import PLAIN
+from inlay.graph.precision import is_conversion_view
 from inlay.primitives.rules import WEIGHTED
 
 Types = Mapping[str, str]
@@ -64,16 +62,6 @@ def find_views(graph: OpGraph) -> OpGraph:
         return graph
     ops = tuple(replace(op, kind="view") if is_conversion_view(op, graph) else op for op in graph.ops)
     return replace(graph, ops=ops)
-
-
-def is_conversion_view(op: Op, graph: OpGraph) -> bool:
-    """Return whether an operation converts between f32 and a narrow type in which its f32 side may be stored."""
-    if op.kind != "reorder" or op.attributes != PLAIN:
-        return False
-    src, dst = (graph.tensors[names[end]] for names, end in ((op.reads, "src"), (op.writes, "dst")))
-    wide, narrow = (src, dst) if src.dtype == np.float32 else (dst, src)
-    stored = graph.storage_types.get(wide.name, ())
-    return wide.dtype == np.float32 and any(as_data_type(one).dtype == narrow.dtype for one in stored)
 
 
 def _uniform(op: Op, free: Iterable[str], narrow: str) -> Iterator[Types]:
