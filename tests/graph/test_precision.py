@@ -1,6 +1,7 @@
 """Requests of precision, and the types that the file of a model declares."""
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import ml_dtypes
@@ -10,7 +11,7 @@ import pytest
 import inlay
 from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments
+from inlay.errors import InvalidArguments, shown
 from inlay.graph.network import Network, Node, Tensor
 from inlay.graph.op_graph import Op, OpGraph, ReshapeView, operation_of
 from inlay.graph.passes.precision import widen_narrow_floats
@@ -49,6 +50,10 @@ def test_a_plan_of_f32_stores_f32(precision: Any) -> None:
             {"precision": "auto", "tolerance": 0},
             "tolerance is 0: give a positive number, such as 0.01",
         ),
+        (
+            {"precision": "auto", "tolerance": 10**400},
+            f"tolerance is {shown(10**400)}: give a positive number, such as 0.01",
+        ),
         ({"precision": "auto", "tolerance": True}, "tolerance is True: give a positive number, such as 0.01"),
         (
             {"tolerance": 0.1},
@@ -68,6 +73,14 @@ def test_requests_that_are_not_valid_are_refused(call: Any, options: dict[str, A
     network = Network("tiny", 13, ("x",), ("y",), (Node("n", "Relu", ("x",), ("y",)),), {"x": x, "y": y})
     with raises_exactly(InvalidArguments, error):
         call(network, costs="analytic", **options)
+
+
+@pytest.mark.parametrize("tolerance", [1, np.float32(0.5), np.int64(1), Fraction(1, 2)])
+def test_a_tolerance_is_any_real_number(tolerance: Any) -> None:
+    request = PrecisionRequest("auto", tolerance)
+    request.require_valid()
+    assert type(request.limit) is float
+    assert request.limit == tolerance
 
 
 def test_the_types_of_the_model_are_kept_beside_the_widened_network() -> None:

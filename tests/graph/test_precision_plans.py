@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,11 @@ import pytest
 import inlay
 from inlay.errors import InvalidArguments
 from inlay.graph.costs import analytic
+from inlay.graph.costs.estimates import KernelEstimate
 from inlay.graph.op_graph import Array
 from inlay.graph.plan import Plan
 from inlay.graph.precision_search import is_narrow
-from inlay.primitives.engine import get_engine
+from inlay.primitives.engine import Operation, get_engine
 from tests.support.lowered_models import normal
 from tests.support.narrow_graphs import NarrowPays, types_chosen
 from tests.support.networks import exported, seeded, torch_or_skip
@@ -35,7 +37,7 @@ def typed() -> Iterator[None]:
         yield
 
 
-def model_bytes(dims: tuple[int, ...] = DIMS) -> bytes:
+def model_bytes(dims: tuple[int | str, ...] = DIMS) -> bytes:
     content: bytes = written_model(TEXT, dims, "y c", **CONSTANTS).SerializeToString()
     return content
 
@@ -149,16 +151,45 @@ def test_samples_that_do_not_fit_are_refused() -> None:
         plan("bf16").precision_report({"x": X[:1]})
 
 
-def test_another_shape_gets_the_types_of_the_first() -> None:
-    costs = NarrowPays(analytic("AVX512_CORE_BF16", 1))
+class NarrowPaysBeyond(NarrowPays):
+    """Narrow kernels are slow for images of few elements."""
+
+    def kernel(self, operation: Operation) -> KernelEstimate | None:
+        found = super().kernel(operation)
+        types = {desc.data_type.name for desc in operation.descs.values() if desc.data_type is not None}
+        is_slow = operation.descs["dst"].dims[0] < DIMS[0] and "bf16" in types
+        return replace(found, ms=1e6 * found.ms) if found is not None and is_slow else found
+
+
+@pytest.mark.parametrize("measure", [True, False])
+@pytest.mark.parametrize("first", [1, 2])
+def test_another_shape_has_only_the_narrow_layers_of_the_first(first: int, measure: bool) -> None:
+    """Only their errors are known to be within the limit, whatever narrow layers save in a larger batch."""
+    costs = NarrowPaysBeyond(analytic("AVX512_CORE_BF16", 1))
     session = inlay.compile(
-        inlay.load(model_bytes()), costs=costs, engine="reference", precision="auto", tolerance=0.02, samples={"x": X}
+        inlay.load(model_bytes(("n", *DIMS[1:]))), costs=costs, engine="reference", precision="auto", tolerance=0.02
     )
-    first = session.prepare()
-    (known,) = session.plans
-    assert known.precision == "auto"
-    assert first.run({"x": X})["y"].shape == DIMS
+    batches = (first, 3 * first, 500)
+    for batch in batches:
+        session.prepare({"x": (batch, *DIMS[1:])}, measure=measure)
+    plans = session.plans
+    assert [planned.precision for planned in plans] == ["auto"] * 3
+    narrow = [{name for step in planned.program.steps if is_narrow(step) for name in step.ops} for planned in plans]
+    assert bool(narrow[0]) == (first == 2)
+    assert all(names <= narrow[0] for names in narrow)
+    x = normal(8, (3 * first, *DIMS[1:]))
+    assert error_of(session.run({"x": x})["y"], exact(x)["y"]) <= 0.03
     session.close()
+
+
+def test_a_plan_by_other_costs_has_only_the_narrow_layers_of_the_first() -> None:
+    found = plan("auto", tolerance=0.02)
+    assert found.planner is not None
+    free = NarrowPays(NarrowPays(analytic("AVX512_CORE_BF16", 1)))
+    again = found.planner.plan_again(found.graph, free)
+    names = {name for step in again.program.steps if is_narrow(step) for name in step.ops}
+    assert names == narrow_ops(found) != narrow_ops(plan("bf16"))
+    assert again.graph == found.graph
 
 
 # torch

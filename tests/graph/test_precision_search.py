@@ -2,19 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import combinations
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from inlay.errors import InvalidArguments
+from inlay.graph import precision_search
 from inlay.graph.costs import analytic
 from inlay.graph.layer_errors import Layer, measure_error, measure_layers, measure_outputs, run_in_f32
 from inlay.graph.op_graph import Array, Op, OpGraph
 from inlay.graph.planned_program import PlannedProgram
 from inlay.graph.planner.cost_cache import Penalties
 from inlay.graph.planning import plan_program
-from inlay.graph.precision_search import TypeChoice, choose_types, is_narrow, list_layers, run_planned
+from inlay.graph.precision_search import choose_types, is_narrow, list_layers, run_planned
 from tests.support.graph_programs import conv, drawn, graph_of, plain_plan, pointwise, relu
 from tests.support.narrow_graphs import narrow_graph
 from tests.support.refusals import raises_exactly
@@ -65,33 +68,31 @@ class StandIn:
         return replace(planned, graph=replace(self.graph, tensors=typed.tensors), ms=10.0 - SAVED_MS * len(chosen))
 
 
-def choose(graph: OpGraph, tolerance: float) -> tuple[TypeChoice, frozenset[str], float]:
-    """The choice, the operations in bf16, and the error of the output as NumPy measures it."""
+def choose(graph: OpGraph, tolerance: float) -> tuple[frozenset[str], float]:
+    """The operations in bf16, and the error of the output as NumPy measures it."""
     planner, arrays = StandIn(graph), {"x": drawn(*DIMS)}
-    choice = choose_types(planner, arrays, tolerance, "reference")
-    found, expected = (run_planned(one, arrays, "reference")["y"] for one in (choice.planned, planner(None)))
-    narrow = {name for step in choice.planned.program.steps if is_narrow(step) for name in step.ops}
-    return choice, frozenset(narrow), float(np.abs(found - expected).max() / np.abs(expected).max())
+    planned = choose_types(planner, arrays, tolerance, "reference")
+    found, expected = (run_planned(one, arrays, "reference")["y"] for one in (planned, planner(None)))
+    narrow = {name for step in planned.program.steps if is_narrow(step) for name in step.ops}
+    return frozenset(narrow), float(np.abs(found - expected).max() / np.abs(expected).max())
 
 
 def test_all_layers_are_narrow_if_the_limit_allows_it() -> None:
-    choice, narrow, error = choose(chain(), 0.9)
+    narrow, error = choose(chain(), 0.9)
     assert narrow == {"first", "relu", "raise", "lower", "last"}
-    assert choice.penalties == {}
     assert 0.01 < error <= 0.9
 
 
 def test_the_layer_with_the_error_stays_in_f32() -> None:
-    choice, narrow, error = choose(chain(), 0.02)
+    narrow, error = choose(chain(), 0.02)
     assert narrow >= {"first", "last"}
     assert narrow.isdisjoint(("raise", "lower"))
     assert error <= 0.02
-    assert choice.penalties
 
 
 def test_no_layer_is_narrow_if_none_is_exact_enough() -> None:
-    choice, narrow, error = choose(chain(), 1e-7)
-    assert (choice.penalties, narrow, error) == (None, frozenset(), 0.0)
+    narrow, error = choose(chain(), 1e-7)
+    assert (narrow, error) == (frozenset(), 0.0)
 
 
 def test_a_limit_without_an_output_of_floats_is_refused() -> None:
@@ -100,6 +101,30 @@ def test_a_limit_without_an_output_of_floats_is_refused() -> None:
     text = "by hand has no output of floating-point numbers, so tolerance limits nothing: leave it out"
     with raises_exactly(InvalidArguments, text):
         choose_types(lambda penalties: planned, {"x": np.ones((2, 8), np.int32)}, 0.1, "reference")
+
+
+def test_samples_without_a_finite_result_are_refused() -> None:
+    graph = graph_of([relu("relu", "x", "y")], dict.fromkeys("xy", (2, 8)), "x", "y")
+    planned = plain_plan(graph)
+    text = "no output of by hand has a finite number for these inputs, so tolerance limits nothing: give other samples"
+    with raises_exactly(InvalidArguments, text):
+        choose_types(lambda penalties: planned, {"x": np.full((2, 8), np.nan, np.float32)}, 0.1, "reference")
+    assert choose_types(lambda penalties: planned, {"x": np.ones((2, 8), np.float32)}, 0.1, "reference") is planned
+
+
+def test_no_program_is_run_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plans of several weights may be the same."""
+    runs: list[PlannedProgram] = []
+
+    def counted(planned: PlannedProgram, *arguments: Any) -> dict[str, Array]:
+        runs.append(planned)
+        return run_planned(planned, *arguments)
+
+    monkeypatch.setattr(precision_search, "run_planned", counted)
+    choose(chain(), 0.02)
+    programs = [planned.program for planned in runs]
+    assert 1 < len(programs) < precision_search.MOST_BISECTIONS
+    assert not any(one == other for one, other in combinations(programs, 2))
 
 
 def test_errors_of_layers_are_those_of_rounded_sources_weights_and_results() -> None:

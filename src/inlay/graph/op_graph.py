@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from inlay.data_type import as_data_type, as_number_type
+from inlay.data_type import as_number_type
 from inlay.descriptor import MemoryDesc
 from inlay.errors import InvalidArguments
 from inlay.graph.network import Node, StructuralEquality, Tensor
@@ -187,16 +187,6 @@ def readers_of(graph: OpGraph) -> dict[str, list[int]]:
 def writers_of(graph: OpGraph) -> dict[str, int]:
     """Return the number of the operation that writes each tensor; inputs are left out."""
     return {name: i for i, op in enumerate(graph.ops) for name in op.writes.values()}
-
-
-def is_conversion_view(op: Op, graph: OpGraph) -> bool:
-    """Return whether an operation converts between f32 and a narrow type in which its f32 side may be stored."""
-    if op.kind != "reorder" or op.attributes != PLAIN:
-        return False
-    src, dst = (graph.tensors[names[end]] for names, end in ((op.reads, "src"), (op.writes, "dst")))
-    wide, narrow = (src, dst) if src.dtype == np.float32 else (dst, src)
-    stored = graph.storage_types.get(wide.name, ())
-    return wide.dtype == np.float32 and any(as_data_type(one).dtype == narrow.dtype for one in stored)
 
 
 def exact_graph(graph: OpGraph) -> OpGraph:

@@ -253,8 +253,8 @@ def plan(
             this machine; `convolutions`, `engine`, `fallback` or `precision` is unknown; `tolerance` is not positive,
             or for a precision without a choice of types; or `samples` are not suitable, or without a tolerance.
         MissingExtra: the engine is needed and not installed.
-        Unimplemented: a tensor has no format that an engine supports, nothing that `fallback` allows computes a
-            node, or `precision` is none of `model` and `f32`.
+        Unimplemented: a tensor has no format that an engine supports, or nothing that `fallback` allows computes a
+            node.
     """
     options = PlanOptions(
         costs=costs,
@@ -296,7 +296,8 @@ def compile(
         network: the network; `OpenNetwork`, which `load` returns, has shapes that are open.
         costs, threads, seconds, progress, convolutions, engine, fallback, precision, tolerance, samples: as of `plan`.
             Kernels are measured for the first shape and by `Session.prepare`; a run with another new shape takes the
-            formats of a known one. Types are chosen for the first shape; samples of other dims are not used.
+            formats of a known one. Errors are measured for the first shape, and layers that it has in f32 for their
+            sake are in f32 for all shapes; samples of other dims are not used.
         most_shapes: number of shapes of which the session keeps the plan; it forgets the least recently used.
         state: options of a session whose `Session.step` keeps keys and values; None for one that keeps none.
 

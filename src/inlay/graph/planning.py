@@ -10,6 +10,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Literal, TypeAlias
 
 from inlay.arguments import integer_or_none
@@ -34,13 +35,13 @@ from inlay.graph.planner.adaptation import collect_choices, has_same_operations,
 from inlay.graph.planner.cost_cache import NO_PENALTIES, Penalties
 from inlay.graph.planner.dequantization import dequantize_unsupported
 from inlay.graph.planner.dominance import remove_dominated
-from inlay.graph.planner.emission import emit_program
+from inlay.graph.planner.emission import Without, emit_program
 from inlay.graph.planner.formats import Format
 from inlay.graph.planner.groups import Candidate
 from inlay.graph.planner.plan_search import ELIMINATION, FormatAssignment, PlanSearch, compare_plans, compare_types
 from inlay.graph.planner.problem import Problem, make_problem
 from inlay.graph.precision import PrecisionRequest, assign_storage_types, narrow_constants
-from inlay.graph.precision_search import choose_types
+from inlay.graph.precision_search import TypeLimits, choose_types, find_type_limits
 from inlay.graph.program import Program
 from inlay.graph.runtime.arguments import as_arrays, check_inputs, draw_input, require_dims
 from inlay.graph.states import TensorState
@@ -165,8 +166,7 @@ class Planner:
         self.network, self.options, self._is_rewritten = network, options, is_rewritten
         self._costs: Costs | None = None
         self._first: OpGraph | None = None
-        self._penalties: Penalties | None = options.precision.penalties
-        self._has_chosen_types = options.precision.limit is None
+        self._type_limits: TypeLimits | None = None
         self._lock = ForkResetLock()
 
     @property
@@ -234,38 +234,50 @@ class Planner:
             with ThreadLimit(known.threads):
                 costs = self._costs = self._costs or _select_costs(self.options, graph)
                 with costs.without_measuring() if isinstance(costs, MeasuredCosts) else nullcontext():
-                    graph = self._restrict_types(dequantize_unsupported(graph, costs))
-                    penalties = self._penalties or NO_PENALTIES
-                    adapted = adapt_program(graph, costs, known, self.options.convolutions, penalties)
-                    found = adapted or self._plan_graph(graph, costs)
+                    graph = dequantize_unsupported(graph, costs)
+                    options = costs, known, self.options.convolutions, self._penalties
+                    adapted = adapt_program(self._restrict_types(graph), *options)
+                    found = replace(adapted, graph=graph) if adapted else self._plan_graph(graph, costs)
             return replace(found, most_threads=known.most_threads, precision=self.options.precision.name)
 
     def plan_again(self, graph: OpGraph, costs: Costs) -> PlannedProgram:
-        """Return the plan of a graph of this network by these costs, with the types that the first plan chose."""
-        penalties = self._penalties or NO_PENALTIES
-        return plan_program(self._restrict_types(graph), costs, self.options.convolutions, penalties)
+        """Return the plan of a graph of this network by these costs.
+
+        If errors are limited, what the first plan has in f32 stays in f32.
+        """
+        return self._plan_restricted(graph, costs, self._restrict_types(graph), self._penalties)
+
+    def _plan_restricted(
+        self, graph: OpGraph, costs: Costs, restricted: OpGraph, penalties: Penalties
+    ) -> PlannedProgram:
+        """Return the plan of a graph with the types of another one, `restricted`."""
+        return replace(plan_program(restricted, costs, self.options.convolutions, penalties), graph=graph)
+
+    @property
+    def _penalties(self) -> Penalties:
+        """Penalties of all plans but those that are tried in the search for types."""
+        request, limits = self.options.precision, self._type_limits
+        kept = request.keep_f32 if limits is None else request.keep_f32 | limits.ops
+        return replace(request, keep_f32=kept).penalties
 
     def _restrict_types(self, graph: OpGraph) -> OpGraph:
-        """Return the graph without types of storage if the first plan is in f32 to stay within the limit of errors."""
-        return replace(graph, storage_types={}) if self._penalties is None else graph
+        """Return the graph without types of storage that would exceed the limit of errors."""
+        return graph if self._type_limits is None else self._type_limits.restrict(graph)
 
     def _plan_graph(self, graph: OpGraph, costs: Costs) -> PlannedProgram:
         """Return the plan of a graph; the first one chooses the types of its layers if their errors are limited."""
         limit = self.options.precision.limit
-        if limit is None or self._has_chosen_types or not graph.storage_types:
+        if limit is None or self._type_limits is not None or not graph.storage_types:
             return self.plan_again(graph, costs)
-
-        def use(penalties: Penalties | None) -> None:
-            self._penalties = None if penalties is None else {**penalties, **self.options.precision.penalties}
 
         def plan_with(penalties: Penalties | None) -> PlannedProgram:
-            use(penalties)
-            return self.plan_again(graph, costs)
+            restricted = replace(graph, storage_types={}) if penalties is None else graph
+            charged = {**(penalties or {}), **self.options.precision.penalties}
+            return self._plan_restricted(graph, costs, restricted, charged)
 
-        choice = choose_types(plan_with, self._samples_for(graph), limit, self.options.engine)
-        use(choice.penalties)
-        self._has_chosen_types = True
-        return choice.planned
+        found = choose_types(plan_with, self._samples_for(graph), limit, self.options.engine)
+        self._type_limits = find_type_limits(found)
+        return found
 
     def _samples_for(self, graph: OpGraph) -> dict[str, Array]:
         """Return the inputs on which errors are measured: the samples if they have the dims of the graph, else drawn.
@@ -356,20 +368,18 @@ def plan_program(
         Unimplemented: no engine supports an operation, and no reference can be made of it.
         InvalidArguments: the cost of an operation is infinite in every format.
     """
-    problem = remove_dominated(make_problem(graph, costs, convolutions, penalties=penalties))
+    whole = make_problem(graph, costs, convolutions, penalties=penalties)
+    problem = remove_dominated(whole)
     search = PlanSearch(problem)
     chosen = search.best()
     assignment = chosen.assignment
-
-    def without(name: str, src: Format, dst: Format) -> float | None:
-        other = search.cost_without(name, src, dst)
-        return None if other is None else max(other - assignment.ms, 0.0)
 
     others = _compare_plans(search, graph, costs, convolutions)
     if convolutions == "auto" and any(map(_uses_algorithm, assignment.candidates)):
         direct = make_problem(graph, costs, "direct", penalties=penalties)
         others["direct"] = PlanSearch(remove_dominated(direct)).best().assignment
-    program = emit_program(problem, assignment, without if chosen.method == ELIMINATION else None)
+    without = _compare_without(whole, search, assignment) if chosen.method == ELIMINATION else None
+    program = emit_program(problem, assignment, without)
     sources = _save_sources(costs)
     return PlannedProgram(
         graph,
@@ -386,6 +396,21 @@ def plan_program(
         _find_cliffs(problem, {"plan": assignment, **others}),
         sources,
     )
+
+
+def _compare_without(whole: Problem, search: PlanSearch, assignment: FormatAssignment) -> Without:
+    """Return the function that computes the cost which the best plan without a reorder would add.
+
+    Such a plan may need candidates of `whole` that the problem of `search` is without, since they are dominated by
+    others with this reorder.
+    """
+    search_whole = cache(lambda: search if search.problem is whole else PlanSearch(whole))
+
+    def without(name: str, src: Format, dst: Format) -> float | None:
+        other = search_whole().cost_without(name, src, dst)
+        return None if other is None else max(other - assignment.cost, 0.0)
+
+    return without
 
 
 def _compare_plans(

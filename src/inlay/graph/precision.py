@@ -11,7 +11,8 @@ Arithmetic stays that of f32: a tensor in another type has rounded elements, and
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf, isfinite
+from math import inf
+from numbers import Real
 from types import MappingProxyType
 from typing import Literal, TypeAlias, get_args
 
@@ -22,6 +23,7 @@ from inlay.errors import InvalidArguments, shown
 from inlay.graph.costs.instruction_sets import isa_level
 from inlay.graph.network import has_equal_bits, read_only
 from inlay.graph.op_graph import Array, Op, OpGraph
+from inlay.primitives.attributes import PLAIN
 from inlay.primitives.rules import WEIGHTED
 
 PrecisionName: TypeAlias = Literal["f32", "bf16", "f16", "auto", "model"]
@@ -56,7 +58,9 @@ class PrecisionRequest:
     @property
     def limit(self) -> float | None:
         """Limit of the error of each output, as part of its largest element; None if errors do not count."""
-        return DEFAULT_TOLERANCE if self.tolerance is None and self.name == "auto" else self.tolerance
+        if self.tolerance is not None:
+            return float(self.tolerance)
+        return DEFAULT_TOLERANCE if self.name == "auto" else None
 
     @property
     def penalties(self) -> dict[tuple[str, str], float]:
@@ -77,13 +81,21 @@ class PrecisionRequest:
         limit: object = self.tolerance
         if limit is None:
             return
-        if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not (isfinite(limit) and limit > 0):
+        if isinstance(limit, bool) or not isinstance(limit, Real) or not _is_positive(limit):
             raise InvalidArguments(f"tolerance is {shown(limit)}: give a positive number, such as 0.01")
         if self.name in ("f32", "model"):
             raise InvalidArguments(
                 f"tolerance is {limit}, and precision {self.name} chooses no types by their error: leave it out, or "
                 "give precision='auto'"
             )
+
+
+def _is_positive(number: Real) -> bool:
+    """Return whether a number is a positive, finite one as a float."""
+    try:
+        return 0 < float(number) < inf
+    except OverflowError:
+        return False
 
 
 def supported_types(isa: str) -> frozenset[str]:
@@ -131,6 +143,16 @@ def restrict_types(graph: OpGraph, isa: str) -> OpGraph:
     supported = supported_types(isa)
     kept = {name: tuple(one for one in types if one in supported) for name, types in graph.storage_types.items()}
     return replace(graph, storage_types={name: types for name, types in kept.items() if types})
+
+
+def is_conversion_view(op: Op, graph: OpGraph) -> bool:
+    """Return whether an operation converts between f32 and a narrow type in which its f32 side may be stored."""
+    if op.kind != "reorder" or op.attributes != PLAIN:
+        return False
+    src, dst = (graph.tensors[names[end]] for names, end in ((op.reads, "src"), (op.writes, "dst")))
+    wide, narrow = (src, dst) if src.dtype == _F32 else (dst, src)
+    stored = graph.storage_types.get(wide.name, ())
+    return wide.dtype == _F32 and any(as_data_type(one).dtype == narrow.dtype for one in stored)
 
 
 def _list_convertible(graph: OpGraph) -> Iterator[str]:

@@ -14,13 +14,16 @@ reach them is not known. So each plan is run on the samples, and its own errors 
 Source: Everett, "Generalized Lagrange Multiplier Method for Solving Problems of Optimum Allocation of Resources", 1963.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import inf, sqrt
+
+import numpy as np
 
 from inlay.errors import InvalidArguments
 from inlay.graph.layer_errors import Layer, RoundingErrors, measure_layers, measure_outputs, run_in_f32
 from inlay.graph.op_graph import Array, OpGraph
+from inlay.graph.passes.value_ranges import is_float
 from inlay.graph.planned_program import PlannedProgram
 from inlay.graph.planner.cost_cache import NO_PENALTIES, Penalties
 from inlay.graph.precision import NARROW_TYPES
@@ -34,13 +37,36 @@ _LEAST_SHARE, _MOST_SHARE = 1e-5, 1e3  # of the time of the plan: penalties that
 
 
 @dataclass(frozen=True, slots=True)
-class TypeChoice:
-    """A plan within the limit of errors, and what makes the planner choose its types again for other dims."""
+class TypeLimits:
+    """Tensors and operations that a plan has in f32, and that plans for other dims or by other costs keep in f32.
 
-    planned: PlannedProgram
-    """The plan."""
-    penalties: Penalties | None
-    """Penalties with which it was planned; None for a plan in f32."""
+    So their errors are about those of the plan, whatever time narrow types save.
+    """
+
+    tensors: frozenset[str]
+    """Names of the tensors that it stores in f32 alone."""
+    ops: frozenset[str]
+    """Names of the operations that it computes in f32."""
+
+    def restrict(self, graph: OpGraph) -> OpGraph:
+        """Return the graph without types of storage for `tensors`."""
+        stored = {name: types for name, types in graph.storage_types.items() if name not in self.tensors}
+        return replace(graph, storage_types=stored)
+
+
+def find_type_limits(planned: PlannedProgram) -> TypeLimits:
+    """Return the tensors and operations that a planned program has in f32, of those that may be in a narrow type."""
+    program, graph = planned.program, planned.graph
+    layers = {layer.ops[0]: layer.ops for layer in list_layers(program, graph)}
+    narrow = {step.ops[0] for step in program.steps if step.ops and is_narrow(step)}
+    types: dict[str, set[str]] = {}
+    for buffer in program.buffers.values():
+        if buffer.desc is not None and buffer.desc.data_type is not None:
+            types.setdefault(buffer.tensor, set()).add(buffer.desc.data_type.name)
+    return TypeLimits(
+        frozenset(name for name in graph.storage_types if types.get(name) == {"f32"}),
+        frozenset(name for first, names in layers.items() if first not in narrow for name in names),
+    )
 
 
 def choose_types(
@@ -48,7 +74,7 @@ def choose_types(
     arrays: Mapping[str, Array],
     tolerance: float,
     engine: EngineLike = None,
-) -> TypeChoice:
+) -> PlannedProgram:
     """Return the fastest plan that was found of which no output has an error over `tolerance` on these inputs.
 
     If none is within the limit, it is the plan in f32.
@@ -60,7 +86,7 @@ def choose_types(
         engine: engine that computes.
 
     Raises:
-        InvalidArguments: no output is of floating-point numbers.
+        InvalidArguments: no output is of floating-point numbers, or has a finite one.
         Unimplemented, MissingExtra, OutOfMemory: as `ProgramSession`.
     """
     fastest = plan_with(NO_PENALTIES)
@@ -69,40 +95,51 @@ def choose_types(
         raise InvalidArguments(
             f"{fastest.graph.name} has no output of floating-point numbers, so tolerance limits nothing: leave it out"
         )
+    counted = [array for array in expected.values() if is_float(array.dtype) and array.size]
+    if counted and not any(np.isfinite(array).any() for array in counted):
+        raise InvalidArguments(
+            f"no output of {fastest.graph.name} has a finite number for these inputs, so tolerance limits nothing: "
+            "give other samples"
+        )
+
+    tried: list[tuple[Program, bool]] = []
 
     def is_within(planned: PlannedProgram) -> bool:
+        for program, known in tried:
+            if program == planned.program:
+                return known
         found = run_planned(planned, arrays, engine)
-        return max(measure_outputs(found, expected).values()) <= tolerance
+        result = max(measure_outputs(found, expected).values()) <= tolerance
+        tried.append((planned.program, result))
+        return result
 
     if not any(map(is_narrow, fastest.program.steps)) or is_within(fastest):
-        return TypeChoice(fastest, NO_PENALTIES)
+        return fastest
     layers = list_layers(fastest.program, fastest.graph)
     measured = measure_layers(fastest.graph, layers, arrays, engine)
-    best = _bisect(plan_with, is_within, _penalties_by_weight(fastest, layers, measured))
-    return best or TypeChoice(plan_with(None), None)
+    return _bisect(plan_with, is_within, _penalties_by_weight(fastest, layers, measured)) or plan_with(None)
 
 
 def _bisect(
     plan_with: Callable[[Penalties | None], PlannedProgram],
     is_within: Callable[[PlannedProgram], bool],
     penalties_of: Callable[[float], Penalties],
-) -> TypeChoice | None:
+) -> PlannedProgram | None:
     """Return the plan within the limit by the least weight, from 0 to 1 on a logarithmic scale; None if there is none.
 
     Of two plans within the limit, it is the faster one.
     """
     low, high = _LEAST_SHARE / _MOST_SHARE, 1.0
-    best: TypeChoice | None = None
+    best: PlannedProgram | None = None
     for _ in range(MOST_BISECTIONS):
         weight = sqrt(low * high)
-        penalties = penalties_of(weight)
-        planned = plan_with(penalties)
+        planned = plan_with(penalties_of(weight))
         if not is_within(planned):
             low = weight
             continue
         high = weight
-        if best is None or planned.ms <= best.planned.ms:
-            best = TypeChoice(planned, penalties)
+        if best is None or planned.ms <= best.ms:
+            best = planned
     return best
 
 
@@ -147,19 +184,16 @@ def run_planned(planned: PlannedProgram, arrays: Mapping[str, Array], engine: En
 
 def list_layers(program: Program, graph: OpGraph) -> list[Layer]:
     """Return the operations of each step of which a tensor may be stored in a narrow type, with that type."""
-    return list(_list_layers(program, graph))
-
-
-def _list_layers(program: Program, graph: OpGraph) -> Iterator[Layer]:
-    """Yield the layers of `list_layers`."""
     tensors = {op.name: (*op.reads.values(), *op.writes.values()) for op in graph.ops}
+    layers = []
     for step in program.steps:
         if step.operation is None or step.kind in ("reorder", "concat"):
             continue
         ops = tuple(name for name in step.ops if name in tensors)
         types = [t for op in ops for name in tensors[op] for t in graph.storage_types.get(name, ())]
         if types:
-            yield Layer(ops, types[0])
+            layers.append(Layer(ops, types[0]))
+    return layers
 
 
 def is_narrow(step: Step) -> bool:

@@ -114,8 +114,8 @@ class Step(StructuralEquality):
     def without(self) -> float | None:
         """For a reorder: the milliseconds that the best plan without it would add, computed at the first access.
 
-        None where every plan has the reorder, or where `alternative` is None: for a copy into a concatenation, and in a
-        plan that was not found by elimination.
+        None where every plan has the reorder, or elimination of all plans would need too large a table; or where
+        `alternative` is None: for a copy into a concatenation, and in a plan that was not found by elimination.
         """
         return None if self.alternative is None else self.alternative.ms
 

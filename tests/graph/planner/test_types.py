@@ -16,8 +16,10 @@ from inlay.graph.costs.estimates import KernelEstimate
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Op, OpGraph
 from inlay.graph.plan import plan_graph
+from inlay.graph.planned_program import PlannedProgram
 from inlay.graph.planner.cost_cache import Penalties
 from inlay.graph.planner.dominance import remove_dominated
+from inlay.graph.planner.plan_search import PlanSearch
 from inlay.graph.planner.problem import Problem, make_problem
 from inlay.graph.planner.types import find_views, list_type_combinations
 from inlay.graph.planning import adapt_program, plan_program
@@ -29,7 +31,7 @@ from inlay.primitives.engine import Operation
 from tests.support.graph_programs import add, conv, drawn, graph_of, relu
 from tests.support.narrow_graphs import NarrowPays
 from tests.support.planner_graphs import HashedCosts, drawn_graph, recost, require_useful_reorders
-from tests.support.planner_oracles import all_costs, assert_sound, cost_of
+from tests.support.planner_oracles import Reordered, all_costs, assert_sound, cost_of
 
 MACHINE = Machine("AVX512_CORE_BF16", 1, peak=200.0, cache_bandwidth=80.0, memory_bandwidth=20.0, cache_bytes=1 << 24)
 MOST_COMBINATIONS = 1500
@@ -92,15 +94,44 @@ def test_penalties_count_in_the_choice_and_not_in_the_times() -> None:
         costs = TypedCosts(seed)
         plan = plan_program(problem.graph, costs, penalties=penalties)
         assert recost(plan, costs) == pytest.approx(plan.ms, rel=1e-12)
-        candidates = [range(len(group.candidates)) for group in problem.groups]
-        least = math.inf
-        for numbers in product(*candidates):
-            chosen = [group.candidates[number] for group, number in zip(problem.groups, numbers, strict=True)]
-            charge = sum(problem.cost(i, one) - one.ms for i, one in enumerate(chosen))
-            least = min(least, cost_of(problem, chosen, costs)[0] + charge)
-        assert plan.bound == pytest.approx(least, rel=1e-12) or plan.bound == plan.ms < least, f"seed {seed}"
+        least = min(total for total, _ in charged_costs(problem, costs))
+        charge = charge_of(plan, penalties)
+        assert plan.bound == pytest.approx(min(least - charge, plan.ms), rel=1e-12), f"seed {seed}"
+        assert plan.ms + charge <= 1.02 * least * (1 + 1e-12), f"seed {seed}"
         differ += plan.program != plan_program(problem.graph, costs).program
     assert differ > 20
+
+
+def charge_of(plan: PlannedProgram, penalties: Penalties) -> float:
+    """The penalties of the steps of a plan that compute in bf16."""
+    steps = [step for step in plan.program.steps if is_narrow(step)]
+    return sum(penalties.get((name, "bf16"), 0.0) for step in steps for name in step.ops)
+
+
+def test_what_a_reorder_is_worth_is_what_the_best_plan_without_it_takes_more() -> None:
+    """Candidates that the search does without may be those of the best plan without a reorder."""
+    count = 0
+    for seed, problem, penalties in typed_problems(60, penalties=True):
+        costs = TypedCosts(seed)
+        plan = plan_program(problem.graph, costs, penalties=penalties)
+        known = [step for step in plan.program.steps if step.alternative is not None]
+        plans = list(charged_costs(problem, costs)) if known else []
+        for step in known:
+            buffers = [plan.program.buffers[name] for name in (*step.reads.values(), *step.writes.values())]
+            src, dst = (buffer.desc for buffer in buffers)
+            others = [cost for cost, reordered in plans if (buffers[0].tensor, src, dst) not in reordered]
+            own = plan.ms + charge_of(plan, penalties)
+            wanted = pytest.approx(max(min(others) - own, 0.0), abs=1e-9) if others else None
+            assert step.without == wanted, f"seed {seed}, {step.name}"
+            count += step.without is not None
+    assert count > 50
+
+
+def charged_costs(problem: Problem, costs: TypedCosts) -> Iterator[tuple[float, set[Reordered]]]:
+    """The cost of every combination of candidates with penalties, and the tensors that it reorders."""
+    for chosen in product(*(group.candidates for group in problem.groups)):
+        total, reordered = cost_of(problem, chosen, costs)
+        yield total + sum(problem.cost(i, one) - one.ms for i, one in enumerate(chosen)), reordered
 
 
 def test_an_infinite_penalty_keeps_an_operation_in_f32() -> None:
@@ -111,6 +142,16 @@ def test_an_infinite_penalty_keeps_an_operation_in_f32() -> None:
         plan = plan_program(graph, TypedCosts(seed), penalties=penalties)
         steps = [step for step in plan.program.steps if name in step.ops]
         assert not any(map(is_narrow, steps)), f"seed {seed}"
+
+
+def test_the_greedy_plan_has_no_infinite_penalty() -> None:
+    """It is the result where the search has no time."""
+    for seed in range(40):
+        graph = typed_graph(seed, 8)
+        penalties = PrecisionRequest("bf16", keep_f32=frozenset(op.name for op in graph.ops[::2])).penalties
+        result = PlanSearch(make_problem(graph, TypedCosts(seed), penalties=penalties), seconds=0.0).best()
+        assert result.method == "greedy"
+        assert result.assignment.penalty == 0, f"seed {seed}"
 
 
 @pytest.mark.parametrize("seed", range(40))

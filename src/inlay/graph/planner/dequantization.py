@@ -153,10 +153,10 @@ class _Expansion:
 
     def reorder(self, argument: str, side: str, src: str, dst: str) -> Op:
         """Return the reorder that applies scales and zero points of an argument to one side, `src` or `dst`."""
-        given = self.op.attributes
+        own = self.op.attributes
         attributes = PrimitiveAttributes(
-            scales={side: given.scales[argument]} if argument in given.scales else {},
-            zero_points={side: given.zero_points[argument]} if argument in given.zero_points else {},
+            scales={side: own.scales[argument]} if argument in own.scales else {},
+            zero_points={side: own.zero_points[argument]} if argument in own.zero_points else {},
         )
         renamed = {f"{argument}_{end}": f"{side}_{end}" for end in ("scales", "zero_points")}
         reads = {renamed[name]: tensor for name, tensor in self.op.reads.items() if name in renamed}

@@ -15,7 +15,6 @@ few more states than those of one. Removed candidates make bounds of their neigh
 Views and concatenations keep their candidates: they are of no cost, and store tensors in one another.
 """
 
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from inlay.graph.background import yield_to_runs
@@ -30,7 +29,8 @@ _KEPT_KINDS = frozenset(("view", "concat"))
 def remove_dominated(problem: Problem) -> Problem:
     """Return the problem without dominated candidates if its tensors may have several types; else the problem itself.
 
-    Post-condition: the least cost of a plan, penalties included, is the same.
+    Post-condition: the least cost of a plan, penalties included, is the same. That of plans with a restriction, such as
+    those without one reorder, may be greater.
     """
     if not problem.graph.storage_types:
         return problem
@@ -50,7 +50,7 @@ def _reduce(group: Group, number: int, problem: Problem, bounds: "_ReorderBounds
     yield_to_runs()
     costs = {id(one): problem.cost(number, one) for one in group.candidates}
     kept: list[Candidate] = []
-    # The cheapest first: only a cheaper candidate can dominate, and one that is dominated itself need not be asked.
+    # The cheapest first: only a cheaper candidate can dominate, and no comparison with a dominated one is needed.
     for one in sorted(group.candidates, key=lambda one: costs[id(one)]):
         if not any(costs[id(better)] + bounds.exchange(group, one, better) <= costs[id(one)] for better in kept):
             kept.append(one)
@@ -87,10 +87,7 @@ class _ReorderBounds:
 
     def _of_read(self, name: str, fmt: Format) -> float:
         """Return the dearest reorder of a tensor to a format."""
-        return max(self._costs(self.produced[name], fmt))
-
-    def _costs(self, sources: Iterable[Format], dst: Format) -> Sequence[float]:
-        return [self.problem.reorder(src, dst) for src in sources]
+        return max(self.problem.reorder(produced, fmt) for produced in self.produced[name])
 
     def _of_written(self, name: str, old: Format, new: Format) -> float:
         """Return the most that reorders of a tensor to the formats of its readers cost more from another format."""

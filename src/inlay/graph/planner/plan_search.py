@@ -82,8 +82,15 @@ class FormatAssignment:
     """The sources of concatenations that are copied."""
     ms: float
     """Milliseconds of all calls, reorders and copies."""
+    penalty: float
+    """Milliseconds of the penalties of all candidates, which the search adds to `ms` (see `CostCache`)."""
     reorders: int
     """Number of reorders and copies."""
+
+    @property
+    def cost(self) -> float:
+        """What the search minimizes, in milliseconds."""
+        return self.ms + self.penalty
 
 
 def assign_formats(problem: Problem, choices: Sequence[int]) -> FormatAssignment:
@@ -114,6 +121,7 @@ def assign_formats(problem: Problem, choices: Sequence[int]) -> FormatAssignment
         {name: tuple(formats) for name, formats in extra.items()},
         tuple(copies),
         math.fsum((*call_costs, *reorder_costs, *copy_costs)),
+        sum(problem.penalty(i, one) for i, one in enumerate(chosen)),
         len(reorders) + len(copies) - aliases,
     )
 
@@ -145,6 +153,7 @@ def greedy_choices(problem: Problem, allowed: Mapping[int, Sequence[int]] | None
         candidates = group.candidates
         wanted = _propagate_formats(problem, group, produced)
         among = (allowed or {}).get(i, range(len(candidates)))
+        among = [c for c in among if math.isfinite(problem.cost(i, candidates[c]))] or among
         fitting = [c for c in among if _has_formats(group, candidates[c], wanted)] or among
         choice = min(fitting, key=lambda c: _greedy_cost(problem, i, candidates[c], produced))
         found.append(choice)
@@ -169,8 +178,8 @@ def _has_formats(group: Group, one: Candidate, wanted: Mapping[str, Format]) -> 
 
 
 def _greedy_cost(problem: Problem, i: int, one: Candidate, produced: Mapping[str, Format]) -> float:
-    """Return the milliseconds of a candidate and of the reorders that it alone would need."""
-    total = one.ms
+    """Return the cost of a candidate and of the reorders that it alone would need."""
+    total = problem.cost(i, one)
     for source, (name, read) in enumerate(zip(problem.groups[i].reads, one.reads, strict=True)):
         if one.concat_offsets is not None and not problem.is_in_concat_result(i, source, read, produced[name]):
             total += problem.cost_cache.reorder(produced[name], read)
@@ -206,6 +215,12 @@ class SearchResult:
     time."""
 
 
+def _without_penalty(result: SearchResult) -> SearchResult:
+    """Return a result whose bound is one of times: of all plans with at least the penalties of the plan."""
+    found = result.assignment
+    return replace(result, bound=min(result.bound - found.penalty, found.ms))
+
+
 class PlanSearch:
     """A problem that is solved several times, with different restrictions, in a limited time."""
 
@@ -232,16 +247,16 @@ class PlanSearch:
         solution = self._search(self._reduced_problem, self._factors, self._seconds_left / 2)
         result = self._select_result(solution)
         if result.method == GREEDY:
-            return result
+            return _without_penalty(result)
         found = least = result.assignment
-        charge = NEAR * least.ms / max(least.reorders, 1)
+        charge = NEAR * least.cost / max(least.reorders, 1)
         for _ in range(MOST_TRIALS if least.reorders else 0):
             fewer = self._search_with_charge(charge)
-            if fewer is None or fewer.ms > least.ms * (1 + NEAR):
+            if fewer is None or fewer.cost > least.cost * (1 + NEAR):
                 break
-            found = min(found, fewer, key=lambda one: (one.reorders, one.ms))
+            found = min(found, fewer, key=lambda one: (one.reorders, one.cost))
             charge *= 2
-        return replace(result, assignment=found, bound=min(result.bound, found.ms))
+        return _without_penalty(replace(result, assignment=found))
 
     def _select_result(self, solution: Solution | None) -> SearchResult:
         """Return the plan of a solution, or the greedy plan if that is cheaper or there is no solution."""
@@ -249,11 +264,11 @@ class PlanSearch:
             return SearchResult(self._assign(solution), solution.bound, solution.width, solution.method)
         greedy = assign_formats(self.problem, greedy_choices(self.problem))
         if solution is None:
-            return SearchResult(greedy, min(self._reduced_problem.lower_bound, greedy.ms), 0, GREEDY)
+            return SearchResult(greedy, self._reduced_problem.lower_bound, 0, GREEDY)
         found = self._assign(solution)
-        if found.ms <= greedy.ms:
+        if found.cost <= greedy.cost:
             return SearchResult(found, solution.bound, solution.width, solution.method)
-        return SearchResult(greedy, min(solution.bound, greedy.ms), solution.width, GREEDY)
+        return SearchResult(greedy, solution.bound, solution.width, GREEDY)
 
     def _assign(self, solution: Solution) -> FormatAssignment:
         return assign_formats(self.problem, self.tables.choices(solution.assignment))
@@ -301,12 +316,11 @@ class PlanSearch:
     def cost_without(self, name: str, src: Format, dst: Format) -> float | None:
         """Return the cost of the cheapest plan without a reorder of a tensor from `src` to `dst`.
 
-        None is returned if every plan has that reorder. The first call takes about as long as two searches; later calls
-        only look up its result.
-
-        Raises:
-            Unimplemented: the plan was not found by elimination.
+        None is returned if every plan has that reorder, or the graph is too wide for elimination. The first call takes
+        about as long as two searches; later calls only look up its result.
         """
+        if self._marginals is None:
+            return None
         number = self.tables.numbers[name]
         states, domain = self.tables.states[number], self.problem.domains[name]
         barred = (states.produced == domain.index(src)) & states.has_format(domain.index(dst))
@@ -314,8 +328,12 @@ class PlanSearch:
         return least if np.isfinite(least) else None
 
     @cached_property
-    def _marginals(self) -> list[NDArray[np.float64]]:
-        return min_marginals(self._sizes, self._factors, self._reduced_problem)
+    def _marginals(self) -> list[NDArray[np.float64]] | None:
+        """The least cost for each state of each variable; None if the graph is too wide for elimination."""
+        try:
+            return min_marginals(self._sizes, self._factors, self._reduced_problem)
+        except Unimplemented:
+            return None
 
 
 def min_marginals(

@@ -85,13 +85,17 @@ class Problem:
         return self.can_relocate(name) or not self.formats.equivalent(part, produced)
 
     def cost(self, group: int, one: Candidate) -> float:
-        """Return the milliseconds of a candidate of a group, with the penalties of the narrow types that it has."""
+        """Return the milliseconds of a candidate of a group, with its penalties."""
+        return one.ms + self.penalty(group, one)
+
+    def penalty(self, group: int, one: Candidate) -> float:
+        """Return the penalties of the narrow types that a candidate of a group has, in milliseconds."""
         penalties = self.cost_cache.penalties
         if not penalties:
-            return one.ms
+            return 0.0
         types = {self.formats.data_type(fmt) for fmt in (*one.reads, *one.writes) if fmt}
         names = (name for names in self.groups[group].names for name in names)
-        return one.ms + sum(penalties.get((name, data_type), 0.0) for name in names for data_type in types)
+        return sum(penalties.get((name, data_type), 0.0) for name in names for data_type in types)
 
     def can_relocate(self, name: str) -> bool:
         """Return whether a tensor can be produced at any address: it is neither an input nor a view."""

@@ -20,7 +20,8 @@ from dataclasses import replace
 from itertools import product
 
 from inlay.data_type import as_data_type
-from inlay.graph.op_graph import Op, OpGraph, is_conversion_view
+from inlay.graph.op_graph import Op, OpGraph
+from inlay.graph.precision import is_conversion_view
 from inlay.primitives.rules import WEIGHTED
 
 Types = Mapping[str, str]

@@ -16,7 +16,8 @@ import numpy as np
 from inlay import primitives
 from inlay.errors import InvalidArguments
 from inlay.graph.background import yield_to_runs
-from inlay.graph.op_graph import OpGraph, is_conversion_view
+from inlay.graph.op_graph import OpGraph
+from inlay.graph.precision import is_conversion_view
 from inlay.graph.program import Buffer, Program, Step
 from inlay.graph.runtime.arena import BufferLocation, Segments, locate_buffers
 from inlay.primitives.attributes import SumPostOp

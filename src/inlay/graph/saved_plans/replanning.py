@@ -44,12 +44,10 @@ def _plan_again(path: Path, saved: SavedPlan, engine: EngineLike) -> PlannedProg
     """Plan the graph of a saved plan for this processor and engine; layers that it has in f32 stay in f32."""
     # Importing the planner takes a tenth of a second, which only this needs.
     from inlay.graph.planning import Planner, PlanOptions
-    from inlay.graph.precision_search import is_narrow, list_layers
+    from inlay.graph.precision_search import find_type_limits
 
     known = saved.plan
-    wide = {layer.ops[0] for layer in list_layers(known.program, known.graph)}
-    wide -= {step.ops[0] for step in known.program.steps if step.ops and is_narrow(step)}
-    request = PrecisionRequest(keep_f32=frozenset(wide))
+    request = PrecisionRequest(keep_f32=find_type_limits(known).ops)
     options = PlanOptions(costs="probed", engine=engine, precision=request)
     try:
         graph = restrict_types(known.graph, allowed_isa())
