@@ -190,7 +190,7 @@ def test_windows_are_constant_masks(is_causal: int, queries: int, past: int, bef
     require_results(network, arrays, expected(arrays, 2, bool(is_causal), *limits))
 
 
-UNFITTING = {
+UNFITTING: dict[str, tuple[dict[str, tuple[int, ...]], dict[str, int], str]] = {
     "heads that do not divide features": ({}, {"q_num_heads": 64}, "64 heads do not fit dims (2, 3, 24)"),
     "heads that are not shared equally": (
         {"k": (2, 3, 18), "v": (2, 3, 9)},

@@ -274,7 +274,7 @@ def test_attributes_that_do_not_fit_the_constants_are_refused(name: str) -> None
     changes = UNFITTING[name]
     constants: dict[str, npt.NDArray[Any]] = {"B": np.ones((3, 2, 8), np.uint8), "scales": np.ones(6, np.float32)}
     constants |= {one: value for one, value in changes.items() if isinstance(value, np.ndarray)}
-    attributes = {"K": 32, "N": 3, "bits": 4, "block_size": 16}
+    attributes: dict[str, Any] = {"K": 32, "N": 3, "bits": 4, "block_size": 16}
     attributes |= {one: value for one, value in changes.items() if one in attributes}
     places = ["x", "B", "scales", "zeros" if "zeros" in constants else "", "", "bias" if "bias" in constants else ""]
     node = helper.make_node("MatMulNBits", places, ["y"], "n", domain="com.microsoft", **attributes)
