@@ -1,7 +1,7 @@
 """`inlay bench --precision`: what is asked of each runtime, the errors against f64, and what is refused."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import erf
 from pathlib import Path
@@ -49,7 +49,8 @@ def written(*nodes: Any, output: str = "y", columns: int = 32, **constants: Any)
     ]
     arrays = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
     graph = helper.make_graph(list(nodes), "products", ends[:1], ends[1:], arrays)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     return bytes(model.SerializeToString())
 
 
@@ -101,8 +102,32 @@ def test_integers_are_rounded_as_in_the_graph() -> None:
     assert difference({"y": found}, {"y": (x @ w) * s * s}) < 1e-7
 
 
-def test_a_network_with_integer_operators_is_quantized() -> None:
-    assert is_quantized(load_bound(quantized()))
+def dynamically_quantized() -> bytes:
+    """The product of x, whose range is found in each run, and w in integers of 8 bits."""
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        helper.make_node("MatMulInteger", ["q", "w", "z"], ["p"]),
+        helper.make_node("Cast", ["p"], ["c"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["c", "s"], ["y"]),
+    ]
+    return written(*nodes, w=np.clip(np.rint(WEIGHTS), -128, 127).astype(np.int8))
+
+
+def with_4_bits() -> bytes:
+    """The product of x and w, with weights in blocks of 4 bits."""
+    rows, columns = WEIGHTS.shape
+    packed = np.full((columns, -(-rows // 16), 8), 0x97, np.uint8)
+    attributes: Any = {"K": rows, "N": columns, "bits": 4, "block_size": 16}
+    node = helper.make_node("MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", **attributes)
+    return written(node, w=packed, s=np.ones(packed.shape[:2], np.float32))
+
+
+@pytest.mark.parametrize("made", [quantized, dynamically_quantized, with_4_bits])
+def test_a_network_with_integer_operators_is_quantized(made: Callable[[], bytes]) -> None:
+    assert is_quantized(load_bound(made()))
+
+
+def test_a_network_of_f32_is_not_quantized() -> None:
     assert not is_quantized(load_bound(product()))
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from inlay.errors import InvalidArguments, shown
 from inlay.graph.network import Network
 from inlay.graph.op_graph import Array, Op, OpGraph, exact_graph
+from inlay.graph.passes.quantization import INTERNAL_DOMAIN
 from inlay.graph.planner.formats import Formats
 from inlay.graph.precision import PrecisionName
 from inlay.graph.runtime.plain import plain_program
@@ -28,6 +29,7 @@ BenchPrecision: TypeAlias = Literal["f32", "bf16", "f16", "int8", "auto"]
 _INTEGERS = frozenset(
     ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "MatMulNBits")
 )
+"""Operators on quantized tensors that files have; QLinearConv and others with its prefix are more of them."""
 _F64 = np.dtype(np.float64)
 
 
@@ -79,7 +81,10 @@ def is_quantized(network: Network) -> bool:
     >>> is_quantized(Network("small", 17, ("x",), ("y",), (Node("relu", "Relu", ("x",), ("y",), {}),), {}))
     False
     """
-    return any(node.operator in _INTEGERS or node.operator.startswith(("QLinear", "QGemm")) for node in network.nodes)
+    return any(
+        node.domain == INTERNAL_DOMAIN or node.operator in _INTEGERS or node.operator.startswith(("QLinear", "QGemm"))
+        for node in network.nodes
+    )
 
 
 def run_in_f64(graph: OpGraph, inputs: Mapping[str, Array], compared: Sequence[str] = ()) -> dict[str, Array]:

@@ -249,8 +249,7 @@ class DecodingState:
                     f"length is {length!r}, and the state keeps {self._length} positions: give a whole number from 0 "
                     f"to {self._length}"
                 )
-            for array in self._arrays.values():
-                array[kept : self._length] = 0
+            self._clear(kept, self._length)
             self._length = kept
 
     def close(self) -> None:
@@ -311,17 +310,22 @@ class DecodingState:
             self._grow(min(self.maximum, -(-count // page) * page))
         return {name: array[:count] for name, array in self._arrays.items()}
 
+    def _clear(self, first: int, end: int) -> None:
+        """Set the positions from `first` up to `end` to 0, since plans multiply those that are not kept by 0."""
+        for array in self._arrays.values():
+            array[first:end] = 0
+
     def _grow(self, capacity: int) -> None:
-        """Reserve memory for so many positions, and copy those that are kept."""
+        """Reserve memory for so many positions, and copy those that are written."""
         try:
             grown = {state.input: np.zeros(self._dims(state, capacity), np.float32) for state in self._decoder.states}
-        except MemoryError:
+        except (MemoryError, ValueError):  # NumPy raises ValueError for more bytes than addresses
             raise OutOfMemory(
                 f"{capacity} positions of {len(self._decoder.states)} states cannot be allocated: give a smaller "
                 "maximum, or a page"
             ) from None
         for name, array in self._arrays.items():
-            grown[name][: self._length] = array[: self._length]
+            grown[name][: self._capacity] = array
         self._arrays, self._capacity = grown, capacity
 
     def _dims(self, state: TensorState, capacity: int) -> Dims:
@@ -350,14 +354,21 @@ class StepRunner:
             state.require_open()
             self._require_room(state, rows)
             arrays = self._complete(arrays, state, rows)
-            if rows > 1 and state.length == 0:
-                found = self._run_prompt(arrays, state, rows)
-            elif rows == 1:
-                found = self._run_one(arrays, state, state.length)
-            else:
-                found = self._join([self._run_one(one, state, at) for at, one in self._split(arrays, state, rows)])
+            try:
+                found = self._run(arrays, state, rows)
+            except BaseException:
+                state._clear(state.length, round_length(state.length + rows, state.maximum))
+                raise
             state._length += rows
             return found
+
+    def _run(self, arrays: Mapping[str, Array], state: DecodingState, rows: int) -> dict[str, Array]:
+        """Run and write new positions, and return the outputs for them."""
+        if state.length == 0 and (rows > 1 or state.maximum == 1):  # a plan of one position has no past
+            return self._run_prompt(arrays, state, rows)
+        if rows == 1:
+            return self._run_one(arrays, state, state.length)
+        return self._join([self._run_one(one, state, at) for at, one in self._split(arrays, state, rows)])
 
     def _check(self, inputs: Mapping[str, Any], batch: int) -> tuple[dict[str, Array], int]:
         """Check inputs; return them as row-major arrays, and the number of new positions."""
@@ -457,6 +468,7 @@ class StepRunner:
         stored = state.first_positions(length)
         out = {rows_of(one): stored[one.input] for one in decoder.states}
         results = self.run(decoder.dims(padded, 0, length, state.batch), padded, out)
+        state._clear(rows, length)
         found: dict[str, Array] = {}
         for name, array in results.items():
             axis = decoder.output_axis(name, array.shape, length)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from inlay import MemoryDesc
 from inlay.engines.inlay.matvec import create_matvec, requests_matvec
 from inlay.engines.inlay.matvec_code import MOST_ROWS, weights_tag
-from inlay.errors import Unimplemented
+from inlay.errors import InvalidArguments, Unimplemented
 from inlay.memory import Memory, pack
 from inlay.primitives.attributes import EltwisePostOp, PrimitiveAttributes
 from inlay.primitives.engine import Operation, ThreadTeam, get_engine
@@ -190,3 +190,14 @@ def test_refused_operations() -> None:
     relu = replace(product.attributes, post_ops=(EltwisePostOp("relu"),))
     refuse(replace(product, attributes=relu), "scales and zero points of the weights in groups")
     refuse(operation(Case(1, 60, 100, 20)), "groups of multiples of 8 rows")
+
+
+@pytest.mark.parametrize(("name", "dims"), [("weights", (8, 40)), ("weights", (16, 8)), ("dst", (2, 40))])
+def test_dims_that_do_not_fit_are_refused(name: str, dims: tuple[int, int]) -> None:
+    """The machine code would read or write beyond a memory."""
+    whole = operation(Case(1, 16, 40, 8))
+    desc = MemoryDesc(dims, whole.descs[name].data_type, "any")
+    wrong = replace(whole, descs={**whole.descs, name: desc})
+    src, weights, dst = (wrong.descs[one].dims for one in ("src", "weights", "dst"))
+    with raises_exactly(InvalidArguments, f"a product of {src} and {weights} has no result {dst}: give dims that fit"):
+        create_matvec(wrong, team(), 1)

@@ -321,6 +321,20 @@ def test_a_depthwise_convolution_computes_in_f32(data_type: str) -> None:
     assert found.ms == pytest.approx(wide.ms, rel=0.2)
 
 
+@pytest.mark.parametrize("data_type", ["f32", "bf16", "u8"])
+@pytest.mark.parametrize("machine", [NEW, OLD], ids=lambda m: m.isa)
+def test_a_product_that_writes_columns_is_a_cliff(machine: Machine, data_type: str) -> None:
+    costs, weights = AnalyticCosts(machine), "s8" if data_type == "u8" else data_type
+
+    def product(rows: int, tag: str) -> KernelEstimate:
+        descs = {"src": MemoryDesc((rows, 64), data_type, "ab"), "weights": MemoryDesc((64, 48), weights, "any")}
+        descs["dst"] = MemoryDesc((rows, 48), "f32", tag)
+        return kernel(costs, Operation("matmul", "forward_inference", descs))
+
+    assert [product(8, tag).is_cliff for tag in ("ab", "ba")] == [False, True]
+    assert not product(1, "ba").is_cliff
+
+
 def test_functions_of_narrow_types_compute_in_f32() -> None:
     assert arithmetic_type(narrow(softmax("nchw", 3), "bf16")) == "f32"
     assert arithmetic_type(narrow(convolution("nhwc"), "bf16")) == "bf16"

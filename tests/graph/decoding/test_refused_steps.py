@@ -236,5 +236,7 @@ def test_memory_that_cannot_be_reserved_is_refused() -> None:
         f"{1 << 50} positions of 4 states cannot be allocated: give a smaller maximum, or a page",
     ):
         session.new_state()
+    with raises_exactly(OutOfMemory, "64 positions of 4 states cannot be allocated: give a smaller maximum, or a page"):
+        decoding_session("reference", maximum=64).new_state(batch=1 << 80)
     with decoding_session("reference", maximum=1 << 50, page=64).new_state() as state:
         assert repr(state) == f"<DecodingState: 0 of {1 << 50} positions, batch 1, 0.0 MB>"

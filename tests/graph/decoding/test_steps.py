@@ -168,6 +168,24 @@ def test_a_state_that_grows_by_pages_equals_one_that_is_reserved() -> None:
     assert sizes == {64 * row, 128 * row, 256 * row}
 
 
+def test_a_state_that_grows_within_a_step_keeps_the_positions_of_that_step() -> None:
+    ids = tokens(140)
+    whole, session = whole_logits(ids), decoding_session("reference", page=64)
+    state = session.new_state()
+    for first, last in ((0, 60), (60, 70), (70, 126), (126, 140)):
+        found = step_logits(session, ids[:, first:last], state)
+        np.testing.assert_allclose(found, whole[:, first:last], rtol=0, atol=CLOSE)
+
+
+def test_a_maximum_of_one_position_is_a_step_without_past() -> None:
+    ids = tokens(1)
+    session = decoding_session("reference", maximum=1)
+    for _ in range(2):
+        with session.new_state() as state:
+            np.testing.assert_allclose(step_logits(session, ids, state), whole_logits(ids), rtol=0, atol=CLOSE)
+            assert state.length == 1
+
+
 def test_states_of_several_threads_do_not_disturb_each_other() -> None:
     session, results = decoding_session(), dict[int, list[Array]]()
     sequences = {seed: tokens(100, seed=seed) for seed in range(4)}
@@ -198,7 +216,8 @@ def test_steps_of_two_states_in_turn_write_each_its_own() -> None:
         np.testing.assert_allclose(np.concatenate(found[i], 1), whole_logits(ids), rtol=0, atol=CLOSE)
 
 
-def test_special_values_are_those_of_the_whole_sequence() -> None:
+def special_network() -> OpenNetwork:
+    """The network of the small decoder, whose token 7 is NaN, and token 8 has a number of 1e30."""
     proto = onnx.load_from_string(model())
     table = next(one for one in proto.graph.initializer if tuple(one.dims) == (VOCABULARY, HEADS * FEATURES))
     array = numpy_helper.to_array(table).copy()
@@ -206,6 +225,22 @@ def test_special_values_are_those_of_the_whole_sequence() -> None:
     table.CopyFrom(numpy_helper.from_array(array, table.name))
     changed = inlay.load(proto.SerializeToString())
     assert isinstance(changed, OpenNetwork)
+    return changed
+
+
+def test_a_prompt_with_nan_leaves_none_in_a_state_that_is_reset() -> None:
+    ids = tokens(5)
+    ids[0, 3], ids[0, ids[0] == 8] = 7, 1
+    session = inlay.compile(special_network(), engine="reference", costs="analytic", state=StateOptions(maximum=128))
+    state = session.new_state()
+    assert np.isnan(step_logits(session, ids, state)[:, 3:]).all()
+    state.reset()
+    for at in range(3):
+        assert np.isfinite(step_logits(session, ids[:, at : at + 1], state)).all()
+
+
+def test_special_values_are_those_of_the_whole_sequence() -> None:
+    changed = special_network()
     ids = tokens(12)
     ids[0, ids[0] == 7] = ids[0, ids[0] == 8] = 1
     ids[0, 4], ids[0, 8] = 8, 7

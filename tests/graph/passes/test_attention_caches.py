@@ -10,9 +10,11 @@ import pytest
 from onnx import TensorProto, helper
 
 import inlay
+from inlay.errors import InvalidArguments
 from inlay.graph.network import Network
 from inlay.graph.onnx.reading import load_bound
 from inlay.graph.op_graph import Array
+from tests.support.refusals import raises_exactly
 
 BATCH, HEADS, SIZE, WIDTH = 2, 4, 6, 3
 NAMES = ("q", "k", "v", "m", "pk", "pv", "n")
@@ -25,6 +27,14 @@ def load_attention(
     arrays: dict[str, Array], attributes: dict[str, Any], results: tuple[str, ...] = RESULTS, opset: int = 24
 ) -> Network:
     """Return the network of one Attention, with inputs of the names and dims of `arrays`."""
+    is_empty = any(0 in array.shape for array in arrays.values())
+    return load_bound(attention_model(arrays, attributes, results, opset), dims={"past": 0} if is_empty else {})
+
+
+def attention_model(
+    arrays: dict[str, Array], attributes: dict[str, Any], results: tuple[str, ...] = RESULTS, opset: int = 24
+) -> bytes:
+    """Return the model of one Attention; an extent of 0 is the open dim `past`."""
     inputs = []
     for name, array in arrays.items():
         dims = [n or "past" for n in array.shape]  # 0 in a file is an extent that is not known
@@ -33,11 +43,13 @@ def load_attention(
     names = [name if name in arrays else "" for name in NAMES]
     while not names[-1]:
         names.pop()
-    node = helper.make_node("Attention", names, [name if name in results else "" for name in RESULTS], **attributes)
+    node = helper.make_node(
+        "Attention", names, [name if name in results else "" for name in RESULTS], "node", **attributes
+    )
     graph = helper.make_graph([node], "attention", inputs, outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    is_empty = any(0 in array.shape for array in arrays.values())
-    return load_bound(model.SerializeToString(), dims={"past": 0} if is_empty else {})
+    serialized: bytes = model.SerializeToString()
+    return serialized
 
 
 def draw(is_flat: bool, groups: int, queries: int, past: int | None, keys: int | None = None) -> dict[str, Array]:
@@ -176,3 +188,51 @@ def test_windows_are_constant_masks(is_causal: int, queries: int, past: int, bef
     network = load_attention(arrays, {**attributes_of(False, 2, is_causal), **windows}, opset=WINDOWS_SINCE)
     limits = [n if n >= 0 else 99 for n in (before, after)]
     require_results(network, arrays, expected(arrays, 2, bool(is_causal), *limits))
+
+
+UNFITTING: dict[str, tuple[dict[str, tuple[int, ...]], dict[str, int], str]] = {
+    "heads that do not divide features": ({}, {"q_num_heads": 64}, "64 heads do not fit dims (2, 3, 24)"),
+    "heads that are not shared equally": (
+        {"k": (2, 3, 18), "v": (2, 3, 9)},
+        {"kv_num_heads": 3},
+        "queries, keys and values of dims (2, 4, 3, 6) and (2, 3, 3, 6) and (2, 3, 3, 3) do not fit",
+    ),
+    "fewer values than keys": (
+        {"v": (2, 2, 12)},
+        {},
+        "queries, keys and values of dims (2, 4, 3, 6) and (2, 4, 3, 6) and (2, 4, 2, 3) do not fit",
+    ),
+    "a cache of other features": (
+        {"pk": (2, 4, 5, 7), "pv": (2, 4, 5, 3)},
+        {},
+        "a cache of dims (2, 4, 5, 7) does not fit keys or values of dims (2, 4, 3, 6)",
+    ),
+    "a mask of five axes": ({"m": (1, 1, 1, 3, 3)}, {}, "a mask of dims (1, 1, 1, 3, 3) does not fit 3 keys"),
+    "counts of another batch": ({"n": (3,)}, {}, "nonpad_kv_seqlen of dims (3,) does not fit dims (2, 4, 3, 6)"),
+}
+
+
+@pytest.mark.parametrize("name", UNFITTING)
+def test_inputs_that_do_not_fit_are_refused_by_name(name: str) -> None:
+    dims, attributes, text = UNFITTING[name]
+    arrays = draw(True, HEADS, 3, None)
+    arrays |= {one: np.zeros(n, np.int64 if one == "n" else np.float32) for one, n in dims.items()}
+    results = RESULTS if "pk" in dims else RESULTS[:1]
+    network = load_attention(arrays, attributes_of(True, HEADS, 0) | attributes, results)
+    with raises_exactly(InvalidArguments, f"node 'node': Attention: {text}"):
+        inlay.compile(network, engine="reference", costs="analytic").run(arrays)
+
+
+def test_a_scale_of_0_gives_all_keys_equal_shares() -> None:
+    arrays = draw(False, HEADS, 3, None)
+    network = load_attention(arrays, {"scale": 0.0}, RESULTS[:1])
+    mean = np.broadcast_to(arrays["v"].mean(2, keepdims=True), arrays["v"].shape)
+    require_results(network, arrays, {"y": mean})
+
+
+@pytest.mark.parametrize("dims", [(0, 3), (2, 0)])
+def test_no_queries_have_no_results(dims: tuple[int, int]) -> None:
+    arrays = {name: np.zeros((*dims, HEADS * SIZE), np.float32) for name in ("q", "k", "v")}
+    network = inlay.load(attention_model(arrays, attributes_of(True, HEADS, 0), RESULTS[:1]))
+    result = inlay.compile(network, engine="reference", costs="analytic").run(arrays)["y"]
+    assert result.shape == (*dims, HEADS * SIZE)

@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import inlay
+from inlay.errors import InvalidArguments
 from inlay.graph.costs import analytic
 from inlay.graph.costs.estimates import Costs, KernelEstimate
 from inlay.graph.lowering.translation import lower_network
@@ -22,6 +23,7 @@ from inlay.graph.runtime.program_session import ProgramSession
 from inlay.graph.session import Session
 from inlay.primitives.engine import Operation, get_engine
 from tests.support.graph_programs import plain_plan
+from tests.support.refusals import raises_exactly
 
 CLOSE = 2e-6
 """Largest difference, as a share of the largest result."""
@@ -250,3 +252,48 @@ def test_weights_become_f32_for_an_engine_without_the_kernel(zero_points: str, t
         with ProgramSession(plain_plan(one).program, one, engine="reference") as session:
             results.append(session.run({"x": sample((2, 128))})["y"])
     assert np.abs(results[0] - results[1]).max() <= CLOSE * np.abs(results[0]).max()
+
+
+UNFITTING: dict[str, dict[str, Any]] = {
+    "more rows": {"K": 64},
+    "more columns": {"N": 64},
+    "no columns": {"N": 0},
+    "half as many bits in the file": {"bits": 8},
+    "no block": {"block_size": 0},
+    "a negative block": {"block_size": -16},
+    "another block": {"block_size": 32},
+    "a row that is no number": {"K": 32.0},
+    "a short bias": {"bias": np.ones(2, np.float32)},
+    "few scales": {"scales": np.ones(3, np.float32)},
+    "few zero points": {"zeros": np.ones(2, np.uint8)},
+}
+
+
+@pytest.mark.parametrize("name", UNFITTING)
+def test_attributes_that_do_not_fit_the_constants_are_refused(name: str) -> None:
+    changes = UNFITTING[name]
+    constants: dict[str, npt.NDArray[Any]] = {"B": np.ones((3, 2, 8), np.uint8), "scales": np.ones(6, np.float32)}
+    constants |= {one: value for one, value in changes.items() if isinstance(value, np.ndarray)}
+    attributes: dict[str, Any] = {"K": 32, "N": 3, "bits": 4, "block_size": 16}
+    attributes |= {one: value for one, value in changes.items() if one in attributes}
+    places = ["x", "B", "scales", "zeros" if "zeros" in constants else "", "", "bias" if "bias" in constants else ""]
+    node = helper.make_node("MatMulNBits", places, ["y"], "n", domain="com.microsoft", **attributes)
+    rows = attributes["K"] if isinstance(attributes["K"], int) else 32
+    text = r"node 'n': MatMulNBits of com.microsoft does not accept float32 .*: correct the model, or give"
+    with pytest.raises(InvalidArguments, match=text):
+        inlay.load(model(node, (1, rows), (1, attributes["N"]), **constants))
+
+
+@pytest.mark.parametrize(
+    ("dims", "block", "has_zeros"),
+    [((1, 8), 16, False), ((2, 4), 16, False), ((4, 8), 16, False), ((2, 8), 7, False), ((1, 8), 16, True)],
+)
+def test_scales_and_zero_points_of_other_blocks_are_refused(dims: tuple[int, ...], block: int, has_zeros: bool) -> None:
+    constants: dict[str, npt.NDArray[Any]] = {"w": np.ones((32, 8), np.uint8), "s": np.ones(dims, np.float32)}
+    if has_zeros:
+        constants |= {"s": np.ones((2, 8), np.float32), "z": np.ones(dims, np.uint8)}
+    dequantize = helper.make_node("DequantizeLinear", list(constants), ["d"], "dq", axis=0, block_size=block)
+    network = inlay.load(model(helper.make_node("MatMul", ["x", "d"], ["y"]), (1, 32), (1, 8), dequantize, **constants))
+    expected = f"node 'dq': DequantizeLinear: dims {dims} are not those of blocks of {block} along axis 0, "
+    with raises_exactly(InvalidArguments, f"{expected}({-(-32 // block)}, 8)"):
+        run(network, sample((1, 32)))

@@ -11,7 +11,7 @@ for each thread; both are 0 at first, since the range of ONNX includes 0:
     inlay_quantize      each thread computes scale and zero point from all of these, and quantizes its part
     inlay_alone         both, for few elements: the calling thread alone
 
-All is computed in f32, with a division by the scale and rounding to even, as ONNX Runtime does; so results are equal
+All is computed in f32, with a division by the scale and rounding to even: results are those of ONNX's formulas in f32,
 bit for bit. NaN does not count in the range, and becomes 0.
 """
 

@@ -28,7 +28,7 @@ from inlay.engines.inlay.matvec_code import (
     weights_tag,
 )
 from inlay.engines.inlay.winograd_code import Registers
-from inlay.errors import Unimplemented
+from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Layout
 from inlay.memory import Memory
 from inlay.memory.buffers import address_of
@@ -63,7 +63,9 @@ def create_matvec(
     Raises:
         Unimplemented: the operation has other types or formats, its groups are no multiple of 8 rows by one column, or
             it has attributes other than scales and zero points of the weights in groups.
+        InvalidArguments: dims do not fit, so that the machine code would read beyond a memory.
     """
+    _require_fitting_dims(operation)
     target = target or host_target()
     registers = Registers(target.vector_bytes // _FLOAT, _PANEL)
     descs = _resolve_formats(operation, registers)
@@ -123,6 +125,17 @@ def _row_major(name: str, desc: MemoryDesc) -> MemoryDesc:
     if not is_plain or desc.padded_dims != desc.dims or desc.strides[1] != 1:
         raise Unimplemented(f"a product with integer weights in f32 has no {name} {desc}: give row-major ab")
     return desc
+
+
+def _require_fitting_dims(operation: Operation) -> None:
+    """Check that the dims of the matrices are those of a product.
+
+    Raises:
+        InvalidArguments: they are not.
+    """
+    src, weights, dst = (operation.descs[name].dims for name in ("src", "weights", "dst"))
+    if (*src[:-1], *weights) != (*dst[:-1], src[-1], dst[-1]):
+        raise InvalidArguments(f"a product of {src} and {weights} has no result {dst}: give dims that fit")
 
 
 def _find_group(operation: Operation) -> int:

@@ -321,8 +321,11 @@ def _deconvolution(operation: Operation, isa: str) -> KernelModel | None:
 
 
 def _matmul(operation: Operation, isa: str) -> KernelModel | None:
-    """Model an inner product or matrix product."""
+    """Model an inner product or matrix product, whose optimized code writes rows."""
+    dst = operation.descs["dst"]
     if any(channel_layout(operation.descs[name]).kind == "blocked" for name in ("src", "dst")):
+        return None
+    if dst.dims[-1] > 1 and dst.strides[-1] != 1:
         return None
     is_free = operation.descs["weights"].kind == "any" or bool(operation.descs["weights"].inner_blocks)
     if isa_level(isa) < isa_level("AVX512_CORE"):

@@ -71,7 +71,7 @@ def attention(call: OperatorCall) -> tuple[Array, ...]:
     bias = _bias(call, inputs, working)
     masked = capped + bias
     weights = _softmax(call, masked, bias).astype(dtype)
-    result = np.matmul(weights.astype(working).reshape(*groups[:4], -1), values.astype(working)[:, :, None])
+    result = np.matmul(weights.astype(working).reshape(*groups[:4], keys.shape[2]), values.astype(working)[:, :, None])
     result = result.reshape(*queries.shape[:3], values.shape[3]).astype(dtype)
     result = _merge_heads(result) if call.input(0).ndim == 3 else result
     if not call.has_output(_SCORES):

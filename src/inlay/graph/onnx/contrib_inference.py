@@ -7,7 +7,9 @@ and `passes.block_products` products with weights of few bits.
 Source: ONNX Runtime, "Contrib Operators".
 """
 
+import operator
 from collections.abc import Callable, Mapping
+from math import prod
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -175,9 +177,17 @@ def _gemm(node: Node, inputs: Inputs) -> _Results:
 def _matmul_nbits(node: Node, inputs: Inputs) -> _Results:
     """Return the dims of a product with a matrix of integers of few bits."""
     src, attributes = _tensor(inputs, 0), node.attributes
-    if src.dims[-1] != attributes["K"]:
-        raise ValueError("inner extents differ")
-    return [((*src.dims[:-1], attributes["N"]), src.dtype)]
+    rows, columns, block = (operator.index(attributes[name]) for name in ("K", "N", "block_size"))
+    bits = attributes.get("bits", 4)
+    if min(rows, columns, block) < 1 or block * bits % 8 or src.dims[-1] != rows:
+        raise ValueError("the attributes do not fit")
+    blocks = -(-rows // block)
+    sizes = {1: blocks * block * bits // 8, 2: blocks, 3: -(-blocks * bits // 8), 5: 1}
+    for place, size in sizes.items():
+        tensor = inputs[place] if place < len(inputs) else None
+        if tensor is not None and prod(tensor.dims) != columns * size:
+            raise ValueError(f"input {place} has another number of elements")
+    return [((*src.dims[:-1], columns), src.dtype)]
 
 
 def _group_query_attention(node: Node, inputs: Inputs) -> _Results:

@@ -72,7 +72,7 @@ def _merge_heads(rewriter: NetworkRewriter, node: Node, name: str) -> Node:
 
 def _decompose_attention(rewriter: NetworkRewriter, node: Node) -> Node | None:
     """Return the last node of an attention; None if it has scores as a result, or a mask that is too short."""
-    if not _is_plain(rewriter, node):
+    if not _is_plain(rewriter, node) or not _has_fitting_dims(rewriter, node):
         return None
     attributes = node.attributes
     heads = [int(attributes.get(name, 0)) for name in ("q_num_heads", "kv_num_heads", "kv_num_heads")]
@@ -87,7 +87,7 @@ def _decompose_attention(rewriter: NetworkRewriter, node: Node) -> Node | None:
     keys = _extend(rewriter, node, keys, _PAST_KEYS)
     values = _extend(rewriter, node, values, _PAST_KEYS + 1)
     scores = _multiply(rewriter, node, queries, rewriter.insert_transpose(node, keys, (0, 1, 3, 2)))
-    scale = attributes.get("scale") or 1 / sqrt(rewriter.dims(queries)[3])
+    scale = attributes.get("scale", 1 / sqrt(rewriter.dims(queries)[3]))
     scores = _cap(rewriter, node, _scaled(rewriter, node, scores, scale), attributes.get("softcap", 0.0))
     return _merge_heads(rewriter, node, _multiply(rewriter, node, mask.softmax(scores), values))
 
@@ -107,6 +107,34 @@ def _is_plain(rewriter: NetworkRewriter, node: Node) -> bool:
     if any(rewriter.is_read(name) for name in node.outputs[3:]):
         return False
     return not any(caches) or all(name and rewriter.dims(name)[1] for name in caches)
+
+
+def _has_fitting_dims(rewriter: NetworkRewriter, node: Node) -> bool:
+    """Return whether heads, cache, mask and counts of an attention fit its queries, keys and values."""
+    attributes = node.attributes
+    counts = [int(attributes.get(name, 0)) for name in ("q_num_heads", "kv_num_heads", "kv_num_heads")]
+    forms = [_head_dims(rewriter.dims(name), heads) for name, heads in zip(node.inputs[:3], counts, strict=True)]
+    queries, keys, values = forms
+    pasts = [_input(node, _PAST_KEYS + i) for i in (0, 1)]
+    caches = [
+        rewriter.dims(past) if past else (*new[:2], 0, *new[3:]) for past, new in zip(pasts, forms[1:], strict=True)
+    ]
+    fits = all(cache[:2] + cache[3:] == new[:2] + new[3:] for cache, new in zip(caches, forms[1:], strict=True))
+    if not all(forms) or not fits or keys[:3] != values[:3] or caches[0][2] != caches[1][2]:
+        return False
+    if queries[0] != keys[0] or queries[1] % keys[1] or queries[3] != keys[3]:
+        return False
+    mask, lengths = _input(node, 3), _input(node, _LENGTHS)
+    extents, scores = rewriter.dims(mask) if mask else (), (*queries[:3], caches[0][2] + keys[2])
+    is_mask = len(extents) <= 4 and all(n in (1, m) for n, m in zip(extents[::-1], scores[::-1], strict=False))
+    return is_mask and (not lengths or rewriter.dims(lengths) == queries[:1])
+
+
+def _head_dims(dims: tuple[int, ...], heads: int) -> tuple[int, ...]:
+    """Return the axes batch, heads, sequence, features of a tensor; none if the heads do not divide its features."""
+    if len(dims) == 4:
+        return dims
+    return (dims[0], heads, dims[1], dims[2] // heads) if heads > 0 and not dims[2] % heads else ()
 
 
 def _window(node: Node, side: str) -> int:

@@ -128,9 +128,12 @@ def _read_dequantized(rewriter: NetworkRewriter, name: str, is_transposed: bool)
     zeros = rewriter.constants[node.inputs[2]] if _input(node, 2) else None
     block = int(node.attributes.get("block_size", 0))
     axis = int(node.attributes.get("axis", 1)) % max(weights.ndim, 1)
-    if weights.ndim != 2 or not block or axis != int(is_transposed) or weights.dtype not in _TYPES:
+    if weights.ndim != 2 or block < 1 or axis != int(is_transposed) or weights.dtype not in _TYPES:
         return None
-    if scales.ndim != 2 or scales.dtype != np.float32 or 0 in weights.shape:
+    dims = list(weights.shape)
+    dims[axis] = -(-dims[axis] // block)
+    is_usual = scales.dtype == np.float32 and 0 not in weights.shape
+    if not is_usual or any(array is not None and array.shape != tuple(dims) for array in (scales, zeros)):
         return None
     arrays = [weights, scales] if zeros is None else [weights, scales, zeros.astype(np.int32)]
     turned = [array.T if is_transposed else array for array in arrays]
