@@ -354,12 +354,12 @@ class StepRunner:
             state.require_open()
             self._require_room(state, rows)
             arrays = self._complete(arrays, state, rows)
-            before, is_done = state.length, False
+            before = state.length
             try:
                 found = self._run(arrays, state, rows)
-                state._length, is_done = before + rows, True
+                state._length = before + rows
             finally:
-                if not is_done:
+                if state.length == before:
                     state._clear(before, round_length(before + rows, state.maximum))
             return found
 
