@@ -354,12 +354,13 @@ class StepRunner:
             state.require_open()
             self._require_room(state, rows)
             arrays = self._complete(arrays, state, rows)
+            before = state.length
             try:
                 found = self._run(arrays, state, rows)
-            except BaseException:
-                state._clear(state.length, round_length(state.length + rows, state.maximum))
-                raise
-            state._length += rows
+                state._length = before + rows
+            finally:
+                if state.length == before:
+                    state._clear(before, round_length(before + rows, state.maximum))
             return found
 
     def _run(self, arrays: Mapping[str, Array], state: DecodingState, rows: int) -> dict[str, Array]:
