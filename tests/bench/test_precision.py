@@ -94,6 +94,19 @@ def test_a_node_without_a_primitive_computes_in_f32_between_primitives_in_f64() 
     assert 0 < difference({"y": found["y"]}, {"y": exact}) < 1e-6
 
 
+def test_a_concatenation_with_a_constant_is_in_f64() -> None:
+    """As of the token of a vision transformer and its patches."""
+    token = RNG.standard_normal((1, 32), np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"]),
+        helper.make_node("Concat", ["t", "m"], ["c"], axis=0),
+        helper.make_node("Tanh", ["c"], ["y"]),
+    ]
+    found = run_in_f64(lower_network(load_bound(written(*nodes, w=WEIGHTS, t=token))), {"x": X})["y"]
+    exact = np.tanh(np.concatenate([token.astype(np.float64), X.astype(np.float64) @ WEIGHTS.astype(np.float64)]))
+    assert difference({"y": found}, {"y": exact}) < 1e-12
+
+
 def test_integers_are_rounded_as_in_the_graph() -> None:
     model = quantized()
     found = run_in_f64(lower_network(load_bound(model)), {"x": X})["y"]

@@ -30,8 +30,8 @@ from inlay.primitives.engine import Operation
 def plain_program(graph: OpGraph) -> Program:
     """Return the program that executes the operations of `graph` one by one in row-major formats.
 
-    Post-condition: each operation is one step, in the order of the graph, except views and concatenations of types
-    other than float32, which are reorders.
+    Post-condition: each operation is one step, in the order of the graph, except views, and concatenations of computed
+    tensors of types other than float32, which are reorders.
 
     Raises:
         InvalidArguments: a primitive or view reads a tensor that has no descriptor.
@@ -54,7 +54,7 @@ class _PlainProgramBuilder:
         for op in self._graph.ops:
             if op.kind == "view":
                 self._view(op)
-            elif op.kind == "concat" and self._graph.tensors[op.writes["dst"]].dtype != np.float32:
+            elif self._is_joined_by_reorders(op):
                 self._concatenation(op)
             else:
                 self._step(op)
@@ -65,6 +65,11 @@ class _PlainProgramBuilder:
         kept = [state.input for state in graph.states]
         ends = ({name: name for name in names} for names in (graph.inputs, graph.outputs, kept))
         return Program(tuple(self._steps), self._buffers, *ends)
+
+    def _is_joined_by_reorders(self, op: Op) -> bool:
+        """Return whether an operation is a concatenation of computed tensors in a type other than float32."""
+        is_other = op.kind == "concat" and self._graph.tensors[op.writes["dst"]].dtype != np.float32
+        return is_other and not op.constants
 
     def _add_buffer(self, tensor: str) -> Buffer:
         """Add a buffer with memory of its own for a tensor."""
