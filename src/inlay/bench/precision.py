@@ -35,7 +35,7 @@ _F64 = np.dtype(np.float64)
 
 @dataclass(frozen=True, slots=True)
 class RequestedTypes:
-    """What each runtime is asked for in one precision."""
+    """The types that each runtime is asked for in one precision."""
 
     inlay: PrecisionName
     """The precision of Inlay's plan."""

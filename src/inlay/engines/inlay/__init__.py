@@ -5,6 +5,7 @@
 
 The modules in the order in which data flows:
 
+    team_code               machine code of one thread of a team: its part of the work, addresses in the table
     winograd_tables         the matrices of F(4x4, 3x3), and the table of arguments of the machine code
     winograd_code           generation of the machine code as LLVM IR, and the format of its weights
     winograd_convolution    a convolution: supported operations, schedule, scratch memory, calls

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from inlay.descriptor import MemoryDesc
+from inlay.engines.inlay.team_code import PARALLEL, emit_openmp_call, emit_part, emit_pointer
 from inlay.errors import Unimplemented
 from inlay.layout import Layout
 from inlay.memory import Memory
@@ -64,25 +65,14 @@ class _QuantizationCode:
         self.count = target.vector_bytes // 4
         self.lanes = Lanes(self.code, self.count, target.arithmetic)
         self.vector, self.chunk = self.lanes.of("float"), _UNROLLED * self.count
-        self.thread, threads = (self._call(word) for word in (_Word.THREAD_NUM, _Word.NUM_THREADS))
+        self.thread, threads = (emit_openmp_call(self.code, word) for word in (_Word.THREAD_NUM, _Word.NUM_THREADS))
         elements = self.code.load_word("%table", _Word.ELEMENTS)
-        chunks, after = self.code.let(f"udiv i64 {elements}, {self.chunk}"), self.code.let(f"add i64 {self.thread}, 1")
-        self.begin, self.end = (
-            self.code.let(f"udiv i64 {self.code.let(f'mul i64 {chunks}, {part}')}, {threads}")
-            for part in (self.thread, after)
-        )
-        is_last = self.code.let(f"icmp eq i64 {after}, {threads}")
+        chunks = self.code.let(f"udiv i64 {elements}, {self.chunk}")
+        self.begin, self.end = emit_part(self.code, chunks, threads, self.thread)
+        is_last = self.code.let(f"icmp eq i64 {self.code.let(f'add i64 {self.thread}, 1')}, {threads}")
         self.rest = self.code.let(
             f"select i1 {is_last}, i64 {self.code.let(f'urem i64 {elements}, {self.chunk}')}, i64 0"
         )
-
-    def _call(self, word: _Word) -> str:
-        """Emit a call of a function of the OpenMP runtime, whose address is in a word of the table."""
-        return self.code.let(f"sext i32 {self.code.let(f'call i32 {self.pointer(word)}()')} to i64")
-
-    def pointer(self, word: int) -> str:
-        """Emit a load of the address in a word of the table."""
-        return self.code.let(f"load ptr, ptr {self.code.word('%table', word)}")
 
     def slot(self, thread: str) -> str:
         """Emit the address of the lowest and highest element of a thread."""
@@ -115,7 +105,7 @@ def _emit_range(target: TargetMachine) -> tuple[str, Code]:
     """Return the function that writes the lowest and highest element of a thread's part, or 0."""
     emitter = _QuantizationCode(target)
     code, vector = emitter.code, emitter.vector
-    src = emitter.pointer(_Word.SRC)
+    src = emit_pointer(code, _Word.SRC)
     ends = [(f"%{name}{k}", predicate, k) for k in range(_UNROLLED) for name, predicate in _ENDS]
     code.do("br label %chunk")
     code.label("chunk")
@@ -161,7 +151,7 @@ def _emit_quantize(target: TargetMachine) -> tuple[str, Code]:
     """Return the function that computes scale and zero point, and quantizes a thread's part."""
     emitter = _QuantizationCode(target)
     code, vector = emitter.code, emitter.vector
-    src, dst = emitter.pointer(_Word.SRC), emitter.pointer(_Word.DST)
+    src, dst = emit_pointer(code, _Word.SRC), emit_pointer(code, _Word.DST)
     scale, zero = _emit_parameters(emitter)
     scales, zeros = (emitter.lanes.splat(value, "float") for value in (scale, zero))
     code.do("br label %first")
@@ -218,8 +208,8 @@ def _emit_parameters(emitter: _QuantizationCode) -> tuple[str, str]:
     code.do(f"%is_first = icmp eq i64 {emitter.thread}, 0")
     code.do("br i1 %is_first, label %write, label %written")
     code.label("write")
-    code.do(f"store float {scale}, ptr {emitter.pointer(_Word.SCALE)}")
-    code.do(f"store i32 {code.let(f'fptosi float {zero} to i32')}, ptr {emitter.pointer(_Word.ZERO_POINT)}")
+    code.do(f"store float {scale}, ptr {emit_pointer(code, _Word.SCALE)}")
+    code.do(f"store i32 {code.let(f'fptosi float {zero} to i32')}, ptr {emit_pointer(code, _Word.ZERO_POINT)}")
     code.do("br label %written")
     code.label("written")
     return scale, zero
@@ -245,8 +235,8 @@ def _emit_alone(target: TargetMachine) -> tuple[str, Code]:
 
 
 _EMITTERS = (_emit_range, _emit_quantize, _emit_alone)
-_EMITTER = digest_of([Path(__file__)])
-"""Digest of this source file; empty if it cannot be read, as in a zip archive."""
+_EMITTER = digest_of([Path(__file__).with_name(name) for name in ("dynamic_quantization.py", "team_code.py")])
+"""Digest of the source files that write the module; empty if they cannot be read, as in a zip archive."""
 
 
 def _build_module(target: TargetMachine) -> str:
@@ -262,7 +252,6 @@ def _compile_entries(target: TargetMachine) -> tuple[int, ...]:
     return load_permanently(key, text, target, _RANGE, _QUANTIZE, _ALONE)
 
 
-_PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -331,7 +320,7 @@ def _bind(
         table[word] = memories[name].address
     threads = min(int(table[_Word.SLOTS]), -(-int(table[_Word.ELEMENTS]) // _MOST_ALONE))
     measure, quantize, alone = entries
-    parallel, function, kept = _PARALLEL(team.parallel), _FUNCTION(alone), dict(memories)
+    parallel, function, kept = PARALLEL(team.parallel), _FUNCTION(alone), dict(memories)
 
     def run() -> None:
         own = table.copy()

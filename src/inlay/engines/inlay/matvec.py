@@ -8,7 +8,6 @@ oneDNN 3.2 has no product of f32 with integers of 4 or 8 bits. This one reads th
 in registers. It runs on the OpenMP threads of another engine.
 """
 
-import ctypes
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -27,6 +26,7 @@ from inlay.engines.inlay.matvec_code import (
     build_module,
     weights_tag,
 )
+from inlay.engines.inlay.team_code import PARALLEL
 from inlay.engines.inlay.winograd_code import Registers
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Layout
@@ -40,7 +40,6 @@ from inlay.reordering.target import TargetMachine, digest_of, host_target, load_
 _INTEGERS = ("s4", "u4", "s8", "u8")
 _PANEL = 4  # registers in a row of a panel of the weights
 _FLOAT = 4  # bytes
-_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
 _Words: TypeAlias = npt.NDArray[np.int64]
 
 
@@ -191,7 +190,9 @@ def _table(kernel: MatvecCode, descs: Mapping[str, MemoryDesc], group: int, team
     return table
 
 
-_EMITTER = digest_of([Path(__file__).with_name(name) for name in ("matvec_code.py", "winograd_code.py")])
+_EMITTER = digest_of(
+    [Path(__file__).with_name(name) for name in ("matvec_code.py", "winograd_code.py", "team_code.py")]
+)
 """Digest of the source files that write the module; empty if they cannot be read, as in a zip archive."""
 
 
@@ -226,7 +227,7 @@ def _bind(
     for word, name in _ARGUMENTS.items():
         if name in memories:
             table[word] += memories[name].address
-    call, entry, address, kept = _FUNCTION(parallel), _compile_entry(kernel, target), address_of(table), dict(memories)
+    call, entry, address, kept = PARALLEL(parallel), _compile_entry(kernel, target), address_of(table), dict(memories)
 
     def run(owners: object = (table, kept)) -> None:
         call(entry, address, threads, 0)

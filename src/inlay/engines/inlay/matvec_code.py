@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from enum import IntEnum, auto
 from functools import partial
 
-from inlay.engines.inlay.winograd_code import Registers, Vectors, emit_part_begin
+from inlay.engines.inlay.team_code import emit_openmp_call, emit_part, emit_pointer
+from inlay.engines.inlay.winograd_code import Registers, Vectors
 from inlay.reordering.ir import Code, module_text
 
 MOST_ROWS = 8
@@ -124,9 +125,9 @@ def build_module(kernel: MatvecCode, attributes: str) -> str:
 
 def _emit_entry(code: Code, kernel: MatvecCode) -> str:
     """Emit the exported function: it computes the strips of the calling thread, for one block of rows after another."""
-    thread, threads = (_emit_openmp_call(code, word) for word in (MatvecWord.THREAD_NUM, MatvecWord.NUM_THREADS))
+    thread, threads = (emit_openmp_call(code, word) for word in (MatvecWord.THREAD_NUM, MatvecWord.NUM_THREADS))
     strips, blocks = (code.load_word("%table", word) for word in (MatvecWord.STRIPS, MatvecWord.BLOCKS))
-    begin, end = (emit_part_begin(code, strips, threads, part) for part in (thread, code.let(f"add i64 {thread}, 1")))
+    begin, end = emit_part(code, strips, threads, thread)
     count = code.let(f"sub i64 {end}, {begin}")
     code.do(f"%is_idle = icmp eq i64 {count}, 0")
     code.do("br i1 %is_idle, label %exit, label %work")
@@ -138,16 +139,6 @@ def _emit_entry(code: Code, kernel: MatvecCode) -> str:
     code.do("br label %exit")
     code.label("exit")
     return f"define void @{ENTRY}(ptr %table)"
-
-
-def _emit_openmp_call(code: Code, word: MatvecWord) -> str:
-    """Emit a call of a function of the OpenMP runtime, whose address is in a word of the table."""
-    return code.let(f"sext i32 {code.let(f'call i32 {_pointer(code, word)}()')} to i64")
-
-
-def _pointer(code: Code, word: MatvecWord) -> str:
-    """Emit a load of an address from the table."""
-    return code.let(f"load ptr, ptr {code.word('%table', word)}")
 
 
 def _emit_block_call(code: Code, kernel: MatvecCode, strip: str, block: str, blocks: str) -> None:
@@ -177,16 +168,16 @@ class _Strip:
         column = code.let(f"mul i64 %strip, {self.width * self.lanes}")
         self.column_bytes = code.let(f"mul i64 {column}, 4")
         first = code.let(f"mul i64 %block, {kernel.rows}")
-        x = code.byte(_pointer(code, MatvecWord.SRC), self._product(first, MatvecWord.SRC_STRIDE))
+        x = code.byte(emit_pointer(code, MatvecWord.SRC), self._product(first, MatvecWord.SRC_STRIDE))
         row = code.load_word("%table", MatvecWord.SRC_STRIDE)
         self.sources = [x]
         for _ in range(1, rows):
             self.sources.append(code.byte(self.sources[-1], row))
-        results = code.byte(_pointer(code, MatvecWord.DST), self._product(first, MatvecWord.DST_STRIDE))
+        results = code.byte(emit_pointer(code, MatvecWord.DST), self._product(first, MatvecWord.DST_STRIDE))
         self.results = code.byte(results, self.column_bytes)
         panel, part = (code.let(f"{operation} i64 %strip, {parts}") for operation in ("udiv", "urem"))
         step_part = self.width * self.lanes * (4 if kernel.is_packed else kernel.bits // 8)
-        at = code.byte(_pointer(code, MatvecWord.WEIGHTS), self._product(panel, MatvecWord.PANEL_STRIDE))
+        at = code.byte(emit_pointer(code, MatvecWord.WEIGHTS), self._product(panel, MatvecWord.PANEL_STRIDE))
         self.weights = code.byte(at, code.let(f"mul i64 {part}, {step_part}"))
         self.masks = self._emit_masks(column)
         self.table = _constant("float", [float(n if n < 8 or kernel.weights == "u4" else n - 16) for n in range(16)])
@@ -210,7 +201,7 @@ class _Strip:
     def load_values(self, word: MatvecWord, group: str, element: str) -> list[str]:
         """Emit loads of a number for each column: of a group, from the array whose address is in the table."""
         code = self.code
-        row = code.byte(_pointer(code, word), self._product(group, MatvecWord.VALUES_STRIDE))
+        row = code.byte(emit_pointer(code, word), self._product(group, MatvecWord.VALUES_STRIDE))
         row = code.byte(row, self.column_bytes)
         code.prefetch(code.byte(row, self._product(str(_AHEAD), MatvecWord.VALUES_STRIDE)))
         kind = f"<{self.lanes} x {element}>"

@@ -6,14 +6,13 @@
 Source and destination have the same dense layout, so that elements are consecutive bytes in the same order. The machine
 code is one function for all sizes:
 
-    inlay_table_lookup(words)       the work of one thread of a team; `Word` names the words
+    inlay_table_lookup(table)       the work of one thread of a team; the words of the table are `Word`
 
 Each thread replaces a range of lines of 64 bytes; the first one also replaces the bytes after the last line. With
 AVX512_VBMI the table is in four registers: two permutations choose among 128 entries each, and the highest bit of an
 element between them. Otherwise each byte is loaded from the table.
 """
 
-import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
@@ -24,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from inlay.descriptor import MemoryDesc
+from inlay.engines.inlay.team_code import PARALLEL, emit_openmp_call, emit_part, emit_pointer
 from inlay.errors import Unimplemented
 from inlay.layout import Layout
 from inlay.memory import Memory
@@ -37,7 +37,6 @@ _LEAST_NBYTES = 1 << 14  # per thread; waking a thread takes as long as the look
 _UNROLLED = 8
 _VECTOR = f"<{_LINE} x i8>"
 _PERMUTE = "llvm.x86.avx512.vpermi2var.qi.512"
-_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
 ENTRY = "inlay_table_lookup"
 """Name of the exported function."""
 
@@ -65,13 +64,10 @@ def build_module(has_byte_permutation: bool, attributes: str) -> str:
     """Return the LLVM IR of the module; `attributes` are the function attributes of the target."""
     code = Code()
     code.label("entry")
-    src, dst, table = (code.let(f"inttoptr i64 {code.load_word('%words', w)} to ptr") for w in list(Word)[:3])
-    thread, threads = (_emit_openmp_call(code, word) for word in (Word.THREAD_NUM, Word.NUM_THREADS))
-    lines = code.load_word("%words", Word.LINES)
-    begin, end = (
-        code.let(f"udiv i64 {code.let(f'mul i64 {lines}, {part}')}, {threads}")
-        for part in (thread, code.let(f"add i64 {thread}, 1"))
-    )
+    src, dst, table = (emit_pointer(code, word) for word in (Word.SRC, Word.DST, Word.TABLE))
+    thread, threads = (emit_openmp_call(code, word) for word in (Word.THREAD_NUM, Word.NUM_THREADS))
+    lines = code.load_word("%table", Word.LINES)
+    begin, end = emit_part(code, lines, threads, thread)
     entries = _emit_registers(code, table) if has_byte_permutation else ()
     with _loop(code, "line", begin, end) as line:
         offset = code.let(f"mul i64 {line}, {_LINE}")
@@ -84,20 +80,14 @@ def build_module(has_byte_permutation: bool, attributes: str) -> str:
                 for i in range(_UNROLLED):
                     place = code.let(f"add i64 {at}, {i}")
                     _emit_byte(code, code.byte(one, place), code.byte(other, place), table)
-    rest, after = code.load_word("%words", Word.REST), code.let(f"mul i64 {lines}, {_LINE}")
+    rest, after = code.load_word("%table", Word.REST), code.let(f"mul i64 {lines}, {_LINE}")
     is_first = code.let(f"icmp eq i64 {thread}, 0")
     count = code.let(f"select i1 {is_first}, i64 {rest}, i64 0")
     with _loop(code, "byte", "0", count) as byte:
         place = code.let(f"add i64 {after}, {byte}")
         _emit_byte(code, code.byte(src, place), code.byte(dst, place), table)
     code.do("ret void")
-    return module_text([(f"define void @{ENTRY}(ptr %words)", code)], attributes)
-
-
-def _emit_openmp_call(code: Code, word: Word) -> str:
-    """Emit a call of a function of the OpenMP runtime, whose address is in a word."""
-    function = code.let(f"inttoptr i64 {code.load_word('%words', word)} to ptr")
-    return code.let(f"sext i32 {code.let(f'call i32 {function}()')} to i64")
+    return module_text([(f"define void @{ENTRY}(ptr %table)", code)], attributes)
 
 
 @contextmanager
@@ -135,8 +125,8 @@ def _emit_byte(code: Code, src: str, dst: str, table: str) -> None:
     code.do(f"store i8 {code.let(f'load i8, ptr {code.byte(table, bits)}')}, ptr {dst}")
 
 
-_EMITTER = digest_of([Path(__file__)])
-"""Digest of the source file that writes the module; empty if it cannot be read, as in a zip archive."""
+_EMITTER = digest_of([Path(__file__).with_name(name) for name in ("table_lookup.py", "team_code.py")])
+"""Digest of the source files that write the module; empty if they cannot be read, as in a zip archive."""
 
 
 @cache
@@ -161,7 +151,7 @@ class BoundTableLookup:
             words[word] = memories[name].address + memories[name].desc.offset0
         words[[Word.LINES, Word.REST]] = divmod(nbytes, _LINE)
         words[[Word.THREAD_NUM, Word.NUM_THREADS]] = team.thread_num, team.num_threads
-        self._call, self._entry = _FUNCTION(team.parallel), _compile_entry(host_target())
+        self._call, self._entry = PARALLEL(team.parallel), _compile_entry(host_target())
         self._address, self._owner = address_of(words), (words, dict(memories))
         self._threads = max(1, min(threads, nbytes // _LEAST_NBYTES))
 

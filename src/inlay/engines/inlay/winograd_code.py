@@ -31,6 +31,7 @@ from itertools import product
 import numpy as np
 
 from inlay.descriptor import MemoryDesc, Opaque
+from inlay.engines.inlay.team_code import emit_openmp_call, emit_part, emit_pointer
 from inlay.engines.inlay.winograd_tables import (
     A_PAIRED,
     KERNEL,
@@ -39,7 +40,6 @@ from inlay.engines.inlay.winograd_tables import (
     TILE,
     B,
     TableWord,
-    pointer,
     transform_weights,
 )
 from inlay.errors import Unimplemented
@@ -321,7 +321,7 @@ def emit_inputs(code: Code, registers: Registers) -> str:
     with code.loop("tile", "%count") as t:
         image, y, x = _emit_tile_position(code, t, position)
         base = code.byte(
-            pointer(code, TableWord.SRC),
+            emit_pointer(code, TableWord.SRC),
             _emit_multiply(code, image, code.load_word("%table", TableWord.SRC_IMAGE_STRIDE)),
         )
         y, x = (code.let(f"sub i64 {value}, {less}") for value, less in ((y, top), (x, left)))
@@ -341,12 +341,13 @@ def emit_outputs(code: Code, registers: Registers) -> str:
     """
     places, position, temporary = _emit_buffers(code, registers)
     matrix, row = (code.load_word("%table", word) for word in (TableWord.M_STRIDE, TableWord.M_ROW_STRIDE))
-    bias, low = pointer(code, TableWord.BIAS), code.let(f"load float, ptr {code.word('%table', TableWord.LOWER_BOUND)}")
+    bias = emit_pointer(code, TableWord.BIAS)
+    low = code.let(f"load float, ptr {code.word('%table', TableWord.LOWER_BOUND)}")
     begin, many = _emit_vector_range(code, registers)
     with code.loop("tile", "%count") as t:
         image, y, x = _emit_tile_position(code, t, position)
         base = code.byte(
-            pointer(code, TableWord.DST),
+            emit_pointer(code, TableWord.DST),
             _emit_multiply(code, image, code.load_word("%table", TableWord.DST_IMAGE_STRIDE)),
         )
         arguments = ", ".join(
@@ -456,7 +457,7 @@ def emit_products(code: Code, registers: Registers) -> str:
         for w in (TableWord.IC_VECTORS, TableWord.OC_VECTORS, TableWord.V_STRIDE, TableWord.M_STRIDE)
     ]
     ic_vectors, oc_vectors, v_matrix, m_matrix = load
-    m_row, weights = code.load_word("%table", TableWord.M_ROW_STRIDE), pointer(code, TableWord.WEIGHTS)
+    m_row, weights = code.load_word("%table", TableWord.M_ROW_STRIDE), emit_pointer(code, TableWord.WEIGHTS)
     k = code.let(f"mul i64 {ic_vectors}, {registers.lanes}")
     a_row = code.let(f"mul i64 {k}, 4")
     vector = code.let(f"mul i64 {k}, {4 * registers.lanes}")  # bytes of one vector of columns of the weights
@@ -473,20 +474,13 @@ def emit_products(code: Code, registers: Registers) -> str:
             b = code.byte(u, code.let(f"mul i64 {skipped}, {vector}"))
             c = code.byte(m, code.let(f"mul i64 {before}, {4 * registers.lanes}"))
             with code.loop("strip", strips) as strip:
-                begin, end = (
-                    emit_part_begin(code, "%rows", strips, of) for of in (strip, code.let(f"add i64 {strip}, 1"))
-                )
+                begin, end = emit_part(code, "%rows", strips, strip)
                 a = code.byte(v, code.let(f"mul i64 {begin}, {a_row}"))
                 to = code.byte(c, code.let(f"mul i64 {begin}, {m_row}"))
                 count = code.let(f"sub i64 {end}, {begin}")
                 arguments = f"ptr {a}, i64 {a_row}, ptr {b}, i64 {k}, ptr {to}, i64 {m_row}, i64 {count}, i64 {width}"
                 code.do(f"call void @product({arguments})")
     return "define internal void @products(ptr %table, ptr %v, ptr %m, i64 %rows, i64 %first, i64 %panels)"
-
-
-def emit_part_begin(code: Code, count: str, parts: str, part: str) -> str:
-    """Emit the first index of part number `part`, where `count` items are divided into `parts` nearly equal parts."""
-    return code.let(f"udiv i64 {code.let(f'mul i64 {count}, {part}')}, {parts}")
 
 
 ENTRY = "inlay_winograd"
@@ -525,11 +519,11 @@ def _emit_entry(code: Code, registers: Registers) -> str:
 
     The tiles of a block are transformed once for consecutive items of the same block.
     """
-    thread, threads = (_emit_openmp_call(code, word) for word in (TableWord.THREAD_NUM, TableWord.NUM_THREADS))
+    thread, threads = (emit_openmp_call(code, word) for word in (TableWord.THREAD_NUM, TableWord.NUM_THREADS))
     items, groups = (code.load_word("%table", word) for word in (TableWord.ITEMS, TableWord.GROUPS))
-    begin, end = (emit_part_begin(code, items, threads, part) for part in (thread, code.let(f"add i64 {thread}, 1")))
+    begin, end = emit_part(code, items, threads, thread)
     offset = code.let(f"mul i64 {thread}, {code.load_word('%table', TableWord.SCRATCH_NBYTES)}")
-    v = code.byte(pointer(code, TableWord.SCRATCH), offset)
+    v = code.byte(emit_pointer(code, TableWord.SCRATCH), offset)
     m, outside = (code.byte(v, code.load_word("%table", word)) for word in (TableWord.M_OFFSET, TableWord.SPARE_OFFSET))
     code.do(f"store <{registers.lanes} x float> zeroinitializer, ptr {outside}, align 4")
     code.do("br label %item")
@@ -560,13 +554,8 @@ def _emit_entry(code: Code, registers: Registers) -> str:
     return f"define void @{ENTRY}(ptr %table)"
 
 
-def _emit_openmp_call(code: Code, word: TableWord) -> str:
-    """Emit a call of a function of the OpenMP runtime, whose address is in a word of the table."""
-    return code.let(f"sext i32 {code.let(f'call i32 {pointer(code, word)}()')} to i64")
-
-
 def _emit_part_range(code: Code, things: TableWord, parts: TableWord, part: str) -> tuple[str, str]:
     """Emit the first index and the number of items of a part; two words of the table have the total and the parts."""
     total, many = code.load_word("%table", things), code.load_word("%table", parts)
-    first, last = (emit_part_begin(code, total, many, of) for of in (part, code.let(f"add i64 {part}, 1")))
+    first, last = emit_part(code, total, many, part)
     return first, code.let(f"sub i64 {last}, {first}")

@@ -9,7 +9,6 @@ described by the strides in the call table. `select_schedule` divides the work i
 destination channels.
 """
 
-import ctypes
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay.descriptor import MemoryDesc
+from inlay.engines.inlay.team_code import PARALLEL
 from inlay.engines.inlay.winograd_code import ENTRY, ROWS, Registers, build_module, weights_desc
 from inlay.engines.inlay.winograd_tables import KERNEL, OUT, POINTS, TableWord
 from inlay.errors import Unimplemented
@@ -156,7 +156,6 @@ _CACHE_NBYTES = 1 << 20  # most bytes of V and M of a thread, so that they stay 
 _HEAVY_NBYTES = 4 << 20  # bytes of weights above which each thread should read only a part of them
 _MIN_TILES = 4 * ROWS  # least tiles of a block; smaller blocks read the weights too often
 _MAX_TILES = 16 * ROWS  # most tiles of a block
-_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +195,9 @@ def select_schedule(sizes: WinogradSizes, registers: Registers, threads: int) ->
     return WinogradSchedule(blocks, 1)
 
 
-_EMITTER = digest_of([Path(__file__).with_name(name) for name in ("winograd_code.py", "winograd_tables.py")])
+_EMITTER = digest_of(
+    [Path(__file__).with_name(name) for name in ("winograd_code.py", "winograd_tables.py", "team_code.py")]
+)
 """Digest of the source files that write the module; empty if they cannot be read, as in a zip archive."""
 
 
@@ -279,7 +280,7 @@ class WinogradConvolution:
         table[TableWord.BIAS] = address_of(self._bias) if bias is None else bias.address
         if self._has_user_scratchpad:
             table[TableWord.SCRATCH] = memories["scratchpad"].address
-        call = _FUNCTION(self._team.parallel)
+        call = PARALLEL(self._team.parallel)
         scratch = None if self._has_user_scratchpad else self._thread_local_scratch
         return BoundConvolution(
             call, _compile_entry(self._target), self._threads, table, scratch, (self, dict(memories))

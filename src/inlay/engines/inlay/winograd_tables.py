@@ -16,8 +16,6 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from inlay.reordering.ir import Code
-
 Matrix: TypeAlias = tuple[tuple[float, ...], ...]
 
 OUT = 4
@@ -153,8 +151,3 @@ class TableWord(IntEnum):
     """Offset of a vector of zeros in the scratch memory of a thread; a spare vector to write to follows."""
     LOWER_BOUND = auto()
     """Lower bound of the results as the bits of a 32-bit float: 0 for a ReLU, else -infinity."""
-
-
-def pointer(code: Code, word: TableWord) -> str:
-    """Emit a load of the address in a word of `%table`, and return its name."""
-    return code.let(f"load ptr, ptr {code.word('%table', word)}")

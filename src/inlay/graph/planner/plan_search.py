@@ -89,7 +89,7 @@ class FormatAssignment:
 
     @property
     def cost(self) -> float:
-        """What the search minimizes, in milliseconds."""
+        """Milliseconds with penalties, which the search minimizes."""
         return self.ms + self.penalty
 
 

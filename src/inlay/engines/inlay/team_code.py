@@ -1,0 +1,32 @@
+"""Machine code that runs on a thread team: its part of the work, and addresses in the table of its arguments.
+
+The function of a kernel has one argument, `%table`: words that are numbers or addresses, among them those of the
+functions of OpenMP. `PARALLEL` is the prototype of GOMP_parallel, which runs the function on all threads.
+"""
+
+import ctypes
+
+from inlay.reordering.ir import Code
+
+PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
+"""Prototype of `ThreadTeam.parallel`: a function, its argument, the number of threads, and flags, which are 0."""
+
+
+def emit_pointer(code: Code, word: int) -> str:
+    """Emit a load of the address in a word of the table."""
+    return code.let(f"load ptr, ptr {code.word('%table', word)}")
+
+
+def emit_openmp_call(code: Code, word: int) -> str:
+    """Emit a call of a function of the OpenMP runtime, whose address is in a word of the table."""
+    return code.let(f"sext i32 {code.let(f'call i32 {emit_pointer(code, word)}()')} to i64")
+
+
+def emit_part(code: Code, count: str, parts: str, part: str) -> tuple[str, str]:
+    """Emit the first index of part number `part`, and that of the next one.
+
+    `count` items are divided into `parts` nearly equal parts.
+    """
+    after = code.let(f"add i64 {part}, 1")
+    begin, end = (code.let(f"udiv i64 {code.let(f'mul i64 {count}, {of}')}, {parts}") for of in (part, after))
+    return begin, end
