@@ -21,10 +21,9 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from inlay.descriptor.validation import MAX_NDIMS
 from inlay.graph.network import Network, Node
 from inlay.graph.op_graph import Array
-from inlay.graph.passes.rewriting import NetworkRewriter, rewrite_nodes
+from inlay.graph.passes.rewriting import NetworkRewriter, is_describable, rewrite_nodes
 
 _Real = npt.NDArray[np.float32]
 _S4, _U4 = np.dtype(ml_dtypes.int4), np.dtype(ml_dtypes.uint4)
@@ -83,7 +82,7 @@ def _is_usual(rewriter: NetworkRewriter, name: str) -> bool:
     """Return whether a tensor may be the source of a primitive: it is f32, no constant, and has axes and elements."""
     dims = rewriter.dims(name)
     is_real = rewriter.tensors[name].dtype == np.float32 and name not in rewriter.constants
-    return is_real and 0 < len(dims) <= MAX_NDIMS and 0 not in dims
+    return is_real and is_describable(dims)
 
 
 def _input(node: Node, place: int) -> str:

@@ -26,11 +26,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from inlay.descriptor.validation import MAX_NDIMS
 from inlay.graph.network import Network, Node, Tensor, unused_name
 from inlay.graph.op_graph import Array
 from inlay.graph.passes.quantization import INTERNAL_DOMAIN
-from inlay.graph.passes.rewriting import NetworkRewriter, remove_dead_nodes, rewrite_nodes
+from inlay.graph.passes.rewriting import NetworkRewriter, is_describable, remove_dead_nodes, rewrite_nodes
 
 _F32 = np.dtype(np.float32)
 _PRODUCTS: Mapping[str, str] = MappingProxyType({"MatMulInteger": "DynamicMatMul", "ConvInteger": "DynamicConv"})
@@ -55,7 +54,7 @@ def _add_quantizers(network: Network) -> tuple[Network, Mapping[str, Node]]:
     used_names = {node.name for node in network.nodes}
     for node in network.nodes:
         nodes.append(node)
-        if node.operator != "DynamicQuantizeLinear" or node.domain or not _is_describable(network, node.inputs[0]):
+        if node.operator != "DynamicQuantizeLinear" or node.domain or not _is_source(network, node.inputs[0]):
             continue
         forms = {"q": (network.tensors[node.inputs[0]].dims, np.uint8), "scale": ((1,), np.float32)}
         forms["zero_point"] = ((1,), np.int32)
@@ -69,11 +68,10 @@ def _add_quantizers(network: Network) -> tuple[Network, Mapping[str, Node]]:
     return replace(network, nodes=tuple(nodes), tensors=tensors), quantizers
 
 
-def _is_describable(network: Network, name: str) -> bool:
+def _is_source(network: Network, name: str) -> bool:
     """Return whether primitives can read a tensor of f32 that is not constant."""
     tensor = network.tensors[name]
-    is_described = 0 < len(tensor.dims) <= MAX_NDIMS and 0 not in tensor.dims
-    return is_described and tensor.dtype == _F32 and name not in network.constants
+    return is_describable(tensor.dims) and tensor.dtype == _F32 and name not in network.constants
 
 
 class _IntegerProduct(NamedTuple):

@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from inlay.descriptor.validation import MAX_NDIMS
 from inlay.errors import InlayError
 from inlay.graph.network import Network, Node
 from inlay.graph.numpy_operators.evaluation import compute_node
 from inlay.graph.op_graph import Array
-from inlay.graph.passes.rewriting import NetworkRewriter, rewrite_nodes
+from inlay.graph.passes.rewriting import NetworkRewriter, is_describable, rewrite_nodes
 
 ELEMENTWISE = frozenset(
     {
@@ -64,7 +63,11 @@ def tabulate_functions(network: Network, is_usual: Callable[[NetworkRewriter, No
         if found is None:
             return None
         functions[node.outputs[0]] = found
-        if node.operator != "QuantizeLinear" or not found.operators or not is_describable(rewriter, node):
+        if (
+            node.operator != "QuantizeLinear"
+            or not found.operators
+            or not is_describable(rewriter.dims(node.outputs[0]))
+        ):
             return None
         if found.values.tobytes() == bytes(range(256)) and found.values.dtype == rewriter.tensors[found.source].dtype:
             return Node(node.name, "Identity", (found.source,), node.outputs)
@@ -72,12 +75,6 @@ def tabulate_functions(network: Network, is_usual: Callable[[NetworkRewriter, No
         return Node(node.name, "TableLookup", (found.source, table), node.outputs, {}, "inlay")
 
     return rewrite_nodes(network, tabulate)
-
-
-def is_describable(rewriter: NetworkRewriter, node: Node) -> bool:
-    """Return whether primitives can write the result of a node: NumPy computes operators of ONNX alone."""
-    dims = rewriter.dims(node.outputs[0])
-    return 0 < len(dims) <= MAX_NDIMS and 0 not in dims
 
 
 def _find_function(

@@ -34,9 +34,9 @@ from inlay.errors import InlayError
 from inlay.graph.network import Network, Node, TensorQuantization
 from inlay.graph.numpy_operators.evaluation import compute_node
 from inlay.graph.op_graph import Array
-from inlay.graph.passes.lookup_tables import is_describable, tabulate_functions
+from inlay.graph.passes.lookup_tables import tabulate_functions
 from inlay.graph.passes.patterns import remove_noops
-from inlay.graph.passes.rewriting import NetworkRewriter, rewrite_nodes
+from inlay.graph.passes.rewriting import NetworkRewriter, is_describable, rewrite_nodes
 
 INTERNAL_DOMAIN = "inlay"
 """Domain of the operators on integers."""
@@ -254,7 +254,11 @@ class _Result(NamedTuple):
 
 def _recognize_quantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
     """Return the operator on integers that a QuantizeLinear ends; None if there is none."""
-    if node.operator != "QuantizeLinear" or not _changes_bytes(rewriter, node) or not is_describable(rewriter, node):
+    if (
+        node.operator != "QuantizeLinear"
+        or not _changes_bytes(rewriter, node)
+        or not is_describable(rewriter.dims(node.outputs[0]))
+    ):
         return None
     quantization = read_quantization(rewriter, node)
     source, post_ops = _skip_activations(rewriter, node.inputs[0])
@@ -270,7 +274,11 @@ def _recognize_quantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
 
 def _recognize_product(rewriter: NetworkRewriter, node: Node) -> Node | None:
     """Return the product of integers with a result of f32 that a product of dequantized tensors computes."""
-    if node.operator not in ("Conv", "Gemm", "MatMul") or node.domain or not is_describable(rewriter, node):
+    if (
+        node.operator not in ("Conv", "Gemm", "MatMul")
+        or node.domain
+        or not is_describable(rewriter.dims(node.outputs[0]))
+    ):
         return None
     return _RULES[node.operator](rewriter, node, _Result(node, None, ()))
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from inlay.descriptor.validation import MAX_NDIMS
 from inlay.graph.background import yield_to_runs
 from inlay.graph.network import Network, Node, Tensor, read_only, unused_name
 from inlay.graph.op_graph import Array
@@ -127,6 +128,11 @@ def rewrite_nodes(network: Network, rule: RewriteRule) -> Network:
         if new is not None:
             rewriter.replace_node(node, new)
     return rewriter.build()
+
+
+def is_describable(dims: tuple[int, ...]) -> bool:
+    """Return whether a descriptor can have these dims and elements: primitives compute no other tensors."""
+    return 0 < len(dims) <= MAX_NDIMS and 0 not in dims
 
 
 def remove_dead_nodes(network: Network) -> Network:
