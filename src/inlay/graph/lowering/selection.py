@@ -49,8 +49,10 @@ def _is_nan_of_softmax(context: LoweringContext, condition: str, src: str) -> bo
 
 
 def _is_softmax(context: LoweringContext, src: str) -> bool:
-    """Return whether a tensor is the result of a softmax in float32."""
+    """Return whether a tensor is the result of a softmax in float32, or a view of it."""
     softmax = context.writer(src)
+    while softmax is not None and softmax.kind == "view":
+        softmax = context.writer(softmax.reads["src"])
     return softmax is not None and softmax.kind == "softmax" and context.dtype(src) == F32
 
 
