@@ -25,8 +25,13 @@ ZEROS = {"u8": np.uint8(93), "s8": np.int8(-7), "u8 from 0 on": np.uint8(0), "s8
 def model_of(operator: str, scale: float, zero: Any, *readers: Any) -> bytes:
     """A product of a quantized x, quantized and dequantized to y; `readers` read its integers q too."""
     constants = {
-        **{"ss": SRC_SCALE, "sz": np.uint8(SRC_ZERO), "ws": WEIGHTS_SCALE, "wz": np.int8(0), "w": WEIGHTS[operator]},
-        **{"ds": np.float32(scale), "dz": zero},
+        "ss": SRC_SCALE,
+        "sz": np.uint8(SRC_ZERO),
+        "ws": WEIGHTS_SCALE,
+        "wz": np.int8(0),
+        "w": WEIGHTS[operator],
+        "ds": np.float32(scale),
+        "dz": zero,
     }
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "ss", "sz"], ["xq"]),

@@ -478,6 +478,20 @@ def _recognize_average(rewriter: NetworkRewriter, node: Node, result: _Result) -
     return _quantized_node("QuantizedAveragePool", (src.integers,), src.quantization, result, attributes)
 
 
+def _recognize_softmax(rewriter: NetworkRewriter, node: Node, result: _Result) -> Node | None:
+    """Return the softmax of numbers of f32 along one axis, with a result of integers."""
+    src, opset = node.inputs[0], rewriter.network.opset
+    axis = int(node.attributes.get("axis", -1))
+    if opset < 13 or src in rewriter.constants or rewriter.dims(src)[axis] == 1 or result.post_ops:
+        return None
+    if rewriter.tensors[src].dtype != np.float32:
+        return None
+    assert result.quantization is not None
+    scale, zero = result.quantization.scales, zero_point(result.quantization)
+    attributes = {"axis": axis, "dst_scale": scale, "dst_zero_point": zero}
+    return Node(result.node.name, "QuantizedSoftmax", (src,), result.node.outputs, attributes, INTERNAL_DOMAIN)
+
+
 _RULES: Mapping[str, Callable[[NetworkRewriter, Node, _Result], Node | None]] = MappingProxyType(
     {
         "Add": _recognize_add,
@@ -486,6 +500,7 @@ _RULES: Mapping[str, Callable[[NetworkRewriter, Node, _Result], Node | None]] = 
         "Gemm": _recognize_gemm,
         "GlobalAveragePool": _recognize_average,
         "MatMul": _recognize_matmul,
+        "Softmax": _recognize_softmax,
     }
 )
 """Rule of each operator that has one on integers."""
