@@ -102,5 +102,6 @@ def test_the_range_of_a_dequantized_product_is_that_of_its_integers() -> None:
     ranges = {name: range_of_array(array) for name, array in product.constants.items()} | {"src": bounded(0, 255)}
     dims = {"src": (30, 40), "weights": (40, 24), "dst": (30, 24)}
     found = infer_range(product, ranges, dims)
-    assert (found.low, found.high) == (pytest.approx(-93 * 0.05, rel=1e-2), pytest.approx(162 * 0.05, rel=1e-2))
+    assert found.low == pytest.approx(-93 * 0.05, rel=1e-2)
+    assert found.high == pytest.approx(162 * 0.05, rel=1e-2)
     assert not found.may_be_nan

@@ -351,8 +351,9 @@ def _range_of_result(op: Op, real: ValueRange, dims: Mapping[str, Dims]) -> Valu
     for function in op.attributes.post_ops:
         if not isinstance(function, EltwisePostOp):
             return ANY
-        values = {"algorithm": function.algorithm, "alpha": function.alpha, "beta": function.beta}
-        real = _eltwise(replace(op, parameters=values), {"src": real}, dims)
+        algorithm, alpha, beta = function.algorithm, function.alpha, function.beta
+        function_op = replace(op, parameters={"algorithm": algorithm, "alpha": alpha, "beta": beta})
+        real = _eltwise(function_op, {"src": real}, dims)
     return real
 
 
