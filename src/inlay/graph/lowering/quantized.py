@@ -181,7 +181,7 @@ def _shift_to_s8(context: LoweringContext, src: str) -> str:
     return context.emit("reorder", {"src": src, **values.operands}, context.dims(src), _S8, values.attributes)
 
 
-# Sums and means
+# Sums, means and softmax
 
 
 def add(context: LoweringContext) -> Operand:
@@ -235,6 +235,18 @@ def average_pool(context: LoweringContext) -> Operand:
     return context.emit("pooling", {"src": src}, result.dims, result.dtype, attributes, **parameters)
 
 
+def softmax(context: LoweringContext) -> Operand:
+    """Lower a softmax with a quantized result; a post-operation adds the zero point, before the scale is applied."""
+    src, scale, zero = context.source(0), context.attribute("dst_scale"), context.attribute("dst_zero_point")
+    dims: Dims = context.dims(src)
+    shift: tuple[PostOp, ...] = (EltwisePostOp("linear", 1.0, float(scale) * zero),) if zero else ()
+    values = _Values(shift)
+    values.add("dst", scale)
+    operands: dict[str, Operand] = {"src": src, **values.operands}
+    axis, dtype = context.attribute("axis") % len(dims), context.output().dtype
+    return context.emit("softmax", operands, dims, dtype, values.attributes, algorithm="accurate", axis=axis)
+
+
 QUANTIZED_RULES: Mapping[str, LoweringRule] = MappingProxyType(
     {
         "DequantizeLinear": dequantize,
@@ -243,6 +255,7 @@ QUANTIZED_RULES: Mapping[str, LoweringRule] = MappingProxyType(
         "inlay:QuantizedAveragePool": average_pool,
         "inlay:QuantizedConv": convolution,
         "inlay:QuantizedMatMul": matmul,
+        "inlay:QuantizedSoftmax": softmax,
         "inlay:Requantize": requantize,
         "inlay:TableLookup": table_lookup,
     }

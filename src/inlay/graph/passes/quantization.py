@@ -1,11 +1,12 @@
 """`recognize_quantized`: operators between DequantizeLinear and QuantizeLinear become operators on integers.
 
-Quantizers write a network of f32 operators, in which each tensor is quantized and dequantized again. Four rewrites
+Quantizers write a network of f32 operators, in which each tensor is quantized and dequantized again. Five rewrites
 make operators on integers of it, in this order:
 
     motion        a DequantizeLinear moves behind operators that move elements, a QuantizeLinear before them
     tables        element-wise functions of one tensor of integers become a `TableLookup` (`lookup_tables`)
     recognition   DequantizeLinear, Conv, Relu, QuantizeLinear become `QuantizedConv`, and so on
+    absorption    a product whose integers only a DequantizeLinear reads writes the numbers that they represent
     folding       a DequantizeLinear of a constant that no operator on integers reads becomes a constant
 
 No pair of QuantizeLinear and DequantizeLinear is removed unless the scales and zero points of both are equal and what
@@ -57,7 +58,7 @@ def recognize_quantized(network: Network) -> Network:
     for rule in (_fold_quantize, _move_dequantize, _move_quantize):
         network = rewrite_nodes(network, rule)
     network = tabulate_functions(network, _changes_bytes)
-    for rule in (_recognize_quantize, _recognize_product, _fold_constant):
+    for rule in (_recognize_quantize, _recognize_product, _absorb_dequantize, _fold_constant):
         network = rewrite_nodes(network, rule)
     return remove_noops(network)
 
@@ -485,6 +486,20 @@ def _recognize_average(rewriter: NetworkRewriter, node: Node, result: _Result) -
     return _quantized_node("QuantizedAveragePool", (src.integers,), src.quantization, result, attributes)
 
 
+def _recognize_softmax(rewriter: NetworkRewriter, node: Node, result: _Result) -> Node | None:
+    """Return the softmax of numbers of f32 along one axis, with a result of integers."""
+    src, opset = node.inputs[0], rewriter.network.opset
+    axis = int(node.attributes.get("axis", -1))
+    if opset < 13 or src in rewriter.constants or rewriter.dims(src)[axis] == 1 or result.post_ops:
+        return None
+    if rewriter.tensors[src].dtype != np.float32:
+        return None
+    assert result.quantization is not None
+    scale, zero = result.quantization.scales, zero_point(result.quantization)
+    attributes = {"axis": axis, "dst_scale": scale, "dst_zero_point": zero}
+    return Node(result.node.name, "QuantizedSoftmax", (src,), result.node.outputs, attributes, INTERNAL_DOMAIN)
+
+
 _RULES: Mapping[str, Callable[[NetworkRewriter, Node, _Result], Node | None]] = MappingProxyType(
     {
         "Add": _recognize_add,
@@ -493,9 +508,43 @@ _RULES: Mapping[str, Callable[[NetworkRewriter, Node, _Result], Node | None]] = 
         "Gemm": _recognize_gemm,
         "GlobalAveragePool": _recognize_average,
         "MatMul": _recognize_matmul,
+        "Softmax": _recognize_softmax,
     }
 )
 """Rule of each operator that has one on integers."""
+
+
+# Absorption
+
+_LIMITS: Mapping[str, tuple[int, int]] = MappingProxyType({"s8": (-128, 127), "u8": (0, 255)})
+
+
+def _absorb_dequantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
+    """Return the product that computes the result of a DequantizeLinear, rounded and bounded as its integers are.
+
+    With a scale s and a zero point z, the result is s * clip(round(x / s), low - z, high - z). That is exact: z is an
+    integer, so it is the same before and after rounding.
+    """
+    found = _dequantized_bytes(rewriter, node.outputs[0]) if node.operator == "DequantizeLinear" else None
+    product = None if found is None else rewriter.producer(found.integers)
+    if found is None or product is None or product.domain != INTERNAL_DOMAIN or not is_describable(rewriter, node):
+        return None
+    if product.operator not in ("QuantizedConv", "QuantizedMatMul") or not rewriter.is_read_once(found.integers):
+        return None
+    kept = {name: value for name, value in product.attributes.items() if name not in ("dst_scale", "dst_zero_point")}
+    zero, scale = zero_point(found.quantization), found.quantization.scales
+    written = float(product.attributes["dst_scale"]), product.attributes["dst_zero_point"]
+    if written != (float(scale), zero):
+        return None
+    low, high = _LIMITS[found.quantization.data_type]
+    chain = (
+        ("linear", float(np.float32(1) / scale), 0.0),
+        ("round", 0.0, 0.0),
+        ("clip", float(low - zero), float(high - zero)),
+        ("linear", float(scale), 0.0),
+    )
+    attributes = {**kept, "post_ops": (*product.attributes["post_ops"], *chain)}
+    return replace(product, name=node.name, outputs=node.outputs, attributes=attributes)
 
 
 # Folding

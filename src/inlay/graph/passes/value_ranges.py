@@ -24,6 +24,7 @@ from ml_dtypes import finfo
 
 from inlay.graph.op_graph import Array, Op
 from inlay.layout import Dims
+from inlay.primitives.attributes import EltwisePostOp
 from inlay.primitives.engine import Parameter
 from inlay.primitives.rules import RECURRENT
 
@@ -343,15 +344,23 @@ def _real_magnitude(argument: str, ranges: Ranges) -> float:
     return inf if real.may_be_nan else real.magnitude
 
 
-def _has_real_result(op: Op) -> bool:
-    """Return whether the result of an operation is neither quantized nor changed by functions of its own."""
-    return not (op.attributes.post_ops or {"dst_scales", "dst_zero_points"}.intersection(op.attributes.value_names))
+def _range_of_result(op: Op, real: ValueRange, dims: Mapping[str, Dims]) -> ValueRange:
+    """Return the range after the functions that an operation has of its own; `ANY` if its result is quantized."""
+    if {"dst_scales", "dst_zero_points"}.intersection(op.attributes.value_names):
+        return ANY
+    for function in op.attributes.post_ops:
+        if not isinstance(function, EltwisePostOp):
+            return ANY
+        algorithm, alpha, beta = function.algorithm, function.alpha, function.beta
+        function_op = replace(op, parameters={"algorithm": algorithm, "alpha": alpha, "beta": beta})
+        real = _eltwise(function_op, {"src": real}, dims)
+    return real
 
 
 def _dequantizing_reorder(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
     """Return the range of a reorder that dequantizes."""
     magnitude = _real_magnitude("src", ranges)
-    return symmetric(magnitude) if magnitude <= FINITE and _has_real_result(op) else ANY
+    return _range_of_result(op, symmetric(magnitude), dims) if magnitude <= FINITE else ANY
 
 
 def _quantized_product(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
@@ -366,9 +375,10 @@ def _quantized_product(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> Valu
     else:
         weights = terms * _real_magnitude("weights", ranges)
     product = src * weights
-    if not product <= FINITE or not _has_real_result(op):
+    if not product <= FINITE:
         return ANY
-    return _add(symmetric(product), ranges["bias"]) if "bias" in ranges else symmetric(product)
+    real = _add(symmetric(product), ranges["bias"]) if "bias" in ranges else symmetric(product)
+    return _range_of_result(op, real, dims)
 
 
 def _count_terms(op: Op, dims: Mapping[str, Dims]) -> int:
@@ -458,7 +468,7 @@ def _logarithm(op: Op, ranges: Ranges, dims: Mapping[str, Dims]) -> ValueRange:
 
 _ELTWISE: Mapping[str, _Rule] = {
     "abs": lambda op, ranges, dims: ValueRange(0.0, ranges["src"].magnitude, ranges["src"].may_be_nan),
-    "clip_v2": _monotone(_clip),
+    **dict.fromkeys(("clip", "clip_v2"), _monotone(_clip)),
     "elu": _monotone(lambda x, a, b: x if x > 0 else a * (exp(x) - 1)),
     "exp": _monotone(lambda x, a, b: exp(min(x, 700.0))),
     "gelu_erf": _gated,

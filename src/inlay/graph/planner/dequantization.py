@@ -58,7 +58,7 @@ def dequantize_unsupported(graph: OpGraph, costs: Costs) -> OpGraph:
 
 def _computes_integers(op: Op, graph: OpGraph) -> bool:
     """Return whether an operation computes with integers of 8 bits, or with integer weights in f32."""
-    return op.attributes.fpmath_integers or _reads_bytes(op, graph)
+    return op.attributes.fpmath_integers or _reads_bytes(op, graph) or _writes_bytes(op, graph)
 
 
 def _reads_bytes(op: Op, graph: OpGraph) -> bool:
@@ -66,6 +66,11 @@ def _reads_bytes(op: Op, graph: OpGraph) -> bool:
     return op.kind in _KINDS and any(
         graph.tensors[name].dtype in _BYTES for argument, name in op.reads.items() if argument in _SOURCES
     )
+
+
+def _writes_bytes(op: Op, graph: OpGraph) -> bool:
+    """Return whether an operation is a softmax with a quantized result."""
+    return op.kind == "softmax" and graph.tensors[op.writes["dst"]].dtype in _BYTES
 
 
 _SOURCES = ("src", "src_0", "src_1", "weights")
