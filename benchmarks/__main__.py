@@ -451,7 +451,9 @@ def decoding(
     if again:
         (folder / its.RESULTS).unlink(missing_ok=True)
     end, load = _deadline(minutes), its.DecodingLoad()
-    left = 0 if show_only else its.measure_decoding(folder, names, rounds, threads, load, lambda: time.monotonic() >= end)
+    left = (
+        0 if show_only else its.measure_decoding(folder, names, rounds, threads, load, lambda: time.monotonic() >= end)
+    )
     results = its.load_decoding(folder)
     aims = its.decoding_aims(results)
     _headed(its.decoding_notes(results)).print(its.decoding_table(results), aims_table(aims))

@@ -78,7 +78,11 @@ CONTESTANTS: Mapping[str, DecodingContestant] = {
     one.name: one
     for one in (
         *(DecodingContestant("Inlay", weights) for weights in ("f32", "bf16", "4-bit")),
-        *(DecodingContestant("ONNX Runtime", weights, spins) for weights in ("f32", "4-bit") for spins in (True, False)),
+        *(
+            DecodingContestant("ONNX Runtime", weights, spins)
+            for weights in ("f32", "4-bit")
+            for spins in (True, False)
+        ),
     )
 }
 """The contestants by name."""

@@ -26,7 +26,9 @@ MS = {"Inlay f32": 20, "Inlay bf16": 12, "Inlay 4-bit": 5, "ONNX Runtime f32": 2
 def one_round(others: float = 0.0, **changed: float) -> dict[str, Any]:
     """Return the times of a round, in milliseconds at 128 positions and twice as many at 256."""
     seconds = {name: {"128": ms / 1e3, "256": 2 * ms / 1e3} for name, ms in {**MS, **changed}.items()}
-    logits = {name: {start: [1.0, -4.0 - 0.02 * ("bf16" in name)] for start in times} for name, times in seconds.items()}
+    logits = {
+        name: {start: [1.0, -4.0 - 0.02 * ("bf16" in name)] for start in times} for name, times in seconds.items()
+    }
     return {"seconds": seconds, "logits": logits, "others": others}
 
 
@@ -81,7 +83,7 @@ def test_processes_take_turns_and_decode_the_same_tokens(tmp_path: Path) -> None
     for one in found["rounds"]:
         assert one["seconds"].keys() == set(names)
         assert all(seconds > 0 for times in one["seconds"].values() for seconds in times.values())
-    errors = {str(row[0]): float(row[1]) for row in _last_cells(found)}
+    errors = {str(name): float(str(error)) for name, error in _last_cells(found)}
     assert errors["Inlay f32"] < 1e-4
     assert errors["Inlay 4-bit"] < 1e-3
     assert 0 < errors["Inlay bf16"] < 0.2
