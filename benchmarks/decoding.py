@@ -1,6 +1,6 @@
 """Decoding one token at a time with 12 layers of 768: Inlay and ONNX Runtime in f32, bf16 and with weights of 4 bits.
 
-    decoding.json       {"rounds": [{"seconds": {"Inlay f32": {"128": 0.021, ...}, ...}, "logits": {...}, ...}, ...]}
+    decoding.json       {"rounds": [{"seconds": {"Inlay f32": {"128": 0.021, ...}, ...}, "errors": {...}, ...}, ...]}
 
 The decoder is that of `examples/random_decoder.py`; ONNX Runtime's quantizer makes the weights of 4 bits. Each
 contestant has a process of its own for all rounds, `python -m benchmarks.decoding FOLDER CONTESTANT`, and they take
@@ -275,7 +275,7 @@ def measure_decoding(
 
 
 def _measure_round(decoders: Mapping[str, Callable[[int], Any]], load: DecodingLoad, round_: int) -> dict[str, Any]:
-    """Return seconds of a token and logits of each contestant by number of positions, and the load of others."""
+    """Return seconds of a token by contestant and number of positions, errors of logits, and the load of others."""
     replies: dict[str, dict[str, Any]] = {name: {} for name in decoders}
     idle = IdleWait()
     for start in load.starts:
@@ -287,7 +287,19 @@ def _measure_round(decoders: Mapping[str, Callable[[int], Any]], load: DecodingL
         return {name: {start: one[key] for start, one in found.items()} for name, found in replies.items()}
 
     others = max(share for found in by_name("others").values() for share in found.values())
-    return {"seconds": by_name("seconds"), "logits": by_name("logits"), "others": others}
+    logits = by_name("logits")
+    errors = {name: _logits_error(logits, name) for name in decoders}
+    return {"seconds": by_name("seconds"), "errors": errors, "others": others}
+
+
+def _logits_error(logits: Mapping[str, Mapping[str, Any]], name: str) -> float | None:
+    """Return the difference of logits to ONNX Runtime's with the same model, as a part of its largest element."""
+    model = "4-bit" if CONTESTANTS[name].weights == "4-bit" else "f32"
+    exact = logits.get(f"ONNX Runtime {model}")
+    if exact is None:
+        return None
+    pairs = [(np.array(exact[start]), np.array(logits[name][start])) for start in exact]
+    return max(float(np.abs(one - other).max() / np.abs(one).max()) for one, other in pairs)
 
 
 # Results
@@ -313,7 +325,7 @@ def decoding_table(results: Mapping[str, Any]) -> Table:
     lines = []
     for name in _names(rounds):
         times = [ratio_text(spread([one["seconds"][name][str(at)] for one in rounds]).times(1e3)) for at in starts]
-        error = _logits_error(rounds[-1]["logits"], name)
+        error = rounds[-1]["errors"][name]
         lines.append((name, *times, "-" if error is None else f"{error:.0e}"))
     heads = [f"after {start}" for start in starts]
     title = "Milliseconds of a token, and difference of logits to ONNX Runtime's with the same model"
@@ -323,16 +335,6 @@ def decoding_table(results: Mapping[str, Any]) -> Table:
 def _names(rounds: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the contestants that took part in all rounds."""
     return [name for name in CONTESTANTS if rounds and all(name in one["seconds"] for one in rounds)]
-
-
-def _logits_error(logits: Mapping[str, Mapping[str, Any]], name: str) -> float | None:
-    """Return the difference of logits to ONNX Runtime's with the same model, as a part of its largest element."""
-    model = "4-bit" if CONTESTANTS[name].weights == "4-bit" else "f32"
-    exact = logits.get(f"ONNX Runtime {model}")
-    if exact is None:
-        return None
-    pairs = [(np.array(exact[start]), np.array(logits[name][start])) for start in exact]
-    return max(float(np.abs(one - other).max() / np.abs(one).max()) for one, other in pairs)
 
 
 def decoding_aims(results: Mapping[str, Any]) -> list[Aim]:

@@ -94,6 +94,8 @@ class _InputSlot:
     """True if steps may read the caller's memory in place of the buffer."""
     is_row_major: bool
     """True if the buffer has the format of a row-major array."""
+    is_state: bool
+    """True if steps write the caller's memory, which a `DecodingState` keeps at one address."""
     array: Array | None
     """The elements of the buffer, whose address never changes; None if the caller's memory may replace it."""
 
@@ -141,6 +143,7 @@ class Instance:
         self._calls: list[Call] = []
         self._step_calls: dict[str, Call] = {}
         self._replace_call: dict[str, Callable[[Any], None]] = {}
+        self._bound_states: dict[str, Array | Memory] = {}  # the states to which the steps are bound
         self._waits = any(prepared.is_submitted for prepared in compiled.prepared)
         self._inputs = {tensor: self._input_slot(name) for tensor, name in compiled.program.inputs.items()}
         self._outputs = {tensor: self._output_slot(name) for tensor, name in compiled.program.outputs.items()}
@@ -269,7 +272,8 @@ class Instance:
         is_state = name in self.compiled.program.states.values()  # steps write it in the caller's memory
         is_small = not is_external or self._external[allocation].size <= _MOST_COPIED
         is_fixed = is_row_major and is_small and not is_state
-        return _InputSlot(name, allocation, is_external, is_row_major, self.array(name) if is_fixed else None)
+        array = self.array(name) if is_fixed else None
+        return _InputSlot(name, allocation, is_external, is_row_major, is_state, array)
 
     def _output_slot(self, name: str) -> _OutputSlot:
         """Return the description of an output's buffer."""
@@ -295,6 +299,8 @@ class Instance:
         Small inputs are copied; larger ones are read in place where their format allows it, and copied elsewhere.
         """
         for tensor, value in inputs.items():
+            if value is self._bound_states.get(tensor):
+                continue
             slot = self._inputs[tensor]
             if slot.array is not None and not isinstance(value, Memory):
                 np.copyto(slot.array, value, casting="no")
@@ -304,7 +310,10 @@ class Instance:
             if is_replaceable:
                 self._rebind(slot.allocation, self._external[slot.allocation] if data is None else data)
             if data is None:
+                self._bound_states.pop(tensor, None)
                 self._copy(slot.buffer, value)
+            elif slot.is_state:
+                self._bound_states[tensor] = value
 
     def _bytes_in_place(self, slot: _InputSlot, value: Array | Memory) -> Bytes | None:
         """Return the bytes of an input if it has the format of its buffer; None if it must be copied."""
@@ -351,7 +360,7 @@ class Instance:
         Results of runs remain valid.
         """
         self._calls, self._step_calls, self._replace_call = [], {}, {}
-        self._memories, self._allocations, self._external = {}, {}, {}
+        self._memories, self._allocations, self._external, self._bound_states = {}, {}, {}, {}
         self._inputs, self._outputs, self.dynamic = {}, {}, {}
         self._scratch = self._scratch[:0].copy()
 
