@@ -24,7 +24,7 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks.aims import Aim
-from benchmarks.record import Unreadable, read_pieces
+from benchmarks.record import read_pieces
 from inlay.bench.measurement import ratio_text, table
 from inlay.files import atomic_write
 from inlay.measure.disturbance import IdleWait, OtherLoad

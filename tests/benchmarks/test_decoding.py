@@ -48,7 +48,7 @@ def test_the_table_has_a_line_for_each_contestant() -> None:
     table = decoding_table(results(one_round(), one_round()))
     assert [str(column.header) for column in table.columns] == ["contestant", "after 128", "after 256", "difference"]
     assert [str(cell) for cell in table.columns[0].cells] == [name for name in CONTESTANTS if name in MS]
-    assert [str(cell) for cell in table.columns[2].cells][0] == "40.0 [40.0-40.0]"
+    assert next(str(cell) for cell in table.columns[2].cells) == "40.0 [40.0-40.0]"
     assert [str(cell) for cell in table.columns[3].cells] == ["0e+00", "5e-03", "-", "0e+00", "0e+00"]
 
 

@@ -78,7 +78,7 @@ def exported(name: str, attention: str, is_dynamo: bool) -> bytes:
             shapes = {one: {0: dynamic, 1: dynamic} for one in names}
             open_past = [({0: dynamic, 2: dynamic},) * 2 for _ in range(LAYERS)]
             made = torch.onnx.export(
-                WithCache(), arguments, dynamo=True, dynamic_shapes={**shapes, "past": open_past}, **options
+                WithCache().eval(), arguments, dynamo=True, dynamic_shapes={**shapes, "past": open_past}, **options
             )
             made.save(stream)
         else:
@@ -86,7 +86,7 @@ def exported(name: str, attention: str, is_dynamo: bool) -> bytes:
             axes |= {state: {0: "batch", 2: "past"} for state in STATES}
             axes |= {present: {0: "batch", 2: "total"} for present in outputs[1:]}
             torch.onnx.export(
-                WithCache(), arguments, stream, dynamo=False, dynamic_axes=axes, opset_version=17, **options
+                WithCache().eval(), arguments, stream, dynamo=False, dynamic_axes=axes, opset_version=17, **options
             )
     return stream.getvalue()
 
