@@ -4,8 +4,8 @@
 
 The operator has the number of valid keys of each sequence, and writes new ones after these. A state has the new keys of
 all sequences at one position, so the input `attention_mask` decides instead: which keys are seen, and, as its running
-sum, the positions of queries and keys for the rotation. Both are the same where the number is the sum of the mask, as
-in the models that onnxruntime-genai builds.
+sum, the positions of queries and keys for the rotation. Both are the same where the number is the sum of the mask less
+1, as in the models that onnxruntime-genai builds.
 
 Other networks leave the operator to ONNX Runtime.
 
@@ -13,18 +13,21 @@ Source: ONNX Runtime, "Contrib Operators": com.microsoft.GroupQueryAttention.
 """
 
 from dataclasses import dataclass
-from math import sqrt
+from math import prod, sqrt
 
 import numpy as np
 
 from inlay.graph.network import Network, Node, Subgraph
 from inlay.graph.passes.attention_operators import cap_scores, multiply_heads, scale_tensor
 from inlay.graph.passes.rewriting import NetworkRewriter, rewrite_nodes
+from inlay.graph.passes.simplification import simplify_network
 from inlay.graph.states import TensorState
 
 MASK = "attention_mask"
 """Input that is 1 for each position that others may read, 0 elsewhere."""
-_PAST_KEYS, _PAST_VALUES, _COSINES, _SINES, _POSITIONS = 3, 4, 7, 8, 9
+_PAST_KEYS, _PAST_VALUES, _COUNTS, _COSINES, _SINES, _POSITIONS = 3, 4, 5, 7, 8, 9
+_PASSING = frozenset(("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
+"""Operators that keep the numbers of a mask or of a sum."""
 _HEADS_FIRST = (0, 2, 1, 3)
 _DEFAULTS = {
     "causal": (1,),
@@ -54,7 +57,8 @@ def expand_group_query(network: Network, states: tuple[TensorState, ...]) -> Net
         expanded = _GroupQueryAttention(rewriter, node, attention)
         return expanded.last_node() if expanded.is_supported() else None
 
-    return rewrite_nodes(network, expand)
+    expanded = rewrite_nodes(network, expand)
+    return network if expanded.nodes == network.nodes else simplify_network(expanded)
 
 
 def _find_attention(node: Node) -> Node | None:
@@ -96,7 +100,33 @@ class _GroupQueryAttention:
         if attributes.get("do_rotary", 0) and not (self.name(_COSINES) and self.name(_SINES)):
             return False
         tensors = [self.rewriter.tensors[name] for name in (*self.node.inputs[:3], self.node.outputs[0]) if name]
-        return all(tensor.dtype == _F32 for tensor in tensors) and (self.past == 0 or self.rows == 1)
+        is_step = self.past == 0 or self.rows == 1
+        return is_step and all(tensor.dtype == _F32 for tensor in tensors) and self.counts_mask()
+
+    def counts_mask(self) -> bool:
+        """Return whether the number of valid keys is computed as the sum of `attention_mask` less 1."""
+        rewriter = self.rewriter
+        less = rewriter.producer(self.source(self.name(_COUNTS)))
+        one = {"Sub": 1, "Add": -1}.get(less.operator) if less is not None else None
+        if less is None or one is None or rewriter.scalar(less.inputs[1]) != one:
+            return False
+        total = rewriter.producer(self.source(less.inputs[0]))
+        if total is None or total.operator != "ReduceSum" or prod(rewriter.dims(total.outputs[0])) != self.batch:
+            return False
+        return self.source(total.inputs[0]) == MASK
+
+    def source(self, name: str) -> str:
+        """Return the tensor whose numbers a tensor has, before conversions and reshapes."""
+        node = self.rewriter.producer(name)
+        while node is not None and node.operator in _PASSING:
+            name = node.inputs[0]
+            node = self.rewriter.producer(name)
+        return name
+
+    @property
+    def batch(self) -> int:
+        """Number of sequences."""
+        return self.rewriter.dims(self.name(0))[0]
 
     @property
     def past(self) -> int:
