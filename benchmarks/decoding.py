@@ -184,7 +184,7 @@ def prepare_onnxruntime(path: Path, contestant: DecodingContestant, load: Decodi
         arrays = {"input_ids": ids[:, first:last], "attention_mask": np.ones((1, last), np.int64)}
         arrays["position_ids"] = np.arange(first, last)[None]
         feeds = {name: as_value(np.ascontiguousarray(array)) for name, array in arrays.items()}
-        found = dict(zip(names, session.run_with_ort_values(names, feeds | past), strict=True))
+        found = dict(zip(names, session.run_with_ort_values(names, {**feeds, **past}), strict=True))
         return {name: found[name.replace("past_key_values", "present")] for name in pasts}, found["logits"].numpy()
 
     kept = {start: run(0, start, {name: as_value(empty) for name in pasts})[0] for start in load.starts}
@@ -206,10 +206,11 @@ def _time_tokens(load: DecodingLoad, start: int, step: Callable[[int], Mapping[s
     """Decode a turn's tokens; return the mean seconds of the timed ones, and the logits of the last one."""
     for at in range(start, start + _WARM):
         step(at)
-    first = start + _WARM
+    first, last = start + _WARM, start + _WARM + load.steps - 1
     began = clock()
-    for at in range(first, first + load.steps):
-        results = step(at)
+    for at in range(first, last):
+        step(at)
+    results = step(last)
     return (clock() - began) / load.steps, results["logits"]
 
 

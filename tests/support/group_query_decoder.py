@@ -65,7 +65,7 @@ class _GroupQueryGraph:
         width = HEADS * FEATURES
         names = [f"attended_{layer}", f"present.{layer}.key", f"present.{layer}.value"]
         pasts = [f"past_key_values.{layer}.{part}" for part in ("key", "value")]
-        dims = ["batch", GROUPS, "past", FEATURES]
+        dims: list[str | int | None] = ["batch", GROUPS, "past", FEATURES]
         self.inputs += [helper.make_tensor_value_info(name, 1, dims) for name in pasts]
         self.outputs += [helper.make_tensor_value_info(name, 1, [*dims[:2], "total", FEATURES]) for name in names[1:]]
         ones, zeros = self.constant(np.ones(width)), self.constant(np.zeros(width))
@@ -74,7 +74,7 @@ class _GroupQueryGraph:
         if self.is_packed:
             parts = [self.add("Concat", *parts, axis=2), "", ""]
         tables = [] if not self.attributes["do_rotary"] else self.shared[2:]
-        heads = {"num_heads": HEADS, "kv_num_heads": GROUPS}
+        heads: dict[str, Any] = {"num_heads": HEADS, "kv_num_heads": GROUPS}
         self.nodes.append(
             helper.make_node(
                 "GroupQueryAttention",

@@ -78,8 +78,8 @@ def test_the_engine_computes_all_of_the_attention() -> None:
 def test_a_window_and_another_number_of_keys_are_refused(options: dict[str, Any]) -> None:
     with raises_exactly(
         InvalidArguments,
-        "past_key_values.0.key is read by GroupQueryAttention 'attention_0': a state is read by one Concat along axis 2 that writes "
-        "present.0.key: export the model with such a cache, or name its states by names=",
+        "past_key_values.0.key is read by GroupQueryAttention 'attention_0': a state is read by one Concat along axis "
+        "2 that writes present.0.key: export the model with such a cache, or name its states by names=",
     ):
         decoding_session(**options)
 

@@ -96,7 +96,7 @@ def test_a_scan_of_masked_scores_accepts_negative_numbers(
     if not has_code:
         monkeypatch.setattr(guards, "_scan_function", lambda limits, itemsize: None)
     array = np.random.default_rng(0).uniform(-10, 10, count).astype(dtype)
-    lowest = ml_dtypes.finfo(dtype).min
+    lowest = ml_dtypes.finfo(dtype).min  # type: ignore[no-untyped-call]
     for at in {0, count // 2, count - 1} & set(range(count)):
         for value in (-np.inf, lowest, -11.0, -0.0, 10.0):
             array[at] = value

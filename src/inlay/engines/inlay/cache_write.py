@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from ctypes import c_int64
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import cast
 
 import numpy as np
 
@@ -128,7 +127,7 @@ def _find_runs(src: MemoryDesc, dst: MemoryDesc) -> ByteRuns | None:
         return None
     loops = sorted(
         ((n, *steps) for n, *steps in zip(src.dims, src.strides, dst.strides, strict=True) if n > 1),
-        key=lambda loop: cast("int", loop[2]),
+        key=lambda loop: loop[2],
     )
     joined: list[tuple[int, int, int]] = []  # innermost first
     for extent, src_step, dst_step in ((1, 1, 1), *loops):

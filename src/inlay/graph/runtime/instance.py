@@ -72,7 +72,7 @@ class _BatchEntry:
     """The same as a call of its own."""
 
 
-def _replace_entry(batch: Batch, i: int, call: Call) -> None:
+def _replace_entry(batch: Batch, i: int, call: Callable[[], None]) -> None:
     """Replace entry `i` of a batch by a call of the same step that is bound to other memories."""
     batch.put(i, call.check if isinstance(call, CheckedCall) else call)
 
