@@ -129,3 +129,10 @@ def test_a_check_may_stand_before_the_first_primitive() -> None:
     with pytest.raises(Failed):
         together.submit()
     ENGINE.wait()
+    others = np.zeros(70, np.float32)
+    together.put(0, MemoryCheck(scan[0], others.ctypes.data, others.size, lambda: Failed("others"), others))
+    together.submit()
+    others[3] = np.inf
+    with pytest.raises(Failed, match="^others$"):
+        together.submit()
+    ENGINE.wait()
