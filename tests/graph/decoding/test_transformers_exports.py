@@ -36,16 +36,12 @@ def module(name: str, attention: str) -> Any:
     return transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
 
 
-@cache
-def exported(name: str, attention: str, is_dynamo: bool) -> bytes:
-    """The ONNX file of a decoder with inputs for the past, as exporters for generation write it."""
+def with_cache(decoder: Any) -> Any:
+    """The decoder with keys and values as tensors."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    if is_dynamo:
-        pytest.importorskip("onnxscript")
-    decoder = module(name, attention)
 
     class WithCache(torch.nn.Module):  # type: ignore[misc, name-defined]
-        """The decoder with keys and values as tensors."""
+        """A decoder whose inputs and outputs are tensors."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -62,6 +58,16 @@ def exported(name: str, attention: str, is_dynamo: bool) -> bytes:
             kept = [part for layer in found.past_key_values.layers for part in (layer.keys, layer.values)]
             return found.logits, *kept
 
+    return WithCache().eval()
+
+
+@cache
+def exported(name: str, attention: str, is_dynamo: bool) -> bytes:
+    """The ONNX file of a decoder with inputs for the past, as exporters for generation write it."""
+    torch = pytest.importorskip("torch")
+    if is_dynamo:
+        pytest.importorskip("onnxscript")
+    decoder = with_cache(module(name, attention))
     heads, features = SIZES[name]
     batch, new, past = 2, 3, 5
     keys = [tuple(torch.zeros(batch, heads, past, features) for _ in range(2)) for _ in range(LAYERS)]
@@ -69,25 +75,19 @@ def exported(name: str, attention: str, is_dynamo: bool) -> bytes:
     arguments = places.clone(), torch.ones(batch, past + new, dtype=torch.int64), places, keys
     names = ["input_ids", "attention_mask", "position_ids"]
     outputs = ["logits", *(state.replace("past_key_values", "present") for state in STATES)]
-    stream = BytesIO()
+    stream, options = BytesIO(), {"input_names": [*names, *STATES], "output_names": outputs}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        options: dict[str, Any] = {"input_names": [*names, *STATES], "output_names": outputs}
         if is_dynamo:
             dynamic = torch.export.Dim.DYNAMIC
-            shapes = {one: {0: dynamic, 1: dynamic} for one in names}
-            open_past = [({0: dynamic, 2: dynamic},) * 2 for _ in range(LAYERS)]
-            made = torch.onnx.export(
-                WithCache().eval(), arguments, dynamo=True, dynamic_shapes={**shapes, "past": open_past}, **options
-            )
-            made.save(stream)
+            shapes: dict[str, Any] = {one: {0: dynamic, 1: dynamic} for one in names}
+            shapes["past"] = [({0: dynamic, 2: dynamic},) * 2 for _ in range(LAYERS)]
+            torch.onnx.export(decoder, arguments, dynamo=True, dynamic_shapes=shapes, **options).save(stream)
         else:
             axes = {one: {0: "batch", 1: "total" if one == names[1] else "sequence"} for one in (*names, "logits")}
             axes |= {state: {0: "batch", 2: "past"} for state in STATES}
             axes |= {present: {0: "batch", 2: "total"} for present in outputs[1:]}
-            torch.onnx.export(
-                WithCache().eval(), arguments, stream, dynamo=False, dynamic_axes=axes, opset_version=17, **options
-            )
+            torch.onnx.export(decoder, arguments, stream, dynamo=False, dynamic_axes=axes, opset_version=17, **options)
     return stream.getvalue()
 
 

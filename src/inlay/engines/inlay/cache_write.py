@@ -100,7 +100,7 @@ def _is_plain(desc: MemoryDesc) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class ByteRuns:
+class StridedRuns:
     """Rows as runs of consecutive bytes at equal distances, in the source and in the destination."""
 
     count: int
@@ -117,11 +117,11 @@ class ByteRuns:
     """Bytes from a run of the destination to the next one."""
 
 
-def _find_runs(src: MemoryDesc, dst: MemoryDesc) -> ByteRuns | None:
+def _find_runs(src: MemoryDesc, dst: MemoryDesc) -> StridedRuns | None:
     """Return the rows as runs of bytes; None if there are more than two loops, or padding.
 
     >>> _find_runs(MemoryDesc((1, 2, 3), "f32", "abc"), MemoryDesc((9, 2, 3), "f32", "abc"))
-    ByteRuns(count=1, nbytes=24, src_offset=0, dst_offset=0, src_step=0, dst_step=0)
+    StridedRuns(count=1, nbytes=24, src_offset=0, dst_offset=0, src_step=0, dst_step=0)
     """
     if src.padded_dims != src.dims or dst.padded_dims != dst.dims or dst.data_type is None:
         return None
@@ -140,7 +140,7 @@ def _find_runs(src: MemoryDesc, dst: MemoryDesc) -> ByteRuns | None:
     size = dst.data_type.itemsize
     count, src_step, dst_step = joined[1] if len(joined) == 2 else (1, 0, 0)
     steps = src_step * size, dst_step * size
-    return ByteRuns(count, joined[0][0] * size, src.offset0 * size, dst.offset0 * size, *steps)
+    return StridedRuns(count, joined[0][0] * size, src.offset0 * size, dst.offset0 * size, *steps)
 
 
 _SYMBOL = "inlay_write_rows"
