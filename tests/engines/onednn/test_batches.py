@@ -133,6 +133,6 @@ def test_a_check_may_stand_before_the_first_primitive() -> None:
     together.put(0, MemoryCheck(scan[0], others.ctypes.data, others.size, lambda: Failed("others"), others))
     together.submit()
     others[3] = np.inf
-    with pytest.raises(Failed, match="^others$"):
+    with pytest.raises(Failed, match=r"^others$"):
         together.submit()
     ENGINE.wait()
