@@ -14,6 +14,7 @@ modules in this order; times, tables and the picture are those of `inlay.bench`:
     descriptors     creating, viewing and comparing descriptors
     networks        networks beside other runtimes
     precision       six networks in bf16, f16 and int8 beside other runtimes in the same types
+    decoding        a decoder with a cache, token by token, beside ONNX Runtime
     busy            networks on processors that other programs share
 
 This file imports nothing, so that `startup_probe` can time `import inlay` alone.

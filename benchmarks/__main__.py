@@ -431,6 +431,36 @@ def precision(
         raise typer.Exit(UNFINISHED if left else 1)
 
 
+@app.command()
+def decoding(
+    folder: Where,
+    only: Annotated[str, _option("--only", "PATTERN", "Contestants, such as '*f32*'.")] = "*",
+    rounds: Count = 15,
+    threads: Threads = 2,
+    minutes: Minutes = None,
+    again: Again = False,
+    show_only: Show = False,
+) -> None:
+    """Measure decoding with a cache in f32, bf16 and 4 bits beside ONNX Runtime; exit with 1 where an aim is missed."""
+    from benchmarks import decoding as its
+
+    names = [name for name in its.CONTESTANTS if fnmatch(name, only)]
+    if not names:
+        raise typer.BadParameter(f"no contestant matches {only!r}: they are {'; '.join(its.CONTESTANTS)}")
+    folder.mkdir(parents=True, exist_ok=True)
+    if again:
+        (folder / its.RESULTS).unlink(missing_ok=True)
+    end, load = _deadline(minutes), its.DecodingLoad()
+    left = (
+        0 if show_only else its.measure_decoding(folder, names, rounds, threads, load, lambda: time.monotonic() >= end)
+    )
+    results = its.load_decoding(folder)
+    aims = its.decoding_aims(results)
+    _headed(its.decoding_notes(results)).print(its.decoding_table(results), aims_table(aims))
+    if left or not all(aim.is_met for aim in aims):
+        raise typer.Exit(UNFINISHED if left else 1)
+
+
 def _headed(more: Sequence[str]) -> Console:
     """Print machine, libraries and more lines; return the console."""
     to = console()

@@ -201,6 +201,7 @@ class DecodingState:
         self._lock = ForkResetLock()
         self._length, self._is_closed = 0, False
         self._arrays: dict[str, Array] = {}
+        self._views: dict[int, dict[str, Array]] = {}  # results of `first_positions`: sessions recognize the objects
         self._capacity = 0
         self._grow(decoder.maximum if page is None else page)
 
@@ -256,7 +257,7 @@ class DecodingState:
         """Release the memory. Closing twice is allowed."""
         with self._lock:
             self._is_closed = True
-            self._arrays, self._length = {}, 0
+            self._arrays, self._views, self._length = {}, {}, 0
 
     def is_of(self, decoder: DecoderInputs) -> bool:
         """Return whether the state is of the session of a decoder.
@@ -308,7 +309,10 @@ class DecodingState:
         if count > self._capacity:
             page = self._page or count
             self._grow(min(self.maximum, -(-count // page) * page))
-        return {name: array[:count] for name, array in self._arrays.items()}
+        views = self._views.get(count)
+        if views is None:
+            views = self._views[count] = {name: array[:count] for name, array in self._arrays.items()}
+        return views
 
     def _clear(self, first: int, end: int) -> None:
         """Set the positions from `first` up to `end` to 0, since plans multiply those that are not kept by 0."""
@@ -326,7 +330,7 @@ class DecodingState:
             ) from None
         for name, array in self._arrays.items():
             grown[name][: self._capacity] = array
-        self._arrays, self._capacity = grown, capacity
+        self._arrays, self._views, self._capacity = grown, {}, capacity
 
     def _dims(self, state: TensorState, capacity: int) -> Dims:
         """Return the dims of the memory of a state."""

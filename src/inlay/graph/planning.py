@@ -29,6 +29,7 @@ from inlay.graph.open_network import OpenNetwork, OpenTensor, describe_open
 from inlay.graph.passes.absent_positions import hide_absent
 from inlay.graph.passes.concatenations import nest_concatenations
 from inlay.graph.passes.elementwise_motion import hoist_elementwise
+from inlay.graph.passes.group_query_attention import expand_group_query
 from inlay.graph.passes.kept_states import keep_states
 from inlay.graph.planned_program import ADAPTED, Cliff, PlannedProgram
 from inlay.graph.planner.adaptation import collect_choices, has_same_operations, lacks_kernels, share_constants
@@ -314,6 +315,7 @@ class Planner:
                 network = network.again(dims)
         if self.options.states and isinstance(network, Network):
             states = self.options.states
+            network = expand_group_query(network, states)
             network = network if MASK in network.inputs else hide_absent(network, states)
             network = keep_states(network, states)
         graph = network if isinstance(network, OpGraph) else lower_network(network)

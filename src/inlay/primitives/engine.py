@@ -193,7 +193,7 @@ class ThreadTeam:
 
 @dataclass(frozen=True, slots=True)
 class MemoryCheck:
-    """A check of memory, in machine code, between two calls of a batch."""
+    """A check or a copy of memory, in machine code, between two calls of a batch."""
 
     function: int
     """Address of `int32_t function(void *address, int64_t number)`, which returns 1 to stop the batch, else 0."""
@@ -201,10 +201,24 @@ class MemoryCheck:
     """First argument of the function."""
     number: int
     """Second argument of the function."""
-    failure: type[Exception]
-    """Exception to raise if the function returns 1."""
+    failure: Callable[[], Exception]
+    """Returns the exception to raise if the function returns 1: its class, or a function."""
     owner: object
     """Object that keeps the memory at `address` alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedCall:
+    """A bound call that an engine can also execute in a batch of its own calls, as a `MemoryCheck`."""
+
+    run: Callable[[], None]
+    """The call from Python."""
+    check: MemoryCheck
+    """The same in machine code."""
+
+    def __call__(self) -> None:
+        """Compute once."""
+        self.run()
 
 
 class Batch(Protocol):
@@ -213,8 +227,8 @@ class Batch(Protocol):
     def __len__(self) -> int:
         """Return the number of calls and checks."""
 
-    def put(self, i: int, call: Callable[[], None]) -> None:
-        """Replace call `i` by a call of the same implementation bound to other memories."""
+    def put(self, i: int, call: Callable[[], None] | MemoryCheck) -> None:
+        """Replace call or check `i` by one of the same implementation bound to other memories."""
 
     def submit(self) -> None:
         """Start to run all calls in order.

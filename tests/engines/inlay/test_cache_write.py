@@ -1,5 +1,8 @@
 """Cache writes of the engine inlay beside the reference engine: types, axes, formats, and positions at the run."""
 
+from collections.abc import Callable
+from ctypes import CFUNCTYPE, c_int32, c_int64, c_void_p
+
 import numpy as np
 import pytest
 
@@ -8,7 +11,7 @@ from inlay.engines.inlay.engine import InlayEngine
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.memory import Memory
 from inlay.primitives.cache_write import CacheWrite
-from inlay.primitives.engine import Operation, get_engine
+from inlay.primitives.engine import CheckedCall, Operation, get_engine
 from tests.support.refusals import raises_exactly
 
 POSITION = MemoryDesc((1,), "s64")
@@ -36,11 +39,49 @@ def test_rows_are_written_as_the_reference_engine_does(
         for engine, dst in zip(engines, found, strict=True)
     ]
     assert writes[0].impl == "compiled"
+    run_in_batch = _checked_write(writes[0], src, position, copied := pack(cache, dst_tag))
     for at in range(DIMS[axis] - count, -1, -1):
         position.buffer.view(np.int64)[0] = at
         for write, dst in zip(writes, found, strict=True):
             write(src=src, position=position, dst=dst)
         np.testing.assert_array_equal(found[0].unpack(), found[1].unpack())
+        if run_in_batch is not None:
+            assert run_in_batch() == 0
+            np.testing.assert_array_equal(copied.unpack(), found[1].unpack())
+
+
+def _checked_write(write: CacheWrite, src: Memory, position: Memory, dst: Memory) -> Callable[[], int] | None:
+    """Return a call of the function that batches execute; None if the rows are not runs at equal distances."""
+    call = get_engine("inlay").create(write.operation).bind({"src": src, "position": position, "dst": dst})
+    if not isinstance(call, CheckedCall):
+        return None
+    check = call.check
+    function = CFUNCTYPE(c_int32, c_void_p, c_int64)(check.function)
+    return lambda: int(function(check.address, check.number))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("features", [1, 15, 16, 17, 40])
+@pytest.mark.parametrize("is_sliced", [False, True])
+def test_rows_of_decoding_are_copied_in_batches(count: int, features: int, is_sliced: bool) -> None:
+    """Rows of a batch of 2, which may be parts of longer ones, as keys beside queries and values are."""
+    rng = np.random.default_rng(features)
+    whole = rng.standard_normal((count, 2, 3 * features)).astype(np.float32)
+    cache = rng.standard_normal((9, 2, features)).astype(np.float32)
+    dims = (count, 2, features)
+    part = pack(whole, "abc").desc.submemory(dims, (0, 0, features))
+    src = Memory(part, pack(whole, "abc").buffer) if is_sliced else pack(whole[:, :, :features], "abc")
+    position, dst = pack(np.array([4]), "a"), pack(cache, "abc")
+    write = CacheWrite(src.desc, POSITION, dst.desc, axis=0, engine="inlay")
+    run = _checked_write(write, src, position, dst)
+    assert run is not None
+    assert run() == 0
+    cache[4 : 4 + count] = whole[:, :, features : 2 * features] if is_sliced else whole[:, :, :features]
+    np.testing.assert_array_equal(dst.unpack(), cache)
+    for outside in (-1, 10 - count, 1 << 40):
+        position.buffer.view(np.int64)[0] = outside
+        assert run() == 1
+    np.testing.assert_array_equal(dst.unpack(), cache)
 
 
 def test_a_write_keeps_the_bytes_beside_a_part_of_memory() -> None:

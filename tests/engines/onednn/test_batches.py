@@ -9,7 +9,7 @@ import pytest
 import inlay
 from inlay import primitives
 from inlay.errors import InvalidArguments, MissingExtra
-from inlay.graph.runtime.guards import scan_addresses
+from inlay.graph.runtime.guards import ScanLimits, scan_addresses
 from inlay.primitives.engine import MemoryCheck
 
 try:
@@ -117,7 +117,7 @@ def test_a_check_may_stand_before_the_first_primitive() -> None:
         pass
 
     one = int(np.float32(1.0).view(np.uint32))
-    scan = scan_addresses(one, 4)
+    scan = scan_addresses(ScanLimits(one), 4)
     if scan is None:
         pytest.skip("no machine code for this processor")
     values, chain = np.zeros(70, np.float32), Chain()
@@ -127,5 +127,12 @@ def test_a_check_may_stand_before_the_first_primitive() -> None:
     together.submit()
     values[69] = np.nan
     with pytest.raises(Failed):
+        together.submit()
+    ENGINE.wait()
+    others = np.zeros(70, np.float32)
+    together.put(0, MemoryCheck(scan[0], others.ctypes.data, others.size, lambda: Failed("others"), others))
+    together.submit()
+    others[3] = np.inf
+    with pytest.raises(Failed, match=r"^others$"):
         together.submit()
     ENGINE.wait()

@@ -16,6 +16,7 @@ from inlay.graph.op_graph import Array
 from inlay.graph.open_network import OpenNetwork
 from inlay.graph.session import Session
 from inlay.graph.states import StateOptions
+from inlay.primitives.engine import get_engine
 
 VOCABULARY, LAYERS, HEADS, FEATURES = 96, 2, 2, 16
 CLOSE = 1e-5
@@ -263,6 +264,21 @@ def test_a_session_keeps_a_state_of_its_own() -> None:
     with decoding_session() as session:
         rows = [session.step({"input_ids": ids[:, at : at + 1]})["logits"] for at in range(12)]
     np.testing.assert_allclose(np.concatenate(rows, 1), whole_logits(ids), rtol=0, atol=CLOSE)
+
+
+@pytest.mark.skipif(not get_engine().batches_checks, reason="the engine executes each call of its own")
+def test_writes_and_checks_of_a_step_run_inside_batches() -> None:
+    """A step with more layers has no more calls from Python."""
+    counts = []
+    for layers in (1, 4):
+        decoder = inlay.load(random_decoder(layers, HEADS * FEATURES, HEADS, VOCABULARY).SerializeToString())
+        session = inlay.compile(decoder, costs="analytic", state=StateOptions(maximum=64))
+        session.step({"input_ids": tokens(1)})
+        (kept,) = session._shapes.values()
+        assert len(kept.program.program.states) == 2 * layers
+        assert kept.program.compiled.guards.masked
+        counts.append(len(kept.program._pool()[1].free[0]._calls))
+    assert counts[0] == counts[1]
 
 
 def test_the_memory_of_plans_does_not_contain_states() -> None:

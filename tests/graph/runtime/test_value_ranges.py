@@ -87,6 +87,28 @@ def test_a_scan_finds_each_element(
         assert exceeds(changed, 10.0)
 
 
+@pytest.mark.parametrize("count", [0, 1, 64, 130])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("has_code", [True, False], ids=["machine code", "numpy"])
+def test_a_scan_of_masked_scores_accepts_negative_numbers(
+    count: int, dtype: Any, has_code: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_code:
+        monkeypatch.setattr(guards, "_scan_function", lambda limits, itemsize: None)
+    array = np.random.default_rng(0).uniform(-10, 10, count).astype(dtype)
+    lowest = ml_dtypes.finfo(dtype).min  # type: ignore[no-untyped-call]
+    for at in {0, count // 2, count - 1} & set(range(count)):
+        for value in (-np.inf, lowest, -11.0, -0.0, 10.0):
+            array[at] = value
+            assert not exceeds(array, 10.0, is_masked=True)
+        for value in (np.inf, np.nan, -np.nan, 11.0):
+            changed = array.copy()
+            changed[at] = value
+            assert np.signbit(changed[at]) == np.signbit(value)
+            assert exceeds(changed, 10.0, is_masked=True)
+    assert not exceeds(array, 10.0, is_masked=True)
+
+
 def test_ranges_of_several_are_the_least_that_hold_all() -> None:
     assert hull([ValueRange(-1.0, 2.0), ValueRange(0.0, 3.0, True)]) == ValueRange(-1.0, 3.0, True)
     assert bounded(float("nan"), 1.0) == ANY

@@ -120,9 +120,9 @@ class PrimitiveBatch:
         """Return the number of rows: executions and checks."""
         return len(self._bound)
 
-    def put(self, i: int, call: Callable[[], None]) -> None:
-        """Replace the execution in row `i` by `call`, which is the same primitive bound to other memories."""
-        assert isinstance(call, BoundPrimitive)
+    def put(self, i: int, call: Callable[[], None] | MemoryCheck) -> None:
+        """Replace row `i` by `call`, which is the same primitive or check bound to other memories."""
+        assert isinstance(call, (BoundPrimitive, MemoryCheck))
         self._bound[i] = call
         if self._context is not None:
             self._write(i, self._context)
@@ -162,7 +162,7 @@ class PrimitiveBatch:
         if failure:  # the number of the row, and its status in the low bits
             bound, status = self._bound[failure >> _STATUS_BITS], failure & _CHECK_FAILED
             if isinstance(bound, MemoryCheck):
-                raise bound.failure
+                raise bound.failure()
             executable = bound.executable
             raise executable.library.error(status, f"an execution of {executable.plan.operation_name}")
 

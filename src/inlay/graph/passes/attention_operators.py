@@ -86,10 +86,10 @@ def _decompose_attention(rewriter: NetworkRewriter, node: Node) -> Node | None:
         return None
     keys = _extend(rewriter, node, keys, _PAST_KEYS)
     values = _extend(rewriter, node, values, _PAST_KEYS + 1)
-    scores = _multiply(rewriter, node, queries, rewriter.insert_transpose(node, keys, (0, 1, 3, 2)))
+    scores = multiply_heads(rewriter, node, queries, rewriter.insert_transpose(node, keys, (0, 1, 3, 2)))
     scale = attributes.get("scale", 1 / sqrt(rewriter.dims(queries)[3]))
-    scores = _cap(rewriter, node, _scaled(rewriter, node, scores, scale), attributes.get("softcap", 0.0))
-    return _merge_heads(rewriter, node, _multiply(rewriter, node, mask.softmax(scores), values))
+    scores = cap_scores(rewriter, node, scale_tensor(rewriter, node, scores, scale), attributes.get("softcap", 0.0))
+    return _merge_heads(rewriter, node, multiply_heads(rewriter, node, mask.softmax(scores), values))
 
 
 def _is_plain(rewriter: NetworkRewriter, node: Node) -> bool:
@@ -158,7 +158,7 @@ def _extend(rewriter: NetworkRewriter, node: Node, new: str, index: int) -> str:
     return rewriter.insert_node(node, "Identity", (new,), rewriter.dims(new), result=result) if result else new
 
 
-def _multiply(rewriter: NetworkRewriter, node: Node, one: str, other: str) -> str:
+def multiply_heads(rewriter: NetworkRewriter, node: Node, one: str, other: str) -> str:
     """Return the product of matrices of each head, where neighboring heads of `one` may share a head of `other`.
 
     The rows of heads that share a head are rows of one matrix, so no head is repeated.
@@ -173,18 +173,18 @@ def _multiply(rewriter: NetworkRewriter, node: Node, one: str, other: str) -> st
     return rewriter.insert_reshape(node, product, (batch, heads, rows, columns))
 
 
-def _scaled(rewriter: NetworkRewriter, node: Node, name: str, factor: float) -> str:
+def scale_tensor(rewriter: NetworkRewriter, node: Node, name: str, factor: float) -> str:
     """Return a tensor times a number."""
     number = rewriter.add_constant(f"{name}:factor", np.array(factor, np.float32))
     return rewriter.insert_node(node, "Mul", (name, number), rewriter.dims(name))
 
 
-def _cap(rewriter: NetworkRewriter, node: Node, scores: str, cap: float) -> str:
+def cap_scores(rewriter: NetworkRewriter, node: Node, scores: str, cap: float) -> str:
     """Return scores within a cap, by a hyperbolic tangent; unchanged if the cap is 0."""
     if not cap:
         return scores
-    small = _scaled(rewriter, node, scores, 1 / cap)
-    return _scaled(rewriter, node, rewriter.insert_node(node, "Tanh", (small,), rewriter.dims(small)), cap)
+    small = scale_tensor(rewriter, node, scores, 1 / cap)
+    return scale_tensor(rewriter, node, rewriter.insert_node(node, "Tanh", (small,), rewriter.dims(small)), cap)
 
 
 @dataclass(slots=True)

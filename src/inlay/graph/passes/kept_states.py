@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from inlay.errors import InvalidArguments
-from inlay.graph.network import Network, Node, Tensor
+from inlay.graph.network import Network, Node, Subgraph, Tensor
 from inlay.graph.passes.rewriting import NetworkRewriter
 from inlay.graph.states import TensorState
 
@@ -81,6 +81,11 @@ def _write_in_place(rewriter: NetworkRewriter, state: TensorState, node: Node, n
     return replace(state, output=written, axis=0)
 
 
+def _operators(node: Node) -> str:
+    """Return the operator of a node, or those of a subgraph."""
+    return " and ".join(inner.operator for inner in node.nodes) if isinstance(node, Subgraph) else node.operator
+
+
 def _find_concatenation(network: Network, state: TensorState) -> tuple[Node, str]:
     """Return the node that appends new rows to a state, and the name of the new rows.
 
@@ -93,7 +98,7 @@ def _find_concatenation(network: Network, state: TensorState) -> tuple[Node, str
         is_state = node.operator == "Concat" and axis == state.axis and node.outputs[0] == state.output
         if is_state and len(node.inputs) == 2 and node.inputs[0] == state.input != node.inputs[1]:
             return node, node.inputs[1]
-    found = ", ".join(f"{node.operator} {node.name!r}" for node in readers) or "no node"
+    found = ", ".join(f"{_operators(node)} {node.name!r}" for node in readers) or "no node"
     raise InvalidArguments(
         f"{state.input} is read by {found}: a state is read by one Concat along axis {state.axis} that writes "
         f"{state.output}: export the model with such a cache, or name its states by names="

@@ -8,7 +8,8 @@ whose guards find such an element is repeated with exact kernels, those of the d
 
 A check compares all elements with a bound in one pass of machine code. The bits of a float32, bfloat16 or float16
 without the sign, read as an integer, are ordered as magnitudes are, and those of infinity and NaN are greater than
-those of any number. So the greatest of these integers decides:
+those of any number. So the greatest of these integers decides. Scores of attention may be minus infinity where they are
+masked: of these, two maxima are compared, that of positive numbers and that of the bits of negative ones.
 
 >>> import numpy as np
 >>> exceeds(np.array([1.0, -8.0], np.float32), 8.0), exceeds(np.array([1.0, np.nan], np.float16), 8.0)
@@ -153,9 +154,7 @@ def guard(elements: Floats, *, is_masked: bool = False) -> None:
         GuardFailed: an element is NaN, infinite, or over `THRESHOLD` in magnitude; if `is_masked`, negative elements
             may be of any magnitude.
     """
-    bound = _bound_of(elements.dtype)
-    fails = not elements.astype(np.float32, copy=False).max() <= bound if is_masked else exceeds(elements, bound)
-    if fails:
+    if exceeds(elements, _bound_of(elements.dtype), is_masked=is_masked):
         raise GuardFailed
 
 
@@ -167,10 +166,10 @@ def _bound_of(dtype: np.dtype[Any]) -> float:
 _SHARED = 1 << 14  # bytes from which on the threads of a team share a check
 
 
-def batched_guard(engine: Engine, elements: Floats) -> MemoryCheck | None:
+def batched_guard(engine: Engine, elements: Floats, *, is_masked: bool = False) -> MemoryCheck | None:
     """Return the check of a buffer in a form that `engine` executes between batched calls; None where it cannot."""
-    bound = _bound_of(elements.dtype)
-    found = scan_addresses(_bits(bound, elements.dtype), elements.itemsize) if engine.batches_checks else None
+    limits = _limits(_bound_of(elements.dtype), elements.dtype, is_masked)
+    found = scan_addresses(limits, elements.itemsize) if engine.batches_checks else None
     if found is None:
         return None
     team, threads = engine.thread_team, engine.num_threads
@@ -231,17 +230,35 @@ ret i32 %answer
 """
 
 
-def exceeds(array: Floats, bound: float) -> bool:
+def exceeds(array: Floats, bound: float, *, is_masked: bool = False) -> bool:
     """Return whether an element of a dense array is NaN, infinite, or greater in magnitude than the finite `bound`.
 
-    The type of the array must have the number `bound`.
+    If `is_masked`, negative elements may be of any magnitude, minus infinity included. The type of the array must have
+    the number `bound`.
     """
-    bits = _bits(bound, array.dtype)
-    function = _scan_function(bits, array.itemsize)
-    if function is None:
-        words = array.reshape(-1).view(f"u{array.itemsize}")
-        return int((words & _magnitude_bits(array.itemsize)).max(initial=0)) > bits
-    return bool(function(address_of(array), array.size))
+    limits = _limits(bound, array.dtype, is_masked)
+    function = _scan_function(limits, array.itemsize)
+    if function is not None:
+        return bool(function(address_of(array), array.size))
+    if is_masked:
+        return not array.astype(np.float32, copy=False).max(initial=-np.inf) <= bound
+    words = array.reshape(-1).view(f"u{array.itemsize}")
+    return int((words & _magnitude_bits(array.itemsize)).max(initial=0)) > limits.most
+
+
+@dataclass(frozen=True, slots=True)
+class ScanLimits:
+    """The bits of the numbers with which a scan compares elements."""
+
+    most: int
+    """Bits of the greatest accepted number."""
+    least: int | None = None
+    """Bits of minus infinity if negative numbers of any magnitude are accepted; None if `most` bounds magnitudes."""
+
+
+def _limits(bound: float, dtype: np.dtype[Any], is_masked: bool) -> ScanLimits:
+    """Return the limits of a scan of elements of a type."""
+    return ScanLimits(_bits(bound, dtype), _bits(-np.inf, dtype) if is_masked else None)
 
 
 def _bits(bound: float, dtype: np.dtype[Any]) -> int:
@@ -255,89 +272,131 @@ def _magnitude_bits(itemsize: int) -> int:
 
 
 @cache
-def _scan_function(bound: int, itemsize: int) -> Callable[[int, int], int] | None:
+def _scan_function(limits: ScanLimits, itemsize: int) -> Callable[[int, int], int] | None:
     """Return the first function of `scan_addresses` as a callable; None where there is no machine code."""
-    found = scan_addresses(bound, itemsize)
+    found = scan_addresses(limits, itemsize)
     return None if found is None else _FUNCTION(found[0])
 
 
 @cache
-def scan_addresses(bound: int, itemsize: int) -> tuple[int, int] | None:
-    """Return the addresses of two functions that compare floats with a bound; None where there is no machine code.
+def scan_addresses(limits: ScanLimits, itemsize: int) -> tuple[int, int] | None:
+    """Return the addresses of two functions that compare floats with limits; None where there is no machine code.
 
-    `bound` has the bits of a float of `itemsize` bytes. Both return 1 if the magnitude of an element exceeds it, else
-    0. The first is `int32_t exceeds(const void *data, int64_t count)`. The second divides the elements among the
-    threads of an OpenMP team, so that each reads what it mostly wrote: `int32_t exceeds_on_team(int64_t *table, int64_t
-    threads)`. The table holds the address of the elements, their count, the addresses of three OpenMP functions, and a
-    word for the result.
+    The floats have `itemsize` bytes. Both functions return 1 if an element is outside of the limits, else 0. The first
+    is `int32_t exceeds(const void *data, int64_t count)`. The second divides the elements among the threads of an
+    OpenMP team, so that each reads what it mostly wrote: `int32_t exceeds_on_team(int64_t *table, int64_t threads)`.
+    The table holds the address of the elements, their count, the addresses of three OpenMP functions, and a word for
+    the result.
     """
     try:
         target = host_target()
     except Unimplemented:
         return None
-    text = _module(target, bound, itemsize)
+    text = _module(target, limits, itemsize)
     one, shared = load_permanently(text, lambda: text, target, _SYMBOL, f"{_SYMBOL}_on_team")
     return one, shared
 
 
-def _module(target: TargetMachine, bound: int, itemsize: int) -> str:
+@dataclass(frozen=True, slots=True)
+class _Maximum:
+    """A running maximum of a scan, of integers that begin with 0."""
+
+    name: str
+    """Name of its values in the module."""
+    is_signed: bool
+    """True if the integers are compared as signed ones, so that those of negative numbers are below 0."""
+    mask: int
+    """Bits of an element that are compared."""
+    limit: int
+    """Greatest accepted integer."""
+
+    @property
+    def operation(self) -> str:
+        """The operation of LLVM: `umax` or `smax`."""
+        return "smax" if self.is_signed else "umax"
+
+
+def _maxima(limits: ScanLimits, itemsize: int) -> tuple[_Maximum, ...]:
+    """Return the maxima that decide: the magnitudes, or the positive numbers and the bits of the negative ones."""
+    if limits.least is None:
+        return (_Maximum("size", False, _magnitude_bits(itemsize), limits.most),)
+    everything = (1 << (8 * itemsize)) - 1
+    return _Maximum("above", True, everything, limits.most), _Maximum("below", False, everything, limits.least)
+
+
+def _module(target: TargetMachine, limits: ScanLimits, itemsize: int) -> str:
     """Return the LLVM module of both functions.
 
-    The first has a loop over blocks of four vectors, each with a running maximum, and a loop over the remaining
+    The first has a loop over blocks of four vectors, each with its running maxima, and a loop over the remaining
     elements.
     """
-    word, lanes, sign = f"i{8 * itemsize}", _VECTOR_BYTES // itemsize, _magnitude_bits(itemsize)
-    vector, step, umax = f"<{lanes} x {word}>", lanes * _VECTORS, f"@llvm.umax.v{lanes}{word}"
-    parts = range(_VECTORS)
+    word, lanes, maxima = f"i{8 * itemsize}", _VECTOR_BYTES // itemsize, _maxima(limits, itemsize)
+    vector, step = f"<{lanes} x {word}>", lanes * _VECTORS
     lines = [f"define i32 @{_SYMBOL}(ptr %data, i64 %count) #0 {{", "entry:"]
     lines += [f"%blocks = and i64 %count, {-step}", "%is_any = icmp ne i64 %blocks, 0"]
     lines += ["br i1 %is_any, label %block, label %joined", "block:"]
-    lines += ["%at = phi i64 [0, %entry], [%next, %block]"]
-    lines += [f"%most{k} = phi {vector} [zeroinitializer, %entry], [%more{k}, %block]" for k in parts]
-    for k in parts:
-        lines += [f"%at{k} = add i64 %at, {k * lanes}", f"%place{k} = getelementptr {word}, ptr %data, i64 %at{k}"]
-        lines += [f"%bits{k} = load {vector}, ptr %place{k}, align {itemsize}"]
-        lines += [f"%size{k} = and {vector} %bits{k}, splat ({word} {sign})"]
-        lines += [f"%more{k} = call {vector} {umax}({vector} %most{k}, {vector} %size{k})"]
+    lines += ["%at = phi i64 [0, %entry], [%next, %block]", *_block(vector, word, lanes, itemsize, maxima)]
     lines += [f"%next = add i64 %at, {step}", "%is_more = icmp ult i64 %next, %blocks"]
     lines += ["br i1 %is_more, label %block, label %joined", "joined:"]
-    lines += [f"%all{k} = phi {vector} [zeroinitializer, %entry], [%more{k}, %block]" for k in parts]
     lines += [
-        *_reduced(vector, word, umax),
-        *_rest(word, sign, itemsize),
-        f"%is_over = icmp ugt {word} %result, {bound}",
+        f"%{one.name}_all{k} = phi {vector} [zeroinitializer, %entry], [%{one.name}_next{k}, %block]"
+        for one in maxima
+        for k in range(_VECTORS)
     ]
-    lines += ["%answer = zext i1 %is_over to i32", "ret i32 %answer", "}"]
-    lines += [f"declare {vector} {umax}({vector}, {vector})", f"declare {word} @llvm.umax.{word}({word}, {word})"]
-    lines += [f"declare {word} @llvm.vector.reduce.umax.v{lanes}{word}({vector})"]
+    for one in maxima:
+        lines += _reduced(one, vector, word, lanes)
+    lines += [*_rest(word, itemsize, maxima), "ret i32 %answer", "}"]
+    for operation in sorted({one.operation for one in maxima}):
+        lines += [f"declare {vector} @llvm.{operation}.v{lanes}{word}({vector}, {vector})"]
+        lines += [f"declare {word} @llvm.{operation}.{word}({word}, {word})"]
+        lines += [f"declare {word} @llvm.vector.reduce.{operation}.v{lanes}{word}({vector})"]
     return "\n".join([*lines, _team_functions(word), f"attributes #0 = {{ nounwind {target.attributes} }}\n"])
 
 
-def _reduced(vector: str, word: str, umax: str) -> list[str]:
-    """Return the instructions that reduce the four running maxima to the greatest element."""
+def _block(vector: str, word: str, lanes: int, itemsize: int, maxima: tuple[_Maximum, ...]) -> list[str]:
+    """Return the instructions that update the maxima of four vectors."""
+    parts = range(_VECTORS)
+    lines = [
+        f"%{one.name}{k} = phi {vector} [zeroinitializer, %entry], [%{one.name}_next{k}, %block]"
+        for one in maxima
+        for k in parts
+    ]
+    for k in parts:
+        lines += [f"%at{k} = add i64 %at, {k * lanes}", f"%place{k} = getelementptr {word}, ptr %data, i64 %at{k}"]
+        lines += [f"%bits{k} = load {vector}, ptr %place{k}, align {itemsize}"]
+        for one in maxima:
+            name, function = one.name, f"@llvm.{one.operation}.v{lanes}{word}"
+            lines += [f"%{name}_bits{k} = and {vector} %bits{k}, splat ({word} {one.mask})"]
+            lines += [f"%{name}_next{k} = call {vector} {function}({vector} %{name}{k}, {vector} %{name}_bits{k})"]
+    return lines
+
+
+def _reduced(one: _Maximum, vector: str, word: str, lanes: int) -> list[str]:
+    """Return the instructions that reduce four running maxima to the greatest element."""
+    name, function = one.name, f"@llvm.{one.operation}.v{lanes}{word}"
     return [
-        f"%low = call {vector} {umax}({vector} %all0, {vector} %all1)",
-        f"%high = call {vector} {umax}({vector} %all2, {vector} %all3)",
-        f"%both = call {vector} {umax}({vector} %low, {vector} %high)",
-        f"%reduced = call {word} {umax.replace('llvm.', 'llvm.vector.reduce.')}({vector} %both)",
+        f"%{name}_low = call {vector} {function}({vector} %{name}_all0, {vector} %{name}_all1)",
+        f"%{name}_high = call {vector} {function}({vector} %{name}_all2, {vector} %{name}_all3)",
+        f"%{name}_both = call {vector} {function}({vector} %{name}_low, {vector} %{name}_high)",
+        f"%{name}_reduced = call {word} @llvm.vector.reduce.{one.operation}.v{lanes}{word}({vector} %{name}_both)",
     ]
 
 
-def _rest(word: str, sign: int, itemsize: int) -> list[str]:
-    """Return the loop over the elements after the last block."""
-    return [
-        "%has_rest = icmp ult i64 %blocks, %count",
-        "br i1 %has_rest, label %single, label %exit",
-        "single:",
-        "%i = phi i64 [%blocks, %joined], [%i_next, %single]",
-        f"%so_far = phi {word} [%reduced, %joined], [%greater, %single]",
-        f"%one = getelementptr {word}, ptr %data, i64 %i",
-        f"%element = load {word}, ptr %one, align {itemsize}",
-        f"%magnitude = and {word} %element, {sign}",
-        f"%greater = call {word} @llvm.umax.{word}({word} %so_far, {word} %magnitude)",
-        "%i_next = add i64 %i, 1",
-        "%is_left = icmp ult i64 %i_next, %count",
-        "br i1 %is_left, label %single, label %exit",
-        "exit:",
-        f"%result = phi {word} [%reduced, %joined], [%greater, %single]",
-    ]
+def _rest(word: str, itemsize: int, maxima: tuple[_Maximum, ...]) -> list[str]:
+    """Return the loop over the elements after the last block, and the comparison with the limits."""
+    lines = ["%has_rest = icmp ult i64 %blocks, %count", "br i1 %has_rest, label %single, label %exit", "single:"]
+    lines += ["%i = phi i64 [%blocks, %joined], [%i_next, %single]"]
+    lines += [f"%{m.name}_so_far = phi {word} [%{m.name}_reduced, %joined], [%{m.name}_more, %single]" for m in maxima]
+    lines += [f"%one = getelementptr {word}, ptr %data, i64 %i", f"%element = load {word}, ptr %one, align {itemsize}"]
+    for m in maxima:
+        lines += [f"%{m.name}_of_one = and {word} %element, {m.mask}"]
+        arguments = f"{word} %{m.name}_so_far, {word} %{m.name}_of_one"
+        lines += [f"%{m.name}_more = call {word} @llvm.{m.operation}.{word}({arguments})"]
+    lines += ["%i_next = add i64 %i, 1", "%is_left = icmp ult i64 %i_next, %count"]
+    lines += ["br i1 %is_left, label %single, label %exit", "exit:"]
+    lines += [f"%{m.name}_found = phi {word} [%{m.name}_reduced, %joined], [%{m.name}_more, %single]" for m in maxima]
+    for m in maxima:
+        predicate = "sgt" if m.is_signed else "ugt"
+        lines += [f"%{m.name}_over = icmp {predicate} {word} %{m.name}_found, {m.limit}"]
+    first, last = maxima[0].name, maxima[-1].name
+    return [*lines, f"%is_over = or i1 %{first}_over, %{last}_over", "%answer = zext i1 %is_over to i32"]

@@ -31,7 +31,7 @@ from inlay.memory import Memory, reorder
 from inlay.memory.buffers import Bytes, address_of, allocate
 from inlay.memory.frameworks import to_numpy
 from inlay.memory.reorder_cache import cached_desc, find_reorder
-from inlay.primitives.engine import Engine
+from inlay.primitives.engine import Batch, CheckedCall, Engine, MemoryCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,10 @@ class CompiledProgram:
 
 @dataclass(frozen=True, slots=True)
 class _BatchEntry:
-    """A call that the engine can execute in one batch with its neighbors: a step, or a check between steps."""
+    """A call that the engine can execute in one batch with its neighbors: a step, or a check between steps.
+
+    A step of another engine may be such a check, too; see `CheckedCall`.
+    """
 
     step: str
     """Name of the step; empty for a check."""
@@ -67,6 +70,11 @@ class _BatchEntry:
     """The call in the form that `Engine.batch` accepts."""
     alone: Call
     """The same as a call of its own."""
+
+
+def _replace_entry(batch: Batch, i: int, call: Callable[[], None]) -> None:
+    """Replace entry `i` of a batch by a call of the same step that is bound to other memories."""
+    batch.put(i, call.check if isinstance(call, CheckedCall) else call)
 
 
 _MOST_COPIED = 1 << 16
@@ -86,6 +94,8 @@ class _InputSlot:
     """True if steps may read the caller's memory in place of the buffer."""
     is_row_major: bool
     """True if the buffer has the format of a row-major array."""
+    is_state: bool
+    """True if steps write the caller's memory, which a `DecodingState` keeps at one address."""
     array: Array | None
     """The elements of the buffer, whose address never changes; None if the caller's memory may replace it."""
 
@@ -133,6 +143,7 @@ class Instance:
         self._calls: list[Call] = []
         self._step_calls: dict[str, Call] = {}
         self._replace_call: dict[str, Callable[[Any], None]] = {}
+        self._bound_states: dict[str, Array | Memory] = {}  # the states to which the steps are bound
         self._waits = any(prepared.is_submitted for prepared in compiled.prepared)
         self._inputs = {tensor: self._input_slot(name) for tensor, name in compiled.program.inputs.items()}
         self._outputs = {tensor: self._output_slot(name) for tensor, name in compiled.program.outputs.items()}
@@ -156,6 +167,8 @@ class Instance:
             self._step_calls[name] = call
             if prepared.is_joined:
                 pending.append(_BatchEntry(name, call, call))
+            elif isinstance(call, CheckedCall) and self.compiled.engine.batches_checks:
+                pending.append(_BatchEntry(name, call.check, call))
             else:
                 self._add_batch(pending)
                 self._replace_call[name] = partial(self._calls.__setitem__, len(self._calls))
@@ -170,7 +183,8 @@ class Instance:
         A call from Python between two calls that use the engine's threads slows down the second one.
         """
         is_masked, alone = name in self.compiled.guards.masked, partial(self._guard, name)
-        check = None if is_masked else batched_guard(self.compiled.engine, self._elements(name))
+        is_fixed = self.compiled.memory_plan.locations[name].allocation not in self._external
+        check = batched_guard(self.compiled.engine, self._elements(name), is_masked=is_masked) if is_fixed else None
         if check is not None:
             pending.append(_BatchEntry("", check, alone))
         else:
@@ -193,8 +207,11 @@ class Instance:
 
     def _add_batch(self, pending: list[_BatchEntry]) -> None:
         """Append the pending entries as batches of the engine, and empty the list."""
-        if not any(one.step for one in pending):
-            self._calls += [check.alone for check in pending]
+        if all(isinstance(one.call, MemoryCheck) for one in pending):
+            for one in pending:
+                if one.step:
+                    self._replace_call[one.step] = partial(self._calls.__setitem__, len(self._calls))
+                self._calls.append(one.alone)
             pending.clear()
             return
         steps = iter(one.step for one in pending)
@@ -202,7 +219,7 @@ class Instance:
             self._calls.append(batch.submit)
             for i in range(len(batch)):
                 if step := next(steps):
-                    self._replace_call[step] = partial(batch.put, i)
+                    self._replace_call[step] = partial(_replace_entry, batch, i)
         pending.clear()
         if self._waits:
             self._calls.append(self._wait)
@@ -255,7 +272,8 @@ class Instance:
         is_state = name in self.compiled.program.states.values()  # steps write it in the caller's memory
         is_small = not is_external or self._external[allocation].size <= _MOST_COPIED
         is_fixed = is_row_major and is_small and not is_state
-        return _InputSlot(name, allocation, is_external, is_row_major, self.array(name) if is_fixed else None)
+        array = self.array(name) if is_fixed else None
+        return _InputSlot(name, allocation, is_external, is_row_major, is_state, array)
 
     def _output_slot(self, name: str) -> _OutputSlot:
         """Return the description of an output's buffer."""
@@ -281,6 +299,8 @@ class Instance:
         Small inputs are copied; larger ones are read in place where their format allows it, and copied elsewhere.
         """
         for tensor, value in inputs.items():
+            if value is self._bound_states.get(tensor):
+                continue
             slot = self._inputs[tensor]
             if slot.array is not None and not isinstance(value, Memory):
                 np.copyto(slot.array, value, casting="no")
@@ -290,7 +310,10 @@ class Instance:
             if is_replaceable:
                 self._rebind(slot.allocation, self._external[slot.allocation] if data is None else data)
             if data is None:
+                self._bound_states.pop(tensor, None)
                 self._copy(slot.buffer, value)
+            elif slot.is_state:
+                self._bound_states[tensor] = value
 
     def _bytes_in_place(self, slot: _InputSlot, value: Array | Memory) -> Bytes | None:
         """Return the bytes of an input if it has the format of its buffer; None if it must be copied."""
@@ -337,7 +360,7 @@ class Instance:
         Results of runs remain valid.
         """
         self._calls, self._step_calls, self._replace_call = [], {}, {}
-        self._memories, self._allocations, self._external = {}, {}, {}
+        self._memories, self._allocations, self._external, self._bound_states = {}, {}, {}, {}
         self._inputs, self._outputs, self.dynamic = {}, {}, {}
         self._scratch = self._scratch[:0].copy()
 
