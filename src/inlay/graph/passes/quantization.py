@@ -527,7 +527,7 @@ def _absorb_dequantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
     """
     found = _dequantized_bytes(rewriter, node.outputs[0]) if node.operator == "DequantizeLinear" else None
     product = None if found is None else rewriter.producer(found.integers)
-    if found is None or product is None or product.domain != INTERNAL_DOMAIN or not is_describable(rewriter, node):
+    if found is None or product is None or product.domain != INTERNAL_DOMAIN:
         return None
     if product.operator not in ("QuantizedConv", "QuantizedMatMul") or not rewriter.is_read_once(found.integers):
         return None
