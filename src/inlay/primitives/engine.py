@@ -33,6 +33,7 @@ import os
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -250,6 +251,10 @@ class Engine(Protocol):
         """Return False if the engine never supports such operations; if True, `create` may still fail."""
         return True
 
+    def owns(self, operation: Operation) -> bool:
+        """Return whether an operation is in a format that only this engine computes fast: it is tried first."""
+        return False
+
     def accepts_any_contents(self, desc: MemoryDesc) -> bool:
         """Return whether kernels can read memory of an opaque format whatever its bytes are, as those of a file.
 
@@ -389,10 +394,16 @@ def select_reorder_engine(operation: Operation, engines: Iterable[Engine]) -> tu
 def create_with_companions(engine: Engine, operation: Operation) -> tuple[Engine, Implementation]:
     """Create an operation with the first of `companion_engines(engine)` that supports it; return both.
 
+    An engine that owns the operation comes first.
+
     Raises:
         Unimplemented: none supports it.
         InvalidArguments: `engine` rejects the arguments.
     """
+    for owner in companion_engines(engine)[1:]:
+        if owner.owns(operation):
+            with suppress(Unimplemented):
+                return owner, owner.create(operation)
     try:
         return engine, engine.create(operation)
     except Unimplemented:

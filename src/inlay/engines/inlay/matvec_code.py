@@ -5,7 +5,7 @@
 A thread computes a contiguous range of strips of columns. It reads the weights of a strip once for at most `MOST_ROWS`
 rows of the source. The weights have a blocked format, see `weights_tag`: a panel of columns after the other, and in
 each panel `STEP` rows after the other. A register that is loaded from weights of 4 bits has a column in each lane, with
-the elements of `STEP` rows in its 32 bits.
+the elements of `STEP` rows in its 32 bits; one of bf16 weights has a column in each lane, with the elements of two rows.
 
 Weights of one row of the source are multiplied as integers, and a group's sum is scaled: scale * (sum(x q) - zero_point
 * sum(x)). Weights of several rows are scaled as they are read: q * scale - zero_point * scale.
@@ -17,10 +17,9 @@ from enum import IntEnum, auto
 from functools import partial
 
 from inlay.engines.inlay.winograd_code import Registers, Vectors, emit_part_begin
+from inlay.primitives.panel_weights import MOST_ROWS, panel_tag
 from inlay.reordering.ir import Code, module_text
 
-MOST_ROWS = 8
-"""Largest number of rows of the source for which weights are read once."""
 STEP = 8
 """Rows of the weights that one iteration multiplies; it divides the number of rows, and the rows of a group."""
 ENTRY = "inlay_matvec"
@@ -70,6 +69,10 @@ class MatvecCode:
     """True if the weights have zero points in groups."""
     has_bias: bool
     """True if there is a bias."""
+    src: str
+    """Data type of the source: f32 or bf16."""
+    dst: str
+    """Data type of the destination: f32 or bf16."""
     registers: Registers
     """Lanes of a register, and registers in a row of a panel."""
 
@@ -92,6 +95,11 @@ class MatvecCode:
         return {"s4": 4, "u4": 4, "s8": 8, "u8": 8, "bf16": 16, "f32": 32}[self.weights]
 
     @property
+    def dst_width(self) -> int:
+        """Bytes of an element of the destination."""
+        return 2 if self.dst == "bf16" else 4
+
+    @property
     def step_nbytes(self) -> int:
         """Bytes of `STEP` rows of a panel of the weights."""
         return STEP * self.registers.columns * self.bits // 8
@@ -103,7 +111,8 @@ def weights_tag(weights: str, columns: int) -> str:
     >>> weights_tag("s4", 64), weights_tag("f32", 64)
     ('BA64b8a', 'Ba64b')
     """
-    return f"BA{columns}b{STEP}a" if weights in ("s4", "u4") else f"Ba{columns}b"
+    packed = f"BA{columns}b{STEP}a" if weights in ("s4", "u4") else f"Ba{columns}b"
+    return panel_tag("matmul", weights, columns) or packed
 
 
 def build_module(kernel: MatvecCode, attributes: str) -> str:
@@ -183,9 +192,9 @@ class _Strip:
         for _ in range(1, rows):
             self.sources.append(code.byte(self.sources[-1], row))
         results = code.byte(_pointer(code, MatvecWord.DST), self._product(first, MatvecWord.DST_STRIDE))
-        self.results = code.byte(results, self.column_bytes)
+        self.results = code.byte(results, code.let(f"mul i64 {column}, {kernel.dst_width}"))
         panel, part = (code.let(f"{operation} i64 %strip, {parts}") for operation in ("udiv", "urem"))
-        step_part = self.width * self.lanes * (4 if kernel.is_packed else kernel.bits // 8)
+        step_part = self.width * self.lanes * (kernel.bits // 8 if kernel.bits in (8, 32) else 4)
         at = code.byte(_pointer(code, MatvecWord.WEIGHTS), self._product(panel, MatvecWord.PANEL_STRIDE))
         self.weights = code.byte(at, code.let(f"mul i64 {part}, {step_part}"))
         self.masks = self._emit_masks(column)
@@ -221,8 +230,13 @@ class _Strip:
 
     def load_source(self, row: int, k: str, j: int) -> str:
         """Emit a load of element `k + j` of a row of the source, into all lanes."""
-        at = self.code.let(f"getelementptr float, ptr {self.sources[row]}, i64 {k}")
-        return self.vectors.splat(self.code.let(f"load float, ptr {self.code.byte(at, 4 * j)}"))
+        code = self.code
+        if self.kernel.src == "bf16":
+            at = code.let(f"getelementptr i16, ptr {self.sources[row]}, i64 {k}")
+            bits = code.let(f"zext i16 {code.let(f'load i16, ptr {code.byte(at, 2 * j)}')} to i32")
+            return self.vectors.splat(code.let(f"bitcast i32 {code.let(f'shl i32 {bits}, 16')} to float"))
+        at = code.let(f"getelementptr float, ptr {self.sources[row]}, i64 {k}")
+        return self.vectors.splat(code.let(f"load float, ptr {code.byte(at, 4 * j)}"))
 
 
 def _constant(element: str, values: Sequence[float]) -> str:
@@ -347,19 +361,26 @@ def _emit_weights(strip: _Strip, step: str, j: int, w: int) -> str:
     if kernel.is_packed:
         bits = code.let(f"load {strip.integers}, ptr {code.byte(step, 4 * w * lanes)}, align 4")
         return _emit_nibbles(strip, bits, j)
+    if kernel.weights == "bf16":
+        return _emit_half(strip, code.byte(step, 4 * (j // 2 * kernel.registers.columns + w * lanes)), j % 2)
     width = kernel.bits // 8
     address = code.byte(step, width * (j * kernel.registers.columns + w * lanes))
     if kernel.weights == "f32":
         return strip.vectors.load(address)
     narrow = f"<{lanes} x i{kernel.bits}>"
     loaded = code.let(f"load {narrow}, ptr {address}, align 1")
-    if kernel.weights == "bf16":
-        wide = code.let(f"zext {narrow} {loaded} to {strip.integers}")
-        high = code.let(f"shl {strip.integers} {wide}, {_constant('i32', [16] * lanes)}")
-        return code.let(f"bitcast {strip.integers} {high} to {strip.vectors.type}")
     operation = "sext" if kernel.weights == "s8" else "zext"
     wide = code.let(f"{operation} {narrow} {loaded} to {strip.integers}")
     return code.let(f"sitofp {strip.integers} {wide} to {strip.vectors.type}")
+
+
+def _emit_half(strip: _Strip, address: str, row: int) -> str:
+    """Emit the bf16 numbers of the first or the second of two rows, of which each lane has both, as floats."""
+    code, kind = strip.code, strip.integers
+    bits = code.let(f"load {kind}, ptr {address}, align 4")
+    operation, number = ("and", -65536) if row else ("shl", 16)
+    high = code.let(f"{operation} {kind} {bits}, {_constant('i32', [number] * strip.lanes)}")
+    return code.let(f"bitcast {kind} {high} to {strip.vectors.type}")
 
 
 def _emit_nibbles(strip: _Strip, bits: str, j: int) -> str:
@@ -387,5 +408,30 @@ def _emit_results(strip: _Strip, totals: Sequence[str]) -> None:
         for w in range(width):
             total = totals[m * width + w]
             value = vectors.binary("fadd", total, biases[w]) if biases else total
-            code.masked_store(vectors.type, value, code.byte(line, w * vectors.bytes), strip.masks[w])
+            _emit_store(strip, value, code.byte(line, w * strip.lanes * strip.kernel.dst_width), strip.masks[w])
         line = code.byte(line, code.load_word("%table", MatvecWord.DST_STRIDE))
+
+
+def _emit_store(strip: _Strip, value: str, address: str, mask: str) -> None:
+    """Emit the store of the lanes that a mask selects, rounded to the type of the destination."""
+    kind = strip.vectors.type
+    if strip.kernel.dst == "bf16":
+        kind = f"<{strip.lanes} x i16>"
+        value = _emit_rounding(strip, value)
+    strip.code.masked_store(kind, value, address, mask)
+
+
+def _emit_rounding(strip: _Strip, value: str) -> str:
+    """Emit the bf16 numbers that are nearest to floats, ties to even; a NaN stays one."""
+    code, kind, lanes = strip.code, strip.integers, strip.lanes
+
+    def apply(operation: str, a: str, b: str | int) -> str:
+        return code.let(f"{operation} {kind} {a}, {b if isinstance(b, str) else _constant('i32', [b] * lanes)}")
+
+    bits = code.let(f"bitcast {strip.vectors.type} {value} to {kind}")
+    high = apply("lshr", bits, 16)
+    rounded = apply("lshr", apply("add", apply("add", bits, 0x7FFF), apply("and", high, 1)), 16)
+    is_nan = code.let(f"fcmp uno {strip.vectors.type} {value}, {value}")
+    quiet = apply("or", high, 0x40)
+    chosen = code.let(f"select <{lanes} x i1> {is_nan}, {kind} {quiet}, {kind} {rounded}")
+    return code.let(f"trunc {kind} {chosen} to <{lanes} x i16>")

@@ -37,6 +37,7 @@ from inlay.primitives.engine import (
     get_engine,
     select_reorder_engine,
 )
+from inlay.primitives.panel_weights import has_panel_weights
 
 _Key: TypeAlias = tuple[tuple[int, ...], str, bytes]
 
@@ -237,6 +238,8 @@ def _select_implementation(
             selected, implementation = select_reorder_engine(operation, companion_engines(engine))
         else:
             selected, implementation = create_with_companions(engine, operation)
+            if implementation.kernel_kind == "reference" and has_panel_weights(operation):
+                raise Unimplemented("weights in panels are read by a reference kernel: leave them any")
         expectation = infer_call_signature(operation, implementation)
         if not (expectation.is_empty or expectation.is_all_zero):
             implementation.create_primitive()
