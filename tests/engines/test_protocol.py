@@ -87,6 +87,7 @@ def test_faults_of_an_engine_are_found() -> None:
     assert missing(Wrong(), Engine) == [
         "name is 3",
         "create(problem: inlay.primitives.engine.Operation) -> None",
+        "owns is missing",
         "accepts_any_contents is missing",
         "num_threads is True",
         "is_asynchronous is None",

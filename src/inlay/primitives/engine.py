@@ -28,6 +28,7 @@ results; `Primitive.engine` is the engine that computes. An engine may also acce
 its code at the first call: `substitute_reference` then returns a reference implementation with the same formats.
 """
 
+import ctypes
 import importlib
 import os
 import threading
@@ -141,7 +142,7 @@ class Implementation(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlainImplementation:
-    """An implementation made of a function that binds memories. Its code, if any, exists already; it is not batched."""
+    """An implementation made of a function that binds memories. Its code, if any, exists already."""
 
     operation: Operation
     """Operation that it implements."""
@@ -156,7 +157,7 @@ class PlainImplementation:
     replaced: str = ""
     """Always empty: no code generation can fail."""
     is_batched: bool = False
-    """Always False."""
+    """True if the binder returns a `MachineCall`."""
 
     @property
     def family(self) -> str:
@@ -206,6 +207,27 @@ class MemoryCheck:
     """Exception to raise if the function returns 1."""
     owner: object
     """Object that keeps the memory at `address` alive."""
+
+
+class MachineCall:
+    """A call of machine code, alone from Python or between two calls of a batch.
+
+    The code is `int32_t function(void *address, int64_t number)`, which returns 0.
+    """
+
+    __slots__ = ("_run", "address", "function", "number", "owner")
+
+    def __init__(self, function: int, address: int, number: int, owner: object) -> None:
+        """Prepare the call of the code at address `function`; `owner` keeps the memory at `address` alive."""
+        self.function, self.address, self.number, self.owner = function, address, number, owner
+        self._run = _MACHINE_CODE(function)
+
+    def __call__(self) -> None:
+        """Run the code in this thread."""
+        self._run(self.address, self.number)
+
+
+_MACHINE_CODE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64)
 
 
 class Batch(Protocol):
@@ -291,13 +313,13 @@ class Engine(Protocol):
 
     @property
     def batches_checks(self) -> bool:
-        """True if `batch` accepts a `MemoryCheck` between calls."""
+        """True if `batch` accepts a `MemoryCheck` and a `MachineCall` of other engines between calls."""
         return False
 
     def batch(self, calls: Sequence[Callable[[], None] | MemoryCheck]) -> Sequence[Batch]:
         """Group bound calls into as few batches as possible, in order.
 
-        The calls are from implementations with `is_batched`. Checks may follow any call; the first entry is a call.
+        The calls are from implementations with `is_batched`. Checks and a `MachineCall` may come before and after each.
         """
         return ()
 

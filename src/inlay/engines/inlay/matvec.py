@@ -9,7 +9,6 @@ in registers. Weights of f32 and bf16 are computed if they are in panels (`primi
 memory, oneDNN reads them slower for few rows. It runs on the OpenMP threads of another engine.
 """
 
-import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -33,7 +32,7 @@ from inlay.layout import Layout
 from inlay.memory import Memory
 from inlay.memory.buffers import address_of
 from inlay.primitives.attributes import PrimitiveAttributes
-from inlay.primitives.engine import Operation, PlainImplementation, ThreadTeam
+from inlay.primitives.engine import MachineCall, Operation, PlainImplementation, ThreadTeam
 from inlay.primitives.panel_weights import MOST_ROWS, has_panel_weights, panel_tag
 from inlay.reordering.attributes import Scales, ZeroPoints
 from inlay.reordering.target import TargetMachine, digest_of, host_target, load_permanently
@@ -43,7 +42,6 @@ _FLOATS = (("f32", "f32", "f32"), ("bf16", "bf16", "bf16"), ("bf16", "bf16", "f3
 """Types of source, weights and destination without integers."""
 _PANEL = 4  # registers in a row of a panel of the weights
 _FLOAT = 4  # bytes
-_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
 _Words: TypeAlias = npt.NDArray[np.int64]
 
 
@@ -85,7 +83,7 @@ def create_matvec(
         registers,
     )
     table = _table(kernel, descs, group, team)
-    bind = partial(_bind, kernel, target, table, team.parallel, threads)
+    bind = partial(_bind, kernel, target, table, threads)
     values = inner // group * columns
     if kernel.has_scales:
         descs["weights_scales"] = MemoryDesc((values,), "f32", "a")
@@ -93,7 +91,7 @@ def create_matvec(
         descs["weights_zero_points"] = MemoryDesc((values,), "s32", "a")
     if operation.attributes.scratchpad_mode == "user":
         descs["scratchpad"] = MemoryDesc((0,), "u8", "a", allow_empty=True)
-    return PlainImplementation(operation, descs, f"matvec:{kernel.weights}", bind)
+    return PlainImplementation(operation, descs, f"matvec:{kernel.weights}", bind, is_batched=True)
 
 
 def _resolve_formats(operation: Operation, registers: Registers) -> dict[str, MemoryDesc]:
@@ -202,6 +200,7 @@ def _table(kernel: MatvecCode, descs: Mapping[str, MemoryDesc], group: int, team
         MatvecWord.STRIPS: -(-columns // strip),
         MatvecWord.GROUPS: inner // group,
         MatvecWord.STEPS: group // STEP,
+        MatvecWord.PARALLEL: team.parallel,
         MatvecWord.THREAD_NUM: team.thread_num,
         MatvecWord.NUM_THREADS: team.num_threads,
     }
@@ -233,21 +232,11 @@ _ARGUMENTS = {
 
 
 def _bind(
-    kernel: MatvecCode,
-    target: TargetMachine,
-    offsets: _Words,
-    parallel: int,
-    threads: int,
-    memories: Mapping[str, Memory],
-) -> Callable[[], None]:
-    """Return a function that multiplies once with these memories at each call, and keeps them alive."""
+    kernel: MatvecCode, target: TargetMachine, offsets: _Words, threads: int, memories: Mapping[str, Memory]
+) -> MachineCall:
+    """Return the call that multiplies once with these memories, and keeps them alive."""
     table = offsets.copy()
     for word, name in _ARGUMENTS.items():
         if name in memories:
             table[word] += memories[name].address
-    call, entry, address, kept = _FUNCTION(parallel), _compile_entry(kernel, target), address_of(table), dict(memories)
-
-    def run(owners: object = (table, kept)) -> None:
-        call(entry, address, threads, 0)
-
-    return run
+    return MachineCall(_compile_entry(kernel, target), address_of(table), threads, (table, dict(memories)))

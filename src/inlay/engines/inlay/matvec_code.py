@@ -1,6 +1,7 @@
 """The machine code of a product of few rows with a matrix, generated as LLVM IR: a module for each `MatvecCode`.
 
-    inlay_matvec(table)       the work of one thread of a team; the words of the table are `MatvecWord`
+    inlay_matvec(table, threads)      runs `work` on so many threads of a team; the words of the table are `MatvecWord`
+    work(table)                       the part of the calling thread
 
 A thread computes a contiguous range of strips of columns. It reads the weights of a strip once for at most `MOST_ROWS`
 rows of the source. The weights have a blocked format, see `weights_tag`: a panel of columns after the other, and in
@@ -49,6 +50,7 @@ class MatvecWord(IntEnum):
     STRIPS = auto()
     GROUPS = auto()
     STEPS = auto()
+    PARALLEL = auto()
     THREAD_NUM = auto()
     NUM_THREADS = auto()
 
@@ -119,11 +121,11 @@ def build_module(kernel: MatvecCode, attributes: str) -> str:
     """Return the LLVM IR of the module; `attributes` are the function attributes of the target."""
     emitters = [partial(_emit_block, kernel=kernel, rows=rows) for rows in sorted({kernel.rows, kernel.rest} - {0})]
     functions = []
-    for emit in (*emitters, partial(_emit_entry, kernel=kernel)):
+    for emit in (*emitters, partial(_emit_work, kernel=kernel), _emit_entry):
         code = Code()
         code.label("entry")
         head = emit(code)
-        code.do("ret void")
+        code.do("ret i32 0" if emit is _emit_entry else "ret void")
         functions.append((head, code))
     return module_text(functions, attributes)
 
@@ -131,8 +133,15 @@ def build_module(kernel: MatvecCode, attributes: str) -> str:
 # The work of a thread
 
 
-def _emit_entry(code: Code, kernel: MatvecCode) -> str:
-    """Emit the exported function: it computes the strips of the calling thread, for one block of rows after another."""
+def _emit_entry(code: Code) -> str:
+    """Emit the exported function, which runs `work` on the threads of the team."""
+    threads = code.let("trunc i64 %threads to i32")
+    code.do(f"call void {_pointer(code, MatvecWord.PARALLEL)}(ptr @work, ptr %table, i32 {threads}, i32 0)")
+    return f"define i32 @{ENTRY}(ptr %table, i64 %threads)"
+
+
+def _emit_work(code: Code, kernel: MatvecCode) -> str:
+    """Emit the function that computes the strips of the calling thread, for one block of rows after another."""
     thread, threads = (_emit_openmp_call(code, word) for word in (MatvecWord.THREAD_NUM, MatvecWord.NUM_THREADS))
     strips, blocks = (code.load_word("%table", word) for word in (MatvecWord.STRIPS, MatvecWord.BLOCKS))
     begin, end = (emit_part_begin(code, strips, threads, part) for part in (thread, code.let(f"add i64 {thread}, 1")))
@@ -146,7 +155,7 @@ def _emit_entry(code: Code, kernel: MatvecCode) -> str:
             _emit_block_call(code, kernel, strip, block, blocks)
     code.do("br label %exit")
     code.label("exit")
-    return f"define void @{ENTRY}(ptr %table)"
+    return "define internal void @work(ptr %table)"
 
 
 def _emit_openmp_call(code: Code, word: MatvecWord) -> str:
