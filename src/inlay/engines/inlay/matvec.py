@@ -9,7 +9,7 @@ in registers. Weights of f32 and bf16 are computed if they are in panels (`primi
 memory, oneDNN reads them slower for few rows. It runs on the OpenMP threads of another engine.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TypeAlias
@@ -20,18 +20,20 @@ import numpy.typing as npt
 from inlay.descriptor import MemoryDesc
 from inlay.engines.inlay.matvec_code import (
     ENTRY,
+    OPERANDS,
     STEP,
     MatvecCode,
     MatvecWord,
     build_module,
     weights_tag,
 )
+from inlay.engines.inlay.matvec_post_ops import parse_post_ops
 from inlay.engines.inlay.winograd_code import Registers
 from inlay.errors import Unimplemented
 from inlay.layout import Layout
 from inlay.memory import Memory
 from inlay.memory.buffers import address_of
-from inlay.primitives.attributes import PrimitiveAttributes
+from inlay.primitives.attributes import BinaryPostOp, PrimitiveAttributes
 from inlay.primitives.engine import MachineCall, Operation, PlainImplementation, ThreadTeam
 from inlay.primitives.panel_weights import MOST_ROWS, has_panel_weights, panel_tag
 from inlay.reordering.attributes import Scales, ZeroPoints
@@ -64,7 +66,8 @@ def create_matvec(
 
     Raises:
         Unimplemented: the operation has other types or formats, the rows of its weights or of their groups are no
-            multiple of 8, or it has attributes other than scales and zero points of integer weights in groups.
+            multiple of 8, it has attributes other than scales and zero points of integer weights in groups, or a
+            post-operation that `matvec_post_ops` lacks.
     """
     target = target or host_target()
     registers = Registers(target.vector_bytes // _FLOAT, _PANEL)
@@ -80,10 +83,14 @@ def create_matvec(
         "bias" in descs,
         str(descs["src"].data_type),
         str(descs["dst"].data_type),
+        parse_post_ops(operation.attributes.post_ops, descs["dst"]),
         registers,
     )
+    operands = _find_operands(operation)
+    descs |= operands
     table = _table(kernel, descs, group, team)
-    bind = partial(_bind, kernel, target, table, threads)
+    _add_operands(table, operands.values())
+    bind = partial(_bind, kernel, target, table, tuple(operands), threads)
     values = inner // group * columns
     if kernel.has_scales:
         descs["weights_scales"] = MemoryDesc((values,), "f32", "a")
@@ -92,6 +99,20 @@ def create_matvec(
     if operation.attributes.scratchpad_mode == "user":
         descs["scratchpad"] = MemoryDesc((0,), "u8", "a", allow_empty=True)
     return PlainImplementation(operation, descs, f"matvec:{kernel.weights}", bind, is_batched=True)
+
+
+def _find_operands(operation: Operation) -> dict[str, MemoryDesc]:
+    """Return the descriptor of each second operand of the post-operations, by argument."""
+    post_ops = operation.attributes.post_ops
+    return {f"post_op_{i}_src_1": one.src_1 for i, one in enumerate(post_ops) if isinstance(one, BinaryPostOp)}
+
+
+def _add_operands(table: _Words, operands: Iterable[MemoryDesc]) -> None:
+    """Write the offset of each second operand, and the stride of its rows, into the call table."""
+    for (word, stride), desc in zip(OPERANDS, operands, strict=False):
+        width = 2 if str(desc.data_type) == "bf16" else _FLOAT
+        table[word] = desc.offset0 * width
+        table[stride] = int(desc.strides[0]) * width if desc.dims[0] > 1 else 0
 
 
 def _resolve_formats(operation: Operation, registers: Registers) -> dict[str, MemoryDesc]:
@@ -150,12 +171,13 @@ def _find_group(operation: Operation, inner: int) -> int:
     known = PrimitiveAttributes(
         scales=attributes.scales,
         zero_points=attributes.zero_points,
+        post_ops=attributes.post_ops,
         scratchpad_mode=attributes.scratchpad_mode,
         fpmath_mode=attributes.fpmath_mode,
         fpmath_integers=attributes.fpmath_integers,
     )
     if attributes != known:
-        raise Unimplemented("a product of few rows has no attributes but scales and zero points of integer weights")
+        raise Unimplemented("a product of few rows has no attributes but post-operations, scales and zero points")
     if str(operation.descs["weights"].data_type) not in _INTEGERS:
         return _require_steps(inner, entries)
     names = {*attributes.scales, *attributes.zero_points}
@@ -209,7 +231,9 @@ def _table(kernel: MatvecCode, descs: Mapping[str, MemoryDesc], group: int, team
     return table
 
 
-_EMITTER = digest_of([Path(__file__).with_name(name) for name in ("matvec_code.py", "winograd_code.py")])
+_EMITTER = digest_of(
+    [Path(__file__).with_name(name) for name in ("matvec_code.py", "matvec_post_ops.py", "winograd_code.py")]
+)
 """Digest of the source files that write the module; empty if they cannot be read, as in a zip archive."""
 
 
@@ -232,10 +256,17 @@ _ARGUMENTS = {
 
 
 def _bind(
-    kernel: MatvecCode, target: TargetMachine, offsets: _Words, threads: int, memories: Mapping[str, Memory]
+    kernel: MatvecCode,
+    target: TargetMachine,
+    offsets: _Words,
+    operands: Sequence[str],
+    threads: int,
+    memories: Mapping[str, Memory],
 ) -> MachineCall:
     """Return the call that multiplies once with these memories, and keeps them alive."""
     table = offsets.copy()
+    for (word, _), name in zip(OPERANDS, operands, strict=False):
+        table[word] += memories[name].address
     for word, name in _ARGUMENTS.items():
         if name in memories:
             table[word] += memories[name].address

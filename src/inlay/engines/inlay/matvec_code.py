@@ -6,17 +6,18 @@
 A thread computes a contiguous range of strips of columns. It reads the weights of a strip once for at most `MOST_ROWS`
 rows of the source. The weights have a blocked format, see `weights_tag`: a panel of columns after the other, and in
 each panel `STEP` rows after the other. A register that is loaded from weights of 4 bits has a column in each lane, with
-the elements of `STEP` rows in its 32 bits; one of bf16 weights has a column in each lane, with the elements of two rows.
+the elements of `STEP` rows in its 32 bits. One that is loaded from bf16 weights has elements of two rows in a lane.
 
 Weights of one row of the source are multiplied as integers, and a group's sum is scaled: scale * (sum(x q) - zero_point
 * sum(x)). Weights of several rows are scaled as they are read: q * scale - zero_point * scale.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from functools import partial
 
+from inlay.engines.inlay.matvec_post_ops import PostOpCode, emit_post_op
 from inlay.engines.inlay.winograd_code import Registers, Vectors, emit_part_begin
 from inlay.primitives.panel_weights import MOST_ROWS, panel_tag
 from inlay.reordering.ir import Code, module_text
@@ -41,6 +42,10 @@ class MatvecWord(IntEnum):
     ZERO_POINTS = auto()
     BIAS = auto()
     DST = auto()
+    OPERAND_0 = auto()
+    OPERAND_1 = auto()
+    OPERAND_0_STRIDE = auto()
+    OPERAND_1_STRIDE = auto()
     SRC_STRIDE = auto()
     DST_STRIDE = auto()
     VALUES_STRIDE = auto()
@@ -75,6 +80,8 @@ class MatvecCode:
     """Data type of the source: f32 or bf16."""
     dst: str
     """Data type of the destination: f32 or bf16."""
+    post_ops: tuple[PostOpCode, ...]
+    """The post-operations."""
     registers: Registers
     """Lanes of a register, and registers in a row of a panel."""
 
@@ -99,7 +106,7 @@ class MatvecCode:
     @property
     def dst_width(self) -> int:
         """Bytes of an element of the destination."""
-        return 2 if self.dst == "bf16" else 4
+        return _width(self.dst)
 
     @property
     def step_nbytes(self) -> int:
@@ -202,6 +209,7 @@ class _Strip:
             self.sources.append(code.byte(self.sources[-1], row))
         results = code.byte(_pointer(code, MatvecWord.DST), self._product(first, MatvecWord.DST_STRIDE))
         self.results = code.byte(results, code.let(f"mul i64 {column}, {kernel.dst_width}"))
+        self.first, self.column = first, column
         panel, part = (code.let(f"{operation} i64 %strip, {parts}") for operation in ("udiv", "urem"))
         step_part = self.width * self.lanes * (kernel.bits // 8 if kernel.bits in (8, 32) else 4)
         at = code.byte(_pointer(code, MatvecWord.WEIGHTS), self._product(panel, MatvecWord.PANEL_STRIDE))
@@ -409,16 +417,63 @@ def _emit_nibbles(strip: _Strip, bits: str, j: int) -> str:
 
 
 def _emit_results(strip: _Strip, totals: Sequence[str]) -> None:
-    """Emit the addition of the bias, and the stores of the columns that exist."""
+    """Emit the addition of the bias, the post-operations, and the stores of the columns that exist."""
     code, vectors, width = strip.code, strip.vectors, strip.width
     biases = strip.load_values(MatvecWord.BIAS, "0", "float") if strip.kernel.has_bias else []
+    operands = list(_emit_operands(strip))
     line = strip.results
     for m in range(strip.rows):
         for w in range(width):
-            total = totals[m * width + w]
-            value = vectors.binary("fadd", total, biases[w]) if biases else total
-            _emit_store(strip, value, code.byte(line, w * strip.lanes * strip.kernel.dst_width), strip.masks[w])
+            value = totals[m * width + w]
+            value = vectors.binary("fadd", value, biases[w]) if biases else value
+            at = code.byte(line, w * strip.lanes * strip.kernel.dst_width)
+            for post_op, operand in zip(strip.kernel.post_ops, operands, strict=True):
+                second = _emit_operand(strip, post_op, at if operand is None else operand[m], operand is None, w)
+                value = emit_post_op(vectors, post_op, value, second)
+            _emit_store(strip, value, at, strip.masks[w])
         line = code.byte(line, code.load_word("%table", MatvecWord.DST_STRIDE))
+
+
+def _emit_operands(strip: _Strip) -> Iterator[list[str] | None]:
+    """Emit for each post-operation the addresses of the rows of its second operand; None for other post-operations."""
+    code, words = strip.code, iter(OPERANDS)
+    for post_op in strip.kernel.post_ops:
+        if not post_op.operand or post_op.algorithm == "sum":
+            yield None
+            continue
+        word, stride = next(words)
+        base = code.byte(_pointer(code, word), code.let(f"mul i64 {strip.column}, {_width(post_op.operand)}"))
+        step = code.load_word("%table", stride)
+        rows = [code.byte(base, code.let(f"mul i64 {strip.first}, {step}"))]
+        for _ in range(1, strip.rows):
+            rows.append(code.byte(rows[-1], step))
+        yield rows
+
+
+def _emit_operand(strip: _Strip, post_op: PostOpCode, address: str, is_result: bool, w: int) -> str:
+    """Emit the load of a second operand as floats: register `w` of a row, or the old result at the address itself."""
+    if not post_op.operand:
+        return ""
+    code, mask = strip.code, strip.masks[w]
+    at = address if is_result else code.byte(address, w * strip.lanes * _width(post_op.operand))
+    if post_op.operand == "f32":
+        return code.masked_load(strip.vectors.type, at, mask)
+    narrow = f"<{strip.lanes} x i16>"
+    wide = code.let(f"zext {narrow} {code.masked_load(narrow, at, mask)} to {strip.integers}")
+    high = code.let(f"shl {strip.integers} {wide}, {_constant('i32', [16] * strip.lanes)}")
+    return code.let(f"bitcast {strip.integers} {high} to {strip.vectors.type}")
+
+
+def _width(data_type: str) -> int:
+    """Return the bytes of a number of f32 or bf16."""
+    return 2 if data_type == "bf16" else 4
+
+
+OPERANDS = (
+    (MatvecWord.OPERAND_0, MatvecWord.OPERAND_0_STRIDE),
+    (MatvecWord.OPERAND_1, MatvecWord.OPERAND_1_STRIDE),
+)
+"""For each second operand, the words of its address and of the stride of its rows, which is 0 for one row."""
 
 
 def _emit_store(strip: _Strip, value: str, address: str, mask: str) -> None:
