@@ -16,7 +16,7 @@ from inlay.engines.inlay.matvec import create_matvec, requests_matvec
 from inlay.engines.inlay.matvec_code import MOST_ROWS, weights_tag
 from inlay.errors import Unimplemented
 from inlay.memory import Memory, pack
-from inlay.primitives.attributes import EltwisePostOp, PrimitiveAttributes
+from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engine import Operation, ThreadTeam, get_engine
 from inlay.reordering.attributes import Scales, ZeroPoints
 from inlay.reordering.target import TARGETS, TargetMachine, host_target
@@ -187,6 +187,6 @@ def test_refused_operations() -> None:
     refuse(replace(product, descs={**product.descs, "src": column_major}), f"no src {column_major}: give row-major ab")
     weights = MemoryDesc((64, 100), "s4", "ab")
     refuse(replace(product, descs={**product.descs, "weights": weights}), f"no weights {weights}: leave them any")
-    relu = replace(product.attributes, post_ops=(EltwisePostOp("relu"),))
-    refuse(replace(product, attributes=relu), "no attributes but scales and zero points of integer weights")
+    source = replace(product.attributes, scales={**product.attributes.scales, "src": Scales()})
+    refuse(replace(product, attributes=source), "scales and zero points of integer weights in groups")
     refuse(operation(Case(1, 60, 100, 20)), "groups of multiples of 8 rows")

@@ -33,7 +33,7 @@ from inlay.errors import Unimplemented
 from inlay.layout import Layout
 from inlay.memory import Memory
 from inlay.memory.buffers import address_of
-from inlay.primitives.attributes import BinaryPostOp, PrimitiveAttributes
+from inlay.primitives.attributes import BinaryPostOp
 from inlay.primitives.engine import MachineCall, Operation, PlainImplementation, ThreadTeam
 from inlay.primitives.panel_weights import MOST_ROWS, has_panel_weights, panel_tag
 from inlay.reordering.attributes import Scales, ZeroPoints
@@ -168,16 +168,6 @@ def _find_group(operation: Operation, inner: int) -> int:
     """
     attributes = operation.attributes
     entries: list[Scales | ZeroPoints] = [*attributes.scales.values(), *attributes.zero_points.values()]
-    known = PrimitiveAttributes(
-        scales=attributes.scales,
-        zero_points=attributes.zero_points,
-        post_ops=attributes.post_ops,
-        scratchpad_mode=attributes.scratchpad_mode,
-        fpmath_mode=attributes.fpmath_mode,
-        fpmath_integers=attributes.fpmath_integers,
-    )
-    if attributes != known:
-        raise Unimplemented("a product of few rows has no attributes but post-operations, scales and zero points")
     if str(operation.descs["weights"].data_type) not in _INTEGERS:
         return _require_steps(inner, entries)
     names = {*attributes.scales, *attributes.zero_points}

@@ -207,7 +207,7 @@ def model_of_kind(operation: Operation, kind: KernelKind, isa: str) -> KernelMod
     if (algorithm := algorithm_of(operation)) is not None:
         return KernelModel(algorithm.name, algorithm.efficiency)
     if has_panel_weights(operation):
-        return KernelModel("matvec", 0.35, 1.0)
+        return KernelModel("matvec", 0.4, 1.0)
     table = select_kernel_model(operation, isa)
     if table.ns_per_element:
         return KernelModel("gemm", 0.6, 4.0) if kind == "gemm" else KernelModel("jit", 0.8, 2.0)
