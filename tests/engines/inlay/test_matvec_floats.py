@@ -243,11 +243,29 @@ def test_panels_with_attributes_that_the_code_lacks_are_computed_by_others() -> 
     assert product.engine.name != "inlay"
 
 
-def test_a_call_is_machine_code() -> None:
-    made = create_matvec(operation(Case(1, 64, 10)), team(), 2)
-    call = made.bind({name: Memory(desc) for name, desc in made.descs.items()})
-    assert isinstance(call, MachineCall)
-    assert call.number == 2
+def test_calls_run_alone_and_in_batches() -> None:
+    team()
+    engine = get_engine("onednn")
+    made = create_matvec(operation(Case(2, 64, 10)), team(), 2)
+    sets = []
+    for seed in range(3):
+        arrays = random_arrays(made, 1.0, seed)
+        sets.append({name: pack(arrays[name], desc) for name, desc in made.descs.items()})
+    calls = [made.bind(memories) for memories in sets]
+    expected = []
+    for call, memories in zip(calls, sets, strict=True):
+        assert isinstance(call, MachineCall)
+        call()
+        expected.append(memories["dst"].unpack())
+        memories["dst"].buffer[:] = 0
+    if not engine.batches_checks:
+        return
+    (batch,) = engine.batch(calls[:2])
+    batch.submit()
+    batch.put(1, calls[2])
+    batch.submit()
+    for memories, result in zip(sets, expected, strict=True):
+        np.testing.assert_array_equal(memories["dst"].unpack(), result)
 
 
 def test_refused_operations() -> None:
