@@ -27,6 +27,8 @@ _TAGS = {
     ("inner_product", "bf16"): "AB{0}a2b",
 }
 """The tag for each kind and type of weights; {0} stands for the columns of a panel."""
+_COLUMNS = (16, 32, 64)
+"""Columns of a panel: four registers of 16, 32 or 64 bytes."""
 
 
 def panel_tag(kind: str, data_type: str, columns: int) -> str | None:
@@ -40,11 +42,14 @@ def panel_tag(kind: str, data_type: str, columns: int) -> str | None:
 
 
 def has_panel_weights(operation: Operation) -> bool:
-    """Return whether the weights of an operation are in panels for the registers of this machine."""
+    """Return whether the weights of an operation are in panels, for registers of this machine or of another one."""
     if operation.kind not in ("matmul", "inner_product") or operation.prop_kind != "forward_inference":
         return False
     weights = operation.descs["weights"]
-    return weights.kind == "blocked" and weights == _panel_desc(operation.kind, weights)
+    if weights.kind != "blocked" or weights.ndims != 2:
+        return False
+    tags = [panel_tag(operation.kind, str(weights.data_type), columns) for columns in _COLUMNS]
+    return weights.tag is not None and weights.tag in tags
 
 
 def panel_variant(operation: Operation) -> Operation | None:
@@ -54,8 +59,12 @@ def panel_variant(operation: Operation) -> Operation | None:
     src, weights = operation.descs["src"], operation.descs["weights"]
     if weights.kind != "any" or weights.ndims != 2 or weights.has_runtime or src.dims[0] not in range(1, MOST_ROWS + 1):
         return None
-    panels = _panel_desc(operation.kind, weights)
-    return None if panels is None else replace(operation, descs={**operation.descs, "weights": panels})
+    columns = _find_columns()
+    tag = panel_tag(operation.kind, str(weights.data_type), columns)
+    if tag is None or 0 in weights.dims or not columns:
+        return None
+    panels = MemoryDesc(weights.dims, weights.data_type, tag)
+    return replace(operation, descs={**operation.descs, "weights": panels})
 
 
 def with_any_weights(operation: Operation) -> Operation:
@@ -65,12 +74,9 @@ def with_any_weights(operation: Operation) -> Operation:
     return replace(operation, descs={**operation.descs, "weights": free})
 
 
-def _panel_desc(kind: str, weights: MemoryDesc) -> MemoryDesc | None:
-    """Return the descriptor of weights in panels; None if there is none for their type, or no code for this machine."""
+def _find_columns() -> int:
+    """Return the columns of a panel for the registers of this machine; 0 if there is no code for it."""
     try:
-        tag = panel_tag(kind, str(weights.data_type), host_target().vector_bytes)
+        return host_target().vector_bytes
     except Unimplemented:
-        return None
-    if tag is None or weights.ndims != 2 or 0 in weights.dims:
-        return None
-    return MemoryDesc(weights.dims, weights.data_type, tag)
+        return 0

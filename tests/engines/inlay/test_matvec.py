@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from inlay import MemoryDesc
 from inlay.engines.inlay.matvec import create_matvec, requests_matvec
-from inlay.engines.inlay.matvec_code import MOST_ROWS, weights_tag
+from inlay.engines.inlay.matvec_code import weights_tag
 from inlay.errors import Unimplemented
 from inlay.memory import Memory, pack
 from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engine import Operation, ThreadTeam, get_engine
+from inlay.primitives.panel_weights import MOST_ROWS
 from inlay.reordering.attributes import Scales, ZeroPoints
 from inlay.reordering.target import TARGETS, TargetMachine, host_target
 from tests.oracles import onednn as oracle

@@ -12,7 +12,7 @@ Weights of one row of the source are multiplied as integers, and a group's sum i
 * sum(x)). Weights of several rows are scaled as they are read: q * scale - zero_point * scale.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from functools import partial
@@ -126,13 +126,15 @@ def weights_tag(weights: str, columns: int) -> str:
 
 def build_module(kernel: MatvecCode, attributes: str) -> str:
     """Return the LLVM IR of the module; `attributes` are the function attributes of the target."""
-    emitters = [partial(_emit_block, kernel=kernel, rows=rows) for rows in sorted({kernel.rows, kernel.rest} - {0})]
+    blocks = [partial(_emit_block, kernel=kernel, rows=rows) for rows in sorted({kernel.rows, kernel.rest} - {0})]
+    emitters: list[tuple[Callable[[Code], str], str]] = [(emit, "void") for emit in blocks]
+    emitters += [(partial(_emit_work, kernel=kernel), "void"), (_emit_entry, "i32 0")]
     functions = []
-    for emit in (*emitters, partial(_emit_work, kernel=kernel), _emit_entry):
+    for emit, result in emitters:
         code = Code()
         code.label("entry")
         head = emit(code)
-        code.do("ret i32 0" if emit is _emit_entry else "ret void")
+        code.do(f"ret {result}")
         functions.append((head, code))
     return module_text(functions, attributes)
 
