@@ -14,6 +14,7 @@ import inlay
 from inlay.graph.algorithms import algorithm_variants, as_direct
 from inlay.graph.costs import AnalyticCosts, Machine
 from inlay.graph.plan import Plan
+from inlay.graph.planned_program import PlannedProgram
 from inlay.graph.runtime.program_session import ProgramSession
 from inlay.graph.saved_plans.plan_file import read_plan
 from inlay.primitives import get_engine
@@ -75,7 +76,7 @@ def check_run(session: inlay.Session, rows: int) -> None:
         np.testing.assert_allclose(session.run({"x": x})["y"], expected(x), rtol=1e-4, atol=1e-4)
 
 
-def count_panels(plan: Plan) -> int:
+def count_panels(plan: Plan | PlannedProgram) -> int:
     return sum(step.operation is not None and has_panel_weights(step.operation) for step in plan.program.steps)
 
 
