@@ -77,7 +77,7 @@ def test_faults_of_an_engine_are_found() -> None:
         name = 3
         num_threads = True
         runtime = "omp"
-        thread_team = is_asynchronous = batches_checks = propagates_special_values = None
+        thread_team = is_asynchronous = batches_machine_calls = propagates_special_values = None
 
         def create(self, problem: Operation) -> None: ...
         def supports(self, operation: Operation) -> None: ...
@@ -87,10 +87,11 @@ def test_faults_of_an_engine_are_found() -> None:
     assert missing(Wrong(), Engine) == [
         "name is 3",
         "create(problem: inlay.primitives.engine.Operation) -> None",
+        "owns is missing",
         "accepts_any_contents is missing",
         "num_threads is True",
         "is_asynchronous is None",
-        "batches_checks is None",
+        "batches_machine_calls is None",
         "wait is missing",
         "propagates_special_values is None",
     ]
@@ -188,4 +189,4 @@ def test_what_is_bound_computes_alone_and_in_batches(name: str, engine: Engine) 
             call()
     for result, array in zip(results, wanted, strict=True):
         np.testing.assert_array_equal(result.unpack(), array)
-    assert not engine.batches_checks or created.is_batched
+    assert not engine.batches_machine_calls or created.is_batched

@@ -129,7 +129,7 @@ def test_a_convolution_of_3x3_has_two_algorithms() -> None:
         cases.convolution("nhwc", kernel=5),
         cases.convolution("nhwc", groups=2),
         cases.add("nhwc"),
-        cases.matmul(8, 8, 8),
+        cases.matmul(16, 8, 8),
         changed(strides=(2, 2)),
         changed(dilations=(1, 1)),
         changed(algorithm="auto"),

@@ -5,6 +5,9 @@
 
 Winograd's algorithm computes 4x4 results by 36 products, where the direct one needs 144. Rounding differs.
 
+A product of few rows has two forms as well: its weights in the format that the engine chooses, or in panels of columns
+(`primitives.panel_weights`).
+
 Source: Winograd 1980, "Arithmetic complexity of computations"; Lavin and Gray 2016, "Fast algorithms for convolutional
 neural networks".
 """
@@ -17,6 +20,7 @@ from typing import Literal, TypeAlias
 from inlay.data_type import DATA_TYPES
 from inlay.primitives.attributes import EltwisePostOp, PostOp
 from inlay.primitives.engine import Operation
+from inlay.primitives.panel_weights import has_panel_weights, panel_variant, with_any_weights
 
 Convolutions: TypeAlias = Literal["auto", "direct"]
 """The algorithms that convolutions may use: `auto`, whichever is faster, or `direct` alone."""
@@ -100,18 +104,22 @@ def algorithm_of(operation: Operation) -> Algorithm | None:
 def algorithm_variants(operation: Operation, convolutions: Convolutions) -> tuple[Operation, ...]:
     """Return the operation as it is, then by each other algorithm that supports it; an engine may have none of these.
 
-    The others get their scratchpad from the caller: it is large, and all steps of a session can share one.
+    A product of few rows is also returned with its weights in panels of columns. Other algorithms of convolutions get
+    their scratchpad from the caller: it is large, and all steps of a session can share one.
     """
     others = [one for one in _ALGORITHMS if convolutions != "direct" and one.supports(operation)]
     if not others:
-        return (operation,)
+        panels = panel_variant(operation)
+        return (operation,) if panels is None else (operation, panels)
     attributes = replace(operation.attributes, scratchpad_mode="user")
     variants = [{**operation.parameters, "algorithm": one.name} for one in others]
     return operation, *(replace(operation, parameters=parameters, attributes=attributes) for parameters in variants)
 
 
 def as_direct(operation: Operation) -> Operation | None:
-    """Return the same operation by the direct algorithm; None if it is direct already."""
+    """Return the same operation by the direct algorithm, or with any weights in place of panels; None if it is that."""
+    if has_panel_weights(operation):
+        return with_any_weights(operation)
     if algorithm_of(operation) is None:
         return None
     return replace(operation, parameters={**operation.parameters, "algorithm": "direct"})

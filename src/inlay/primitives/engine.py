@@ -28,11 +28,13 @@ results; `Primitive.engine` is the engine that computes. An engine may also acce
 its code at the first call: `substitute_reference` then returns a reference implementation with the same formats.
 """
 
+import ctypes
 import importlib
 import os
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -140,7 +142,7 @@ class Implementation(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlainImplementation:
-    """An implementation made of a function that binds memories. Its code, if any, exists already; it is not batched."""
+    """An implementation made of a function that binds memories. Its code, if any, exists already."""
 
     operation: Operation
     """Operation that it implements."""
@@ -155,7 +157,7 @@ class PlainImplementation:
     replaced: str = ""
     """Always empty: no code generation can fail."""
     is_batched: bool = False
-    """Always False."""
+    """True if the binder returns a `MachineCall`."""
 
     @property
     def family(self) -> str:
@@ -191,44 +193,52 @@ class ThreadTeam:
     """Address of omp_get_num_threads."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryCheck:
-    """A check or a copy of memory, in machine code, between two calls of a batch."""
-
-    function: int
-    """Address of `int32_t function(void *address, int64_t number)`, which returns 1 to stop the batch, else 0."""
-    address: int
-    """First argument of the function."""
-    number: int
-    """Second argument of the function."""
-    failure: Callable[[], Exception]
-    """Returns the exception to raise if the function returns 1: its class, or a function."""
-    owner: object
-    """Object that keeps the memory at `address` alive."""
+_MACHINE_CODE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedCall:
-    """A bound call that an engine can also execute in a batch of its own calls, as a `MemoryCheck`."""
+class MachineCall:
+    """A call of machine code: a kernel, a copy, or a check of memory, alone from Python or within a batch."""
 
-    run: Callable[[], None]
-    """The call from Python."""
-    check: MemoryCheck
-    """The same in machine code."""
+    __slots__ = ("_run", "address", "failure", "function", "number", "owner")
+
+    def __init__(
+        self,
+        function: int,
+        address: int,
+        number: int,
+        owner: object,
+        failure: Callable[[], Exception] = AssertionError,
+    ) -> None:
+        """Prepare a call.
+
+        Args:
+            function: address of `int32_t function(void *address, int64_t number)`, which returns 0, or 1 to stop.
+            address: first argument.
+            number: second argument.
+            owner: object that keeps the memory at `address` alive.
+            failure: returns the exception to raise if the function returns 1: its class, or a function.
+        """
+        self.function, self.address, self.number, self.owner, self.failure = function, address, number, owner, failure
+        self._run = _MACHINE_CODE(function)
 
     def __call__(self) -> None:
-        """Compute once."""
-        self.run()
+        """Run the code in this thread.
+
+        Raises:
+            Exception: the function returned 1; the exception is that of `failure`.
+        """
+        if self._run(self.address, self.number):
+            raise self.failure()
 
 
 class Batch(Protocol):
     """A sequence of bound calls of one engine that one call starts; the caller keeps it alive until `Engine.wait`."""
 
     def __len__(self) -> int:
-        """Return the number of calls and checks."""
+        """Return the number of calls."""
 
-    def put(self, i: int, call: Callable[[], None] | MemoryCheck) -> None:
-        """Replace call or check `i` by one of the same implementation bound to other memories."""
+    def put(self, i: int, call: Callable[[], None]) -> None:
+        """Replace call `i` by one of the same implementation bound to other memories."""
 
     def submit(self) -> None:
         """Start to run all calls in order.
@@ -236,7 +246,7 @@ class Batch(Protocol):
         Raises:
             OutOfMemory: the scratchpad cannot be allocated.
             InlayError: the engine fails.
-            Exception: the failure of a check.
+            Exception: machine code stopped the batch; see `MachineCall.failure`.
         """
 
 
@@ -263,6 +273,10 @@ class Engine(Protocol):
     def supports(self, operation: Operation) -> bool:
         """Return False if the engine never supports such operations; if True, `create` may still fail."""
         return True
+
+    def owns(self, operation: Operation) -> bool:
+        """Return whether an operation is in a format that only this engine computes fast: it is tried first."""
+        return False
 
     def accepts_any_contents(self, desc: MemoryDesc) -> bool:
         """Return whether kernels can read memory of an opaque format whatever its bytes are, as those of a file.
@@ -299,14 +313,14 @@ class Engine(Protocol):
         return False
 
     @property
-    def batches_checks(self) -> bool:
-        """True if `batch` accepts a `MemoryCheck` between calls."""
+    def batches_machine_calls(self) -> bool:
+        """True if `batch` accepts each `MachineCall`, also those of other engines."""
         return False
 
-    def batch(self, calls: Sequence[Callable[[], None] | MemoryCheck]) -> Sequence[Batch]:
+    def batch(self, calls: Sequence[Callable[[], None]]) -> Sequence[Batch]:
         """Group bound calls into as few batches as possible, in order.
 
-        The calls are from implementations with `is_batched`. Checks may follow any call; the first entry is a call.
+        The calls are from implementations with `is_batched`. A `MachineCall` may come before and after each.
         """
         return ()
 
@@ -403,10 +417,16 @@ def select_reorder_engine(operation: Operation, engines: Iterable[Engine]) -> tu
 def create_with_companions(engine: Engine, operation: Operation) -> tuple[Engine, Implementation]:
     """Create an operation with the first of `companion_engines(engine)` that supports it; return both.
 
+    An engine that owns the operation comes first.
+
     Raises:
         Unimplemented: none supports it.
         InvalidArguments: `engine` rejects the arguments.
     """
+    for owner in companion_engines(engine)[1:]:
+        if owner.owns(operation):
+            with suppress(Unimplemented):
+                return owner, owner.create(operation)
     try:
         return engine, engine.create(operation)
     except Unimplemented:

@@ -11,7 +11,7 @@ from inlay.engines.inlay.engine import InlayEngine
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.memory import Memory
 from inlay.primitives.cache_write import CacheWrite
-from inlay.primitives.engine import CheckedCall, Operation, get_engine
+from inlay.primitives.engine import MachineCall, Operation, get_engine
 from tests.support.refusals import raises_exactly
 
 POSITION = MemoryDesc((1,), "s64")
@@ -53,11 +53,10 @@ def test_rows_are_written_as_the_reference_engine_does(
 def _checked_write(write: CacheWrite, src: Memory, position: Memory, dst: Memory) -> Callable[[], int] | None:
     """Return a call of the function that batches execute; None if the rows are not runs at equal distances."""
     call = get_engine("inlay").create(write.operation).bind({"src": src, "position": position, "dst": dst})
-    if not isinstance(call, CheckedCall):
+    if not isinstance(call, MachineCall):
         return None
-    check = call.check
-    function = CFUNCTYPE(c_int32, c_void_p, c_int64)(check.function)
-    return lambda: int(function(check.address, check.number))
+    function = CFUNCTYPE(c_int32, c_void_p, c_int64)(call.function)
+    return lambda: int(function(call.address, call.number))
 
 
 @pytest.mark.parametrize("count", [1, 3])

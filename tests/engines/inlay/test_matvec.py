@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from inlay import MemoryDesc
 from inlay.engines.inlay.matvec import create_matvec, requests_matvec
-from inlay.engines.inlay.matvec_code import MOST_ROWS, weights_tag
+from inlay.engines.inlay.matvec_code import weights_tag
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.memory import Memory, pack
-from inlay.primitives.attributes import EltwisePostOp, PrimitiveAttributes
+from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engine import Operation, ThreadTeam, get_engine
+from inlay.primitives.panel_weights import MOST_ROWS
 from inlay.reordering.attributes import Scales, ZeroPoints
 from inlay.reordering.target import TARGETS, TargetMachine, host_target
 from tests.oracles import onednn as oracle
@@ -175,20 +176,20 @@ def test_operations_that_others_compute() -> None:
 
 def test_refused_operations() -> None:
     product = operation(Case(1, 64, 100, 32))
-    start = "a product with integer weights in f32 has "
+    start = "a product of few rows has "
 
     def refuse(wrong: Operation, text: str) -> None:
         with raises_exactly(Unimplemented, start + text):
             create_matvec(wrong, team(), 2)
 
     narrow = {name: MemoryDesc(desc.dims, "bf16", "ab") for name, desc in product.descs.items() if name == "dst"}
-    refuse(replace(product, descs={**product.descs, **narrow}), "no types but f32")
+    refuse(replace(product, descs={**product.descs, **narrow}), "no f32 by s4 to bf16")
     column_major = MemoryDesc((1, 64), "f32", "BA8b4a")
     refuse(replace(product, descs={**product.descs, "src": column_major}), f"no src {column_major}: give row-major ab")
     weights = MemoryDesc((64, 100), "s4", "ab")
     refuse(replace(product, descs={**product.descs, "weights": weights}), f"no weights {weights}: leave them any")
-    relu = replace(product.attributes, post_ops=(EltwisePostOp("relu"),))
-    refuse(replace(product, attributes=relu), "scales and zero points of the weights in groups")
+    source = replace(product.attributes, scales={**product.attributes.scales, "src": Scales()})
+    refuse(replace(product, attributes=source), "scales and zero points of integer weights in groups")
     refuse(operation(Case(1, 60, 100, 20)), "groups of multiples of 8 rows")
 
 

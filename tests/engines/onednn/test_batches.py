@@ -10,7 +10,7 @@ import inlay
 from inlay import primitives
 from inlay.errors import InvalidArguments, MissingExtra
 from inlay.graph.runtime.guards import ScanLimits, scan_addresses
-from inlay.primitives.engine import MemoryCheck
+from inlay.primitives.engine import MachineCall
 
 try:
     ENGINE: Any = primitives.get_engine("onednn")
@@ -111,7 +111,7 @@ def test_a_failure_says_which_primitive() -> None:
     assert "softmax forward_inference" in str(refused.value)
 
 
-@pytest.mark.skipif(not ENGINE.batches_checks, reason="this library computes while its caller goes on")
+@pytest.mark.skipif(not ENGINE.batches_machine_calls, reason="this library computes while its caller goes on")
 def test_a_check_may_stand_before_the_first_primitive() -> None:
     class Failed(Exception):
         pass
@@ -121,7 +121,7 @@ def test_a_check_may_stand_before_the_first_primitive() -> None:
     if scan is None:
         pytest.skip("no machine code for this processor")
     values, chain = np.zeros(70, np.float32), Chain()
-    check = MemoryCheck(scan[0], values.ctypes.data, values.size, Failed, values)
+    check = MachineCall(scan[0], values.ctypes.data, values.size, values, Failed)
     (together,) = ENGINE.batch([check, *chain.bound])
     assert len(together) == 4
     together.submit()
@@ -130,7 +130,7 @@ def test_a_check_may_stand_before_the_first_primitive() -> None:
         together.submit()
     ENGINE.wait()
     others = np.zeros(70, np.float32)
-    together.put(0, MemoryCheck(scan[0], others.ctypes.data, others.size, lambda: Failed("others"), others))
+    together.put(0, MachineCall(scan[0], others.ctypes.data, others.size, others, lambda: Failed("others")))
     together.submit()
     others[3] = np.inf
     with pytest.raises(Failed, match=r"^others$"):

@@ -266,7 +266,7 @@ def test_a_session_keeps_a_state_of_its_own() -> None:
     np.testing.assert_allclose(np.concatenate(rows, 1), whole_logits(ids), rtol=0, atol=CLOSE)
 
 
-@pytest.mark.skipif(not get_engine().batches_checks, reason="the engine executes each call of its own")
+@pytest.mark.skipif(not get_engine().batches_machine_calls, reason="the engine executes each call of its own")
 def test_writes_and_checks_of_a_step_run_inside_batches() -> None:
     """A step with more layers has no more calls from Python."""
     counts = []

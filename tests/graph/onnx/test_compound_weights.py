@@ -29,8 +29,8 @@ def model(operator: str, rows: int | str = 3) -> bytes:
     return text
 
 
-def check_product(network: Any, weights: npt.NDArray[np.float32]) -> None:
-    with inlay.compile(network, costs="analytic") as session:
+def check_product(network: Any, weights: npt.NDArray[np.float32], costs: Any = "analytic") -> None:
+    with inlay.compile(network, costs=costs) as session:
         found = session.run({"x": SOURCE})["y"]
     expected = SOURCE.astype(np.float64) @ weights.astype(np.float64).T
     assert np.abs(found - expected).max() <= 1e-6 * np.abs(expected).max()
@@ -41,6 +41,17 @@ def check_product(network: Any, weights: npt.NDArray[np.float32]) -> None:
 def test_products_are_those_of_the_unpacked_weights(name: str, operator: str) -> None:
     memory = inlay.pack_compound(WEIGHTS, name)
     check_product(inlay.load(model(operator), weights={"W": memory}), memory.unpack())
+
+
+@pytest.mark.parametrize("costs", ["analytic", "probed"])
+@pytest.mark.parametrize("name", ["Q4_0", "Q8_0"])
+def test_bytes_of_ggml_are_weights_as_ggml_reads_them(name: str, costs: str) -> None:
+    gguf: Any = pytest.importorskip("gguf")
+    kind = gguf.GGMLQuantizationType[name]
+    stored = gguf.quants.quantize(WEIGHTS, kind)
+    desc = inlay.pack_compound(WEIGHTS, f"ggml:{name}").desc  # not its bytes
+    memory = inlay.CompoundMemory(desc, np.ravel(stored))
+    check_product(inlay.load(model("MatMul"), weights={"W": memory}), gguf.quants.dequantize(stored, kind), costs)
 
 
 @pytest.mark.parametrize(("name", "stored"), [("ggml:Q4_0", "int4"), ("ggml:Q8_0", "int8"), ("ggml:Q4_1", "float32")])

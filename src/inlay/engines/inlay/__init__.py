@@ -12,8 +12,9 @@ The modules in the order in which data flows:
     serial_team             the calling thread as a team, for engines that lend no threads
     table_lookup            functions of 8-bit integers by a table
     dynamic_quantization    quantization to u8 by the range of the elements: machine code and calls
-    matvec_code             products with integer weights: generation of the machine code, and the format of the weights
-    matvec                  a product: supported operations, the table of its arguments, calls
+    matvec_post_ops         post-operations of products of few rows: functions, sums and products with a second operand
+    matvec_code             products of few rows: generation of the machine code, and the format of integer weights
+    matvec                  a product of few rows: supported operations, the table of its arguments, calls
     engine                  reorders, `KERNELS`, and `InlayEngine`
 
 Glossary (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015):

@@ -20,7 +20,7 @@ from inlay.layout import Layout
 from inlay.memory import Memory
 from inlay.memory.buffers import address_of
 from inlay.memory.reorder_cache import find_reorder
-from inlay.primitives.engine import CheckedCall, MemoryCheck, Operation, PlainImplementation
+from inlay.primitives.engine import MachineCall, Operation, PlainImplementation
 from inlay.reordering.target import host_target, load_permanently
 
 
@@ -45,13 +45,13 @@ def create_cache_write(operation: Operation) -> PlainImplementation:
     runs = _find_runs(src, dst)
     entry = _copy_entry() if runs is not None else None
 
-    def refuse(first: int) -> InvalidArguments:
+    def refuse(position: c_int64) -> InvalidArguments:
         return InvalidArguments(
-            f"CacheWrite: position is {first}: it is from 0 to {extent - count}, since dst has {extent} elements along "
-            f"axis {axis} and src {count}"
+            f"CacheWrite: position is {position.value}: it is from 0 to {extent - count}, since dst has {extent} "
+            f"elements along axis {axis} and src {count}"
         )
 
-    def bind(memories: Mapping[str, Memory]) -> Callable[[], None]:
+    def bind_reorder(memories: Mapping[str, Memory]) -> Callable[[], None]:
         rows, place, cache = memories["src"], memories["position"], memories["dst"]
         position = c_int64.from_address(place.address)
         rows_address, cache_address, last = rows.address, cache.address, extent - count
@@ -59,23 +59,22 @@ def create_cache_write(operation: Operation) -> PlainImplementation:
         def run(owners: object = memories) -> None:
             first = position.value
             if not 0 <= first <= last:
-                raise refuse(first)
+                raise refuse(position)
             move(rows_address, cache_address + first * stride)
 
-        if runs is None or entry is None:
-            return run
-        addresses = rows_address + runs.src_offset, cache_address + runs.dst_offset, place.address
-        words = (*addresses, last, stride, runs.count, runs.src_step, runs.dst_step, runs.nbytes)
+        return run
+
+    def bind_copy(runs: StridedRuns, entry: int, memories: Mapping[str, Memory]) -> MachineCall:
+        rows, place, cache = memories["src"], memories["position"], memories["dst"]
+        addresses = rows.address + runs.src_offset, cache.address + runs.dst_offset, place.address
+        words = (*addresses, extent - count, stride, runs.count, runs.src_step, runs.dst_step, runs.nbytes)
         table = np.array(words, np.int64)
-        failure = partial(_describe_failure, refuse, position)
-        return CheckedCall(run, MemoryCheck(entry, address_of(table), 0, failure, (table, memories)))
+        failure = partial(refuse, c_int64.from_address(place.address))
+        return MachineCall(entry, address_of(table), 0, (table, memories), failure)
 
-    return PlainImplementation(operation, descs, "compiled", bind)
-
-
-def _describe_failure(refuse: Callable[[int], InvalidArguments], position: c_int64) -> InvalidArguments:
-    """Return the error of a write whose position was outside."""
-    return refuse(position.value)
+    if runs is None or entry is None:
+        return PlainImplementation(operation, descs, "compiled", bind_reorder)
+    return PlainImplementation(operation, descs, "compiled", partial(bind_copy, runs, entry), is_batched=True)
 
 
 def _axis(operation: Operation) -> int:

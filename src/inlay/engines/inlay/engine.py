@@ -29,6 +29,7 @@ from inlay.memory.reorder_cache import find_reorder
 from inlay.memory.sparse_entries import convert_sparse
 from inlay.primitives.attributes import reorder_attributes
 from inlay.primitives.engine import Engine, Implementation, Operation, PlainImplementation, ThreadTeam
+from inlay.primitives.panel_weights import has_panel_weights
 from inlay.reordering.attributes import PLAIN, Attributes, QuantizationAttribute, operands
 from inlay.reordering.target import host_target
 
@@ -179,6 +180,10 @@ class InlayEngine(Engine):
         kernel = _find_kernel(operation)
         return kernel is not None and (self._team is not None or not kernel.needs_team)
 
+    def owns(self, operation: Operation) -> bool:
+        """Return whether an operation is a product whose weights are in panels, and there are threads for it."""
+        return self._team is not None and has_panel_weights(operation)
+
     def accepts_any_contents(self, desc: MemoryDesc) -> bool:
         """Return True for transformed weights of Winograd convolutions, which are floats."""
         return is_winograd_weights(desc)
@@ -194,7 +199,7 @@ class InlayEngine(Engine):
             raise Unimplemented(
                 f"inlay has no {operation.kind} {operation.prop_kind} such as this: it computes reorders between "
                 "layouts and cache writes; and on threads of GNU OpenMP Winograd convolutions, products with integer "
-                "weights, dynamic quantization and table lookups"
+                "weights or weights in panels, dynamic quantization and table lookups"
             )
         if operation.kind == "cache_write":
             return create_cache_write(operation)

@@ -1,27 +1,28 @@
 """The machine code of a product of few rows with a matrix, generated as LLVM IR: a module for each `MatvecCode`.
 
-    inlay_matvec(table)       the work of one thread of a team; the words of the table are `MatvecWord`
+    inlay_matvec(table, threads)      runs `work` on so many threads of a team; the words of the table are `MatvecWord`
+    work(table)                       the part of the calling thread
 
 A thread computes a contiguous range of strips of columns. It reads the weights of a strip once for at most `MOST_ROWS`
 rows of the source. The weights have a blocked format, see `weights_tag`: a panel of columns after the other, and in
 each panel `STEP` rows after the other. A register that is loaded from weights of 4 bits has a column in each lane, with
-the elements of `STEP` rows in its 32 bits.
+the elements of `STEP` rows in its 32 bits. One that is loaded from bf16 weights has elements of two rows in a lane.
 
 Weights of one row of the source are multiplied as integers, and a group's sum is scaled: scale * (sum(x q) - zero_point
 * sum(x)). Weights of several rows are scaled as they are read: q * scale - zero_point * scale.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from functools import partial
 
-from inlay.engines.inlay.team_code import emit_openmp_call, emit_part, emit_pointer
+from inlay.engines.inlay.matvec_post_ops import PostOpCode, emit_post_op
+from inlay.engines.inlay.team_code import TEAM_WORK, emit_openmp_call, emit_part, emit_pointer, emit_team_entry
 from inlay.engines.inlay.winograd_code import Registers, Vectors
+from inlay.primitives.panel_weights import MOST_ROWS, panel_tag
 from inlay.reordering.ir import Code, module_text
 
-MOST_ROWS = 8
-"""Largest number of rows of the source for which weights are read once."""
 STEP = 8
 """Rows of the weights that one iteration multiplies; it divides the number of rows, and the rows of a group."""
 ENTRY = "inlay_matvec"
@@ -42,6 +43,10 @@ class MatvecWord(IntEnum):
     ZERO_POINTS = auto()
     BIAS = auto()
     DST = auto()
+    OPERAND_0 = auto()
+    OPERAND_1 = auto()
+    OPERAND_0_STRIDE = auto()
+    OPERAND_1_STRIDE = auto()
     SRC_STRIDE = auto()
     DST_STRIDE = auto()
     VALUES_STRIDE = auto()
@@ -51,6 +56,7 @@ class MatvecWord(IntEnum):
     STRIPS = auto()
     GROUPS = auto()
     STEPS = auto()
+    PARALLEL = auto()
     THREAD_NUM = auto()
     NUM_THREADS = auto()
 
@@ -71,6 +77,12 @@ class MatvecCode:
     """True if the weights have zero points in groups."""
     has_bias: bool
     """True if there is a bias."""
+    src: str
+    """Data type of the source: f32 or bf16."""
+    dst: str
+    """Data type of the destination: f32 or bf16."""
+    post_ops: tuple[PostOpCode, ...]
+    """The post-operations."""
     registers: Registers
     """Lanes of a register, and registers in a row of a panel."""
 
@@ -93,6 +105,11 @@ class MatvecCode:
         return {"s4": 4, "u4": 4, "s8": 8, "u8": 8, "bf16": 16, "f32": 32}[self.weights]
 
     @property
+    def dst_width(self) -> int:
+        """Bytes of an element of the destination."""
+        return _width(self.dst)
+
+    @property
     def step_nbytes(self) -> int:
         """Bytes of `STEP` rows of a panel of the weights."""
         return STEP * self.registers.columns * self.bits // 8
@@ -104,18 +121,24 @@ def weights_tag(weights: str, columns: int) -> str:
     >>> weights_tag("s4", 64), weights_tag("f32", 64)
     ('BA64b8a', 'Ba64b')
     """
-    return f"BA{columns}b{STEP}a" if weights in ("s4", "u4") else f"Ba{columns}b"
+    packed = f"BA{columns}b{STEP}a" if weights in ("s4", "u4") else f"Ba{columns}b"
+    return panel_tag("matmul", weights, columns) or packed
 
 
 def build_module(kernel: MatvecCode, attributes: str) -> str:
     """Return the LLVM IR of the module; `attributes` are the function attributes of the target."""
-    emitters = [partial(_emit_block, kernel=kernel, rows=rows) for rows in sorted({kernel.rows, kernel.rest} - {0})]
+    blocks = [partial(_emit_block, kernel=kernel, rows=rows) for rows in sorted({kernel.rows, kernel.rest} - {0})]
+    emitters: list[tuple[Callable[[Code], str], str]] = [(emit, "void") for emit in blocks]
+    emitters += [
+        (partial(_emit_work, kernel=kernel), "void"),
+        (partial(emit_team_entry, name=ENTRY, parallel=MatvecWord.PARALLEL), "i32 0"),
+    ]
     functions = []
-    for emit in (*emitters, partial(_emit_entry, kernel=kernel)):
+    for emit, result in emitters:
         code = Code()
         code.label("entry")
         head = emit(code)
-        code.do("ret void")
+        code.do(f"ret {result}")
         functions.append((head, code))
     return module_text(functions, attributes)
 
@@ -123,8 +146,8 @@ def build_module(kernel: MatvecCode, attributes: str) -> str:
 # The work of a thread
 
 
-def _emit_entry(code: Code, kernel: MatvecCode) -> str:
-    """Emit the exported function: it computes the strips of the calling thread, for one block of rows after another."""
+def _emit_work(code: Code, kernel: MatvecCode) -> str:
+    """Emit the function that computes the strips of the calling thread, for one block of rows after another."""
     thread, threads = (emit_openmp_call(code, word) for word in (MatvecWord.THREAD_NUM, MatvecWord.NUM_THREADS))
     strips, blocks = (code.load_word("%table", word) for word in (MatvecWord.STRIPS, MatvecWord.BLOCKS))
     begin, end = emit_part(code, strips, threads, thread)
@@ -138,7 +161,7 @@ def _emit_entry(code: Code, kernel: MatvecCode) -> str:
             _emit_block_call(code, kernel, strip, block, blocks)
     code.do("br label %exit")
     code.label("exit")
-    return f"define void @{ENTRY}(ptr %table)"
+    return f"define internal void @{TEAM_WORK}(ptr %table)"
 
 
 def _emit_block_call(code: Code, kernel: MatvecCode, strip: str, block: str, blocks: str) -> None:
@@ -174,9 +197,10 @@ class _Strip:
         for _ in range(1, rows):
             self.sources.append(code.byte(self.sources[-1], row))
         results = code.byte(emit_pointer(code, MatvecWord.DST), self._product(first, MatvecWord.DST_STRIDE))
-        self.results = code.byte(results, self.column_bytes)
+        self.results = code.byte(results, code.let(f"mul i64 {column}, {kernel.dst_width}"))
+        self.first, self.column = first, column
         panel, part = (code.let(f"{operation} i64 %strip, {parts}") for operation in ("udiv", "urem"))
-        step_part = self.width * self.lanes * (4 if kernel.is_packed else kernel.bits // 8)
+        step_part = self.width * self.lanes * (kernel.bits // 8 if kernel.bits in (8, 32) else 4)
         at = code.byte(emit_pointer(code, MatvecWord.WEIGHTS), self._product(panel, MatvecWord.PANEL_STRIDE))
         self.weights = code.byte(at, code.let(f"mul i64 {part}, {step_part}"))
         self.masks = self._emit_masks(column)
@@ -212,8 +236,13 @@ class _Strip:
 
     def load_source(self, row: int, k: str, j: int) -> str:
         """Emit a load of element `k + j` of a row of the source, into all lanes."""
-        at = self.code.let(f"getelementptr float, ptr {self.sources[row]}, i64 {k}")
-        return self.vectors.splat(self.code.let(f"load float, ptr {self.code.byte(at, 4 * j)}"))
+        code = self.code
+        if self.kernel.src == "bf16":
+            at = code.let(f"getelementptr i16, ptr {self.sources[row]}, i64 {k}")
+            bits = code.let(f"zext i16 {code.let(f'load i16, ptr {code.byte(at, 2 * j)}')} to i32")
+            return self.vectors.splat(code.let(f"bitcast i32 {code.let(f'shl i32 {bits}, 16')} to float"))
+        at = code.let(f"getelementptr float, ptr {self.sources[row]}, i64 {k}")
+        return self.vectors.splat(code.let(f"load float, ptr {code.byte(at, 4 * j)}"))
 
 
 def _constant(element: str, values: Sequence[float]) -> str:
@@ -338,19 +367,26 @@ def _emit_weights(strip: _Strip, step: str, j: int, w: int) -> str:
     if kernel.is_packed:
         bits = code.let(f"load {strip.integers}, ptr {code.byte(step, 4 * w * lanes)}, align 4")
         return _emit_nibbles(strip, bits, j)
+    if kernel.weights == "bf16":
+        return _emit_half(strip, code.byte(step, 4 * (j // 2 * kernel.registers.columns + w * lanes)), j % 2)
     width = kernel.bits // 8
     address = code.byte(step, width * (j * kernel.registers.columns + w * lanes))
     if kernel.weights == "f32":
         return strip.vectors.load(address)
     narrow = f"<{lanes} x i{kernel.bits}>"
     loaded = code.let(f"load {narrow}, ptr {address}, align 1")
-    if kernel.weights == "bf16":
-        wide = code.let(f"zext {narrow} {loaded} to {strip.integers}")
-        high = code.let(f"shl {strip.integers} {wide}, {_constant('i32', [16] * lanes)}")
-        return code.let(f"bitcast {strip.integers} {high} to {strip.vectors.type}")
     operation = "sext" if kernel.weights == "s8" else "zext"
     wide = code.let(f"{operation} {narrow} {loaded} to {strip.integers}")
     return code.let(f"sitofp {strip.integers} {wide} to {strip.vectors.type}")
+
+
+def _emit_half(strip: _Strip, address: str, row: int) -> str:
+    """Emit the bf16 numbers of the first or the second of two rows, of which each lane has both, as floats."""
+    code, kind = strip.code, strip.integers
+    bits = code.let(f"load {kind}, ptr {address}, align 4")
+    operation, number = ("and", -65536) if row else ("shl", 16)
+    high = code.let(f"{operation} {kind} {bits}, {_constant('i32', [number] * strip.lanes)}")
+    return code.let(f"bitcast {kind} {high} to {strip.vectors.type}")
 
 
 def _emit_nibbles(strip: _Strip, bits: str, j: int) -> str:
@@ -370,13 +406,85 @@ def _emit_nibbles(strip: _Strip, bits: str, j: int) -> str:
 
 
 def _emit_results(strip: _Strip, totals: Sequence[str]) -> None:
-    """Emit the addition of the bias, and the stores of the columns that exist."""
+    """Emit the addition of the bias, the post-operations, and the stores of the columns that exist."""
     code, vectors, width = strip.code, strip.vectors, strip.width
     biases = strip.load_values(MatvecWord.BIAS, "0", "float") if strip.kernel.has_bias else []
+    operands = list(_emit_operands(strip))
     line = strip.results
     for m in range(strip.rows):
         for w in range(width):
-            total = totals[m * width + w]
-            value = vectors.binary("fadd", total, biases[w]) if biases else total
-            code.masked_store(vectors.type, value, code.byte(line, w * vectors.bytes), strip.masks[w])
+            value = totals[m * width + w]
+            value = vectors.binary("fadd", value, biases[w]) if biases else value
+            at = code.byte(line, w * strip.lanes * strip.kernel.dst_width)
+            for post_op, operand in zip(strip.kernel.post_ops, operands, strict=True):
+                second = _emit_operand(strip, post_op, at if operand is None else operand[m], operand is None, w)
+                value = emit_post_op(vectors, post_op, value, second)
+            _emit_store(strip, value, at, strip.masks[w])
         line = code.byte(line, code.load_word("%table", MatvecWord.DST_STRIDE))
+
+
+def _emit_operands(strip: _Strip) -> Iterator[list[str] | None]:
+    """Emit for each post-operation the addresses of the rows of its second operand; None for other post-operations."""
+    code, words = strip.code, iter(OPERANDS)
+    for post_op in strip.kernel.post_ops:
+        if not post_op.operand or post_op.algorithm == "sum":
+            yield None
+            continue
+        word, stride = next(words)
+        base = code.byte(emit_pointer(code, word), code.let(f"mul i64 {strip.column}, {_width(post_op.operand)}"))
+        step = code.load_word("%table", stride)
+        rows = [code.byte(base, code.let(f"mul i64 {strip.first}, {step}"))]
+        for _ in range(1, strip.rows):
+            rows.append(code.byte(rows[-1], step))
+        yield rows
+
+
+def _emit_operand(strip: _Strip, post_op: PostOpCode, address: str, is_result: bool, w: int) -> str:
+    """Emit the load of a second operand as floats: register `w` of a row, or the old result at the address itself."""
+    if not post_op.operand:
+        return ""
+    code, mask = strip.code, strip.masks[w]
+    at = address if is_result else code.byte(address, w * strip.lanes * _width(post_op.operand))
+    if post_op.operand == "f32":
+        return code.masked_load(strip.vectors.type, at, mask)
+    narrow = f"<{strip.lanes} x i16>"
+    wide = code.let(f"zext {narrow} {code.masked_load(narrow, at, mask)} to {strip.integers}")
+    high = code.let(f"shl {strip.integers} {wide}, {_constant('i32', [16] * strip.lanes)}")
+    return code.let(f"bitcast {strip.integers} {high} to {strip.vectors.type}")
+
+
+def _width(data_type: str) -> int:
+    """Return the bytes of a number of f32 or bf16."""
+    return 2 if data_type == "bf16" else 4
+
+
+OPERANDS = (
+    (MatvecWord.OPERAND_0, MatvecWord.OPERAND_0_STRIDE),
+    (MatvecWord.OPERAND_1, MatvecWord.OPERAND_1_STRIDE),
+)
+"""For each second operand, the words of its address and of the stride of its rows, which is 0 for one row."""
+
+
+def _emit_store(strip: _Strip, value: str, address: str, mask: str) -> None:
+    """Emit the store of the lanes that a mask selects, rounded to the type of the destination."""
+    kind = strip.vectors.type
+    if strip.kernel.dst == "bf16":
+        kind = f"<{strip.lanes} x i16>"
+        value = _emit_rounding(strip, value)
+    strip.code.masked_store(kind, value, address, mask)
+
+
+def _emit_rounding(strip: _Strip, value: str) -> str:
+    """Emit the bf16 numbers that are nearest to floats, ties to even; a NaN stays one."""
+    code, kind, lanes = strip.code, strip.integers, strip.lanes
+
+    def apply(operation: str, a: str, b: str | int) -> str:
+        return code.let(f"{operation} {kind} {a}, {b if isinstance(b, str) else _constant('i32', [b] * lanes)}")
+
+    bits = code.let(f"bitcast {strip.vectors.type} {value} to {kind}")
+    high = apply("lshr", bits, 16)
+    rounded = apply("lshr", apply("add", apply("add", bits, 0x7FFF), apply("and", high, 1)), 16)
+    is_nan = code.let(f"fcmp uno {strip.vectors.type} {value}, {value}")
+    quiet = apply("or", high, 0x40)
+    chosen = code.let(f"select <{lanes} x i1> {is_nan}, {kind} {quiet}, {kind} {rounded}")
+    return code.let(f"trunc {kind} {chosen} to <{lanes} x i16>")

@@ -30,3 +30,17 @@ def emit_part(code: Code, count: str, parts: str, part: str) -> tuple[str, str]:
     after = code.let(f"add i64 {part}, 1")
     begin, end = (code.let(f"udiv i64 {code.let(f'mul i64 {count}, {of}')}, {parts}") for of in (part, after))
     return begin, end
+
+
+TEAM_WORK = "work"
+"""Name of the function that each thread of a team runs, in a module with `emit_team_entry`."""
+
+
+def emit_team_entry(code: Code, name: str, parallel: int) -> str:
+    """Emit the body of the function that a `MachineCall` calls: a team of `%threads` runs `TEAM_WORK`; return its head.
+
+    `parallel` is the number of the word that has the address of GOMP_parallel.
+    """
+    threads = code.let("trunc i64 %threads to i32")
+    code.do(f"call void {emit_pointer(code, parallel)}(ptr @{TEAM_WORK}, ptr %table, i32 {threads}, i32 0)")
+    return f"define i32 @{name}(ptr %table, i64 %threads)"

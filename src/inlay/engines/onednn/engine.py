@@ -54,7 +54,7 @@ from inlay.forks import hold_across_forks
 from inlay.memory import Memory
 from inlay.onednn_abi import CPU
 from inlay.primitives.attributes import PLAIN
-from inlay.primitives.engine import Engine, KernelKind, MemoryCheck, Operation, ThreadTeam
+from inlay.primitives.engine import Engine, KernelKind, Operation, ThreadTeam
 from inlay.primitives.rules import RECURRENT
 
 _Result = TypeVar("_Result")
@@ -237,14 +237,14 @@ class OnednnEngine(Engine):
         return hint.primitive_desc
 
     @property
-    def batches_checks(self) -> bool:
-        """True if batches may contain checks, which requires that each primitive ends before the next one starts."""
+    def batches_machine_calls(self) -> bool:
+        """True if batches may contain machine code: each primitive ends before the next one starts."""
         return not self.is_asynchronous
 
-    def batch(self, calls: Sequence[Callable[[], None] | MemoryCheck]) -> list[PrimitiveBatch]:
+    def batch(self, calls: Sequence[Callable[[], None]]) -> list[PrimitiveBatch]:
         """Combine bound primitives of this engine, in order, into one batch for each run of equal thread numbers.
 
-        There is at least one primitive; checks may come before and after each.
+        A `MachineCall` of any engine may come before and after each.
         """
         return make_batches(calls)
 

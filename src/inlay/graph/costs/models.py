@@ -43,6 +43,7 @@ from inlay.primitives.engine import (
     companion_engines,
     get_engine,
 )
+from inlay.primitives.panel_weights import has_panel_weights
 from inlay.primitives.rules import RECURRENT
 
 
@@ -120,9 +121,10 @@ class AnalyticCosts(ModelledCosts):
     def kernel(self, operation: Operation) -> KernelEstimate | None:
         """Return the estimate for the kernel that an engine would have.
 
-        None is returned for a convolution by an algorithm other than the direct one, which few engines have.
+        None is returned for a convolution by an algorithm other than the direct one, and for weights in panels: few
+        engines have these.
         """
-        if algorithm_of(operation) is not None:
+        if algorithm_of(operation) is not None or has_panel_weights(operation):
             return None
         name = operation_key(operation)
         found = self._known.get(name)
@@ -168,10 +170,12 @@ def with_attributes(kernel: KernelEstimate, operation: Operation) -> KernelEstim
 def find_implementation(engines: Iterable[Engine], operation: Operation) -> Implementation | None:
     """Return the first engine's implementation of an operation; None where no engine supports it.
 
+    An engine that owns the operation comes first.
+
     The scratchpad is the caller's, so that the implementation reports its size.
     """
     wanted = replace(operation, attributes=replace(operation.attributes, scratchpad_mode="user"))
-    for engine in engines:
+    for engine in sorted(engines, key=lambda one: not one.owns(operation)):
         # An engine raises either for formats that it does not support.
         with suppress(Unimplemented, InvalidArguments):
             return engine.create(wanted)
@@ -202,6 +206,8 @@ def model_of_kind(operation: Operation, kind: KernelKind, isa: str) -> KernelMod
         return reference_model(operation)
     if (algorithm := algorithm_of(operation)) is not None:
         return KernelModel(algorithm.name, algorithm.efficiency)
+    if has_panel_weights(operation):
+        return KernelModel("matvec", 0.4, 1.0)
     table = select_kernel_model(operation, isa)
     if table.ns_per_element:
         return KernelModel("gemm", 0.6, 4.0) if kind == "gemm" else KernelModel("jit", 0.8, 2.0)

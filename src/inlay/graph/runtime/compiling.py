@@ -37,6 +37,7 @@ from inlay.primitives.engine import (
     get_engine,
     select_reorder_engine,
 )
+from inlay.primitives.panel_weights import has_panel_weights
 
 _Key: TypeAlias = tuple[tuple[int, ...], str, bytes]
 
@@ -67,6 +68,8 @@ class Weights:
     def get_packed(self, array: Array, desc: MemoryDesc, engine: Engine | None = None) -> Memory:
         """Return the elements of `array` in memory of `desc`; equal elements and formats share one memory.
 
+        So do formats that differ in their blocks, and not in the offset of any element.
+
         `engine` reorders into a format that only it knows. The array must not change afterwards.
 
         Raises:
@@ -78,7 +81,7 @@ class Weights:
             formats = self._formats(array)
             packed = formats.get(desc)
             if packed is None:
-                packed = formats[desc] = _pack_constant(array, desc, engine)
+                packed = formats[desc] = _find_equivalent(formats, desc) or _pack_constant(array, desc, engine)
             return packed
 
     def _formats(self, array: Array) -> _PackedFormats:
@@ -103,7 +106,18 @@ class Weights:
         """Bytes of all packed memories."""
         with self._lock:
             formats = [formats for entries in self._packed.values() for _, formats in entries]
-            return sum(memory.buffer.size for memories in formats for memory in list(memories.values()))
+            memories = [memory for one in formats for memory in list(one.values())]
+            return sum({memory.address: memory.buffer.size for memory in memories}.values())
+
+
+def _find_equivalent(formats: _PackedFormats, desc: MemoryDesc) -> Memory | None:
+    """Return memory of `desc` in the buffer of a packed format in which every element has the same offset, or None."""
+    if desc.kind != "blocked":
+        return None
+    for memory in list(formats.values()):
+        if memory.desc.kind == "blocked" and memory.desc.equivalent(desc):
+            return Memory(desc, memory.buffer)
+    return None
 
 
 _SAMPLES = 64
@@ -182,7 +196,8 @@ def _prepare_operation(
         for argument in step.constants
         if argument in needed
     }
-    is_joined = implementation.is_batched and not (expectation.is_empty or expectation.is_all_zero)
+    is_batched = implementation.is_batched and (selected is engine or engine.batches_machine_calls)
+    is_joined = is_batched and not (expectation.is_empty or expectation.is_all_zero)
     is_declined = selected is not engine and selected.name == "reference"
     scratch = expectation.descs[_SCRATCHPAD].size if _SCRATCHPAD in expectation.writes else 0
     bound = partial(_bind_operation, step, implementation, expectation, constants)
@@ -237,6 +252,8 @@ def _select_implementation(
             selected, implementation = select_reorder_engine(operation, companion_engines(engine))
         else:
             selected, implementation = create_with_companions(engine, operation)
+            if implementation.kernel_kind == "reference" and has_panel_weights(operation):
+                raise Unimplemented("weights in panels are read by a reference kernel: leave them any")
         expectation = infer_call_signature(operation, implementation)
         if not (expectation.is_empty or expectation.is_all_zero):
             implementation.create_primitive()

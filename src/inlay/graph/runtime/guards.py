@@ -33,7 +33,7 @@ from inlay.graph.op_graph import Array, OpGraph
 from inlay.graph.passes.range_guards import MASKED, THRESHOLD, place_guards
 from inlay.graph.program import Buffer, Program
 from inlay.memory.buffers import address_of
-from inlay.primitives.engine import Engine, MemoryCheck
+from inlay.primitives.engine import Engine, MachineCall
 from inlay.reordering.target import TargetMachine, host_target, load_permanently
 
 Floats: TypeAlias = Array
@@ -166,18 +166,18 @@ def _bound_of(dtype: np.dtype[Any]) -> float:
 _SHARED = 1 << 14  # bytes from which on the threads of a team share a check
 
 
-def batched_guard(engine: Engine, elements: Floats, *, is_masked: bool = False) -> MemoryCheck | None:
+def batched_guard(engine: Engine, elements: Floats, *, is_masked: bool = False) -> MachineCall | None:
     """Return the check of a buffer in a form that `engine` executes between batched calls; None where it cannot."""
     limits = _limits(_bound_of(elements.dtype), elements.dtype, is_masked)
-    found = scan_addresses(limits, elements.itemsize) if engine.batches_checks else None
+    found = scan_addresses(limits, elements.itemsize) if engine.batches_machine_calls else None
     if found is None:
         return None
     team, threads = engine.thread_team, engine.num_threads
     if team is None or threads < 2 or elements.nbytes < _SHARED:
-        return MemoryCheck(found[0], address_of(elements), elements.size, GuardFailed, elements)
+        return MachineCall(found[0], address_of(elements), elements.size, elements, GuardFailed)
     words = address_of(elements), elements.size, team.parallel, team.thread_num, team.num_threads, 0
     table = np.array(words, np.int64)
-    return MemoryCheck(found[1], address_of(table), threads, GuardFailed, (elements, table))
+    return MachineCall(found[1], address_of(table), threads, (elements, table), GuardFailed)
 
 
 _SYMBOL = "inlay_exceeds"

@@ -31,7 +31,7 @@ from inlay.memory import Memory, reorder
 from inlay.memory.buffers import Bytes, address_of, allocate
 from inlay.memory.frameworks import to_numpy
 from inlay.memory.reorder_cache import cached_desc, find_reorder
-from inlay.primitives.engine import Batch, CheckedCall, Engine, MemoryCheck
+from inlay.primitives.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +59,12 @@ class CompiledProgram:
 
 @dataclass(frozen=True, slots=True)
 class _BatchEntry:
-    """A call that the engine can execute in one batch with its neighbors: a step, or a check between steps.
-
-    A step of another engine may be such a check, too; see `CheckedCall`.
-    """
+    """A call that the engine can execute in one batch with its neighbors: a step, or a check between steps."""
 
     step: str
     """Name of the step; empty for a check."""
     call: Any
-    """The call in the form that `Engine.batch` accepts."""
-    alone: Call
-    """The same as a call of its own."""
-
-
-def _replace_entry(batch: Batch, i: int, call: Callable[[], None]) -> None:
-    """Replace entry `i` of a batch by a call of the same step that is bound to other memories."""
-    batch.put(i, call.check if isinstance(call, CheckedCall) else call)
+    """The call, which `Engine.batch` accepts."""
 
 
 _MOST_COPIED = 1 << 16
@@ -166,9 +156,7 @@ class Instance:
                 continue
             self._step_calls[name] = call
             if prepared.is_joined:
-                pending.append(_BatchEntry(name, call, call))
-            elif isinstance(call, CheckedCall) and self.compiled.engine.batches_checks:
-                pending.append(_BatchEntry(name, call.check, call))
+                pending.append(_BatchEntry(name, call))
             else:
                 self._add_batch(pending)
                 self._replace_call[name] = partial(self._calls.__setitem__, len(self._calls))
@@ -182,14 +170,14 @@ class Instance:
 
         A call from Python between two calls that use the engine's threads slows down the second one.
         """
-        is_masked, alone = name in self.compiled.guards.masked, partial(self._guard, name)
+        is_masked = name in self.compiled.guards.masked
         is_fixed = self.compiled.memory_plan.locations[name].allocation not in self._external
         check = batched_guard(self.compiled.engine, self._elements(name), is_masked=is_masked) if is_fixed else None
         if check is not None:
-            pending.append(_BatchEntry("", check, alone))
+            pending.append(_BatchEntry("", check))
         else:
             self._add_batch(pending)
-            self._calls.append(alone)
+            self._calls.append(partial(self._guard, name))
 
     def _guard(self, name: str) -> None:
         """Check a buffer at its present address; an input may have another one in each run."""
@@ -207,19 +195,14 @@ class Instance:
 
     def _add_batch(self, pending: list[_BatchEntry]) -> None:
         """Append the pending entries as batches of the engine, and empty the list."""
-        if all(isinstance(one.call, MemoryCheck) for one in pending):
-            for one in pending:
-                if one.step:
-                    self._replace_call[one.step] = partial(self._calls.__setitem__, len(self._calls))
-                self._calls.append(one.alone)
-            pending.clear()
+        if not pending:
             return
         steps = iter(one.step for one in pending)
         for batch in self.compiled.engine.batch([one.call for one in pending]):
             self._calls.append(batch.submit)
             for i in range(len(batch)):
                 if step := next(steps):
-                    self._replace_call[step] = partial(_replace_entry, batch, i)
+                    self._replace_call[step] = partial(batch.put, i)
         pending.clear()
         if self._waits:
             self._calls.append(self._wait)
