@@ -15,6 +15,8 @@ The modules in the order in which data flows:
     matvec_post_ops         post-operations of products of few rows: functions, sums and products with a second operand
     matvec_code             products of few rows: generation of the machine code, and the format of integer weights
     matvec                  a product of few rows: supported operations, the table of its arguments, calls
+    row_batch_code          batches of products of few rows with matrices as they are: generation of the machine code
+    row_batch               such a batch: supported operations, the table of its arguments, calls
     engine                  reorders, `KERNELS`, and `InlayEngine`
 
 Glossary (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015):

@@ -18,6 +18,7 @@ from inlay.descriptor import MemoryDesc, kinds
 from inlay.engines.inlay.cache_write import create_cache_write, supports_cache_write
 from inlay.engines.inlay.dynamic_quantization import create_dynamic_quantization, requests_dynamic_quantization
 from inlay.engines.inlay.matvec import create_matvec, requests_matvec
+from inlay.engines.inlay.row_batch import create_row_batch, requests_row_batch
 from inlay.engines.inlay.serial_team import serial_team
 from inlay.engines.inlay.table_lookup import create_table_lookup, supports_table_lookup
 from inlay.engines.inlay.winograd_code import create_weights_transform, is_winograd_weights
@@ -132,6 +133,7 @@ KERNELS: tuple[InlayKernel, ...] = (
     InlayKernel(supports_table_lookup, create_table_lookup, needs_team=False),
     InlayKernel(requests_dynamic_quantization, create_dynamic_quantization, needs_team=False),
     InlayKernel(requests_matvec, create_matvec),
+    InlayKernel(requests_row_batch, create_row_batch),
 )
 """The kernels of the engine; the first that is meant for an operation computes it."""
 
@@ -181,8 +183,12 @@ class InlayEngine(Engine):
         return kernel is not None and (self._team is not None or not kernel.needs_team)
 
     def owns(self, operation: Operation) -> bool:
-        """Return whether an operation is a product whose weights are in panels, and there are threads for it."""
-        return self._team is not None and has_panel_weights(operation)
+        """Return whether an operation is a product of few rows with weights in panels, or a batch of such products.
+
+        There must be threads for it.
+        """
+        is_meant = has_panel_weights(operation) or requests_row_batch(operation)
+        return self._team is not None and is_meant
 
     def accepts_any_contents(self, desc: MemoryDesc) -> bool:
         """Return True for transformed weights of Winograd convolutions, which are floats."""

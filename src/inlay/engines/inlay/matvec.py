@@ -27,7 +27,7 @@ from inlay.engines.inlay.matvec_code import (
     build_module,
     weights_tag,
 )
-from inlay.engines.inlay.matvec_post_ops import parse_post_ops
+from inlay.engines.inlay.matvec_post_ops import is_matrix_operand, parse_post_ops
 from inlay.engines.inlay.winograd_code import Registers
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Layout
@@ -85,7 +85,7 @@ def create_matvec(
         "bias" in descs,
         str(descs["src"].data_type),
         str(descs["dst"].data_type),
-        parse_post_ops(operation.attributes.post_ops, descs["dst"]),
+        parse_post_ops(operation.attributes.post_ops, descs["dst"], is_matrix_operand),
         registers,
     )
     operands = _find_operands(operation)

@@ -41,31 +41,35 @@ class PostOpCode:
     """Data type of the second operand, f32 or bf16; empty without one."""
 
 
-def parse_post_ops(post_ops: Sequence[PostOp], dst: MemoryDesc) -> tuple[PostOpCode, ...]:
+def parse_post_ops(
+    post_ops: Sequence[PostOp], dst: MemoryDesc, is_operand: Callable[[MemoryDesc, MemoryDesc], bool]
+) -> tuple[PostOpCode, ...]:
     """Return the code of each post-operation of a product whose result is `dst`.
+
+    `is_operand` returns whether the machine code can read a second operand, for a given result.
 
     Raises:
         Unimplemented: the machine code does not support one.
     """
-    codes = tuple(_parse(post_op, dst) for post_op in post_ops)
+    codes = tuple(_parse(post_op, dst, is_operand) for post_op in post_ops)
     if sum(code.operand != "" and code.algorithm != "sum" for code in codes) > MOST_OPERANDS:
         raise Unimplemented(f"a product of few rows has at most {MOST_OPERANDS} second operands")
     return codes
 
 
-def _parse(post_op: PostOp, dst: MemoryDesc) -> PostOpCode:
+def _parse(post_op: PostOp, dst: MemoryDesc, is_operand: Callable[[MemoryDesc, MemoryDesc], bool]) -> PostOpCode:
     """Return the code of one post-operation."""
     match post_op:
         case EltwisePostOp(algorithm=algorithm, alpha=alpha, beta=beta) if algorithm in _FUNCTIONS:
             return PostOpCode(algorithm, float(alpha), float(beta))
-        case BinaryPostOp(algorithm=algorithm, src_1=src_1) if algorithm in _ARITHMETIC and _is_operand(src_1, dst):
+        case BinaryPostOp(algorithm=algorithm, src_1=src_1) if algorithm in _ARITHMETIC and is_operand(src_1, dst):
             return PostOpCode(algorithm, operand=str(src_1.data_type))
         case SumPostOp(scale=1.0, zero_point=0, data_type=None):
             return PostOpCode("sum", operand=str(dst.data_type))
     raise Unimplemented(f"a product of few rows has no post-operation {post_op}")
 
 
-def _is_operand(desc: MemoryDesc, dst: MemoryDesc) -> bool:
+def is_matrix_operand(desc: MemoryDesc, dst: MemoryDesc) -> bool:
     """Return whether a second operand is a row-major matrix of the result's dims, or one row of it."""
     layout = desc.layout
     if str(desc.data_type) not in ("f32", "bf16") or desc.has_runtime or not isinstance(layout, Layout):

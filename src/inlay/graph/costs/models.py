@@ -44,6 +44,7 @@ from inlay.primitives.engine import (
     get_engine,
 )
 from inlay.primitives.panel_weights import has_panel_weights
+from inlay.primitives.row_batches import find_features
 from inlay.primitives.rules import RECURRENT
 
 
@@ -206,7 +207,7 @@ def model_of_kind(operation: Operation, kind: KernelKind, isa: str) -> KernelMod
         return reference_model(operation)
     if (algorithm := algorithm_of(operation)) is not None:
         return KernelModel(algorithm.name, algorithm.efficiency)
-    if has_panel_weights(operation):
+    if has_panel_weights(operation) or find_features(operation) is not None:
         return KernelModel("matvec", 0.4, 1.0)
     table = select_kernel_model(operation, isa)
     if table.ns_per_element:
