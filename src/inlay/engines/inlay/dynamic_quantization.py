@@ -7,16 +7,15 @@ Both passes read elements in the order of memory, so any dense layout will do if
 thread of the team reads a contiguous part. A call has a table of `_Word`, followed by a lowest and a highest element
 for each thread; both are 0 at first, since the range of ONNX includes 0:
 
-    inlay_range         each thread writes the lowest and the highest element of its part
-    inlay_quantize      each thread computes scale and zero point from all of these, and quantizes its part
-    inlay_alone         both, for few elements: the calling thread alone
+    inlay_range                     each thread writes the lowest and the highest element of its part
+    inlay_quantize                  each thread computes scale and zero point from these, and quantizes its part
+    inlay_dynamic_quantization      both on a team, with a copy of the table; few elements on the calling thread alone
 
 All is computed in f32, with a division by the scale and rounding to even: results are those of ONNX's formulas in f32,
 bit for bit. NaN does not count in the range, and becomes 0.
 """
 
-import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from enum import IntEnum
 from functools import cache, partial
 from math import prod
@@ -26,17 +25,17 @@ from typing import Any
 import numpy as np
 
 from inlay.descriptor import MemoryDesc
-from inlay.engines.inlay.team_code import PARALLEL, emit_openmp_call, emit_part, emit_pointer
+from inlay.engines.inlay.team_code import emit_openmp_call, emit_part, emit_pointer
 from inlay.errors import Unimplemented
 from inlay.layout import Layout
 from inlay.memory import Memory
 from inlay.memory.buffers import address_of
 from inlay.primitives.attributes import PrimitiveAttributes
-from inlay.primitives.engine import Operation, PlainImplementation, ThreadTeam
+from inlay.primitives.engine import MachineCall, Operation, PlainImplementation, ThreadTeam
 from inlay.reordering.ir import Code, Lanes, module_text
 from inlay.reordering.target import TargetMachine, digest_of, host_target, load_permanently
 
-_RANGE, _QUANTIZE, _ALONE = "inlay_range", "inlay_quantize", "inlay_alone"
+_RANGE, _QUANTIZE, _ENTRY = "inlay_range", "inlay_quantize", "inlay_dynamic_quantization"
 _UNROLLED = 4  # vectors of an iteration; that many minima are independent of each other
 _MOST_ALONE = 1 << 15  # elements for each thread: fewer take less time than a second thread takes to start
 _SLOT = 8  # words of a thread's lowest and highest element: a line of the caches
@@ -51,9 +50,10 @@ class _Word(IntEnum):
     ZERO_POINT = 3
     ELEMENTS = 4
     SLOTS = 5
-    THREAD_NUM = 6
-    NUM_THREADS = 7
-    FIRST_SLOT = 8
+    PARALLEL = 6
+    THREAD_NUM = 7
+    NUM_THREADS = 8
+    FIRST_SLOT = 16  # begins a line of the caches
 
 
 class _QuantizationCode:
@@ -132,7 +132,7 @@ def _emit_range(target: TargetMachine) -> tuple[str, Code]:
             found = [emitter.bound(predicate, *found[k : k + 2]) for k in range(0, len(found), 2)]
         code.do(f"store float {_emit_scalar_bound(emitter, predicate, found[0])}, ptr {code.byte(slot, 4 * place)}")
     code.do("ret void")
-    return f"define void @{_RANGE}(ptr %table)", code
+    return f"define internal void @{_RANGE}(ptr %table)", code
 
 
 _ENDS = (("low", "olt"), ("high", "ogt"))
@@ -179,7 +179,7 @@ def _emit_quantize(target: TargetMachine) -> tuple[str, Code]:
     code.do("br label %exit")
     code.label("exit")
     code.do("ret void")
-    return f"define void @{_QUANTIZE}(ptr %table)", code
+    return f"define internal void @{_QUANTIZE}(ptr %table)", code
 
 
 def _emit_parameters(emitter: _QuantizationCode) -> tuple[str, str]:
@@ -225,16 +225,30 @@ def _emit_integers(emitter: _QuantizationCode, value: str, scales: str, zeros: s
     return lanes.cast("trunc", lanes.cast("fptosi", bounded, "float", "i32"), "i32", "i8")
 
 
-def _emit_alone(target: TargetMachine) -> tuple[str, Code]:
-    """Return the function that calls both others."""
+def _emit_entry(target: TargetMachine) -> tuple[str, Code]:
+    """Return the function that runs both others on a team; each call has a table of its own, on its stack."""
     code = Code()
+    code.label("entry")
+    slots = code.let(f"mul i64 {code.load_word('%table', _Word.SLOTS)}, {_SLOT}")
+    words = code.let(f"add i64 {slots}, {int(_Word.FIRST_SLOT)}")
+    own = code.let(f"alloca i64, i64 {words}, align 64")
+    code.do_declared(
+        f"call void @llvm.memcpy.p0.p0.i64(ptr {own}, ptr %table, i64 {code.let(f'mul i64 {words}, 8')}, i1 false)"
+    )
+    parallel, count = emit_pointer(code, _Word.PARALLEL), code.let("trunc i64 %threads to i32")
+    code.do(f"br i1 {code.let('icmp eq i64 %threads, 1')}, label %alone, label %team")
+    code.label("alone")
     for name in (_RANGE, _QUANTIZE):
-        code.do(f"call void @{name}(ptr %table)")
-    code.do("ret void")
-    return f"define void @{_ALONE}(ptr %table)", code
+        code.do(f"call void @{name}(ptr {own})")
+    code.do("ret i32 0")
+    code.label("team")
+    for name in (_RANGE, _QUANTIZE):
+        code.do(f"call void {parallel}(ptr @{name}, ptr {own}, i32 {count}, i32 0)")
+    code.do("ret i32 0")
+    return f"define i32 @{_ENTRY}(ptr %table, i64 %threads)", code
 
 
-_EMITTERS = (_emit_range, _emit_quantize, _emit_alone)
+_EMITTERS = (_emit_range, _emit_quantize, _emit_entry)
 _EMITTER = digest_of([Path(__file__).with_name(name) for name in ("dynamic_quantization.py", "team_code.py")])
 """Digest of the source files that write the module; empty if they cannot be read, as in a zip archive."""
 
@@ -245,14 +259,12 @@ def _build_module(target: TargetMachine) -> str:
 
 
 @cache
-def _compile_entries(target: TargetMachine) -> tuple[int, ...]:
-    """Return the addresses of the compiled functions; the first call compiles or loads them."""
+def _compile_entry(target: TargetMachine) -> int:
+    """Return the address of the compiled function; the first call compiles or loads it."""
     text = partial(_build_module, target)
-    key = (_EMITTER, _RANGE) if _EMITTER else text()
-    return load_permanently(key, text, target, _RANGE, _QUANTIZE, _ALONE)
-
-
-_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    key = (_EMITTER, _ENTRY) if _EMITTER else text()
+    (address,) = load_permanently(key, text, target, _ENTRY)
+    return address
 
 
 def requests_dynamic_quantization(operation: Operation) -> bool:
@@ -288,9 +300,9 @@ def create_dynamic_quantization(
     descs = {"src": src, "dst": dst, **values}
     table = np.zeros(_Word.FIRST_SLOT + threads * _SLOT, np.int64)
     table[_Word.ELEMENTS], table[_Word.SLOTS] = prod(src.dims), threads
-    table[[_Word.THREAD_NUM, _Word.NUM_THREADS]] = team.thread_num, team.num_threads
-    entries = _compile_entries(target or host_target())
-    return PlainImplementation(operation, descs, "range:f32_u8", partial(_bind, table, entries, team))
+    table[[_Word.PARALLEL, _Word.THREAD_NUM, _Word.NUM_THREADS]] = team.parallel, team.thread_num, team.num_threads
+    bind = partial(_bind, table, _compile_entry(target or host_target()))
+    return PlainImplementation(operation, descs, "range:f32_u8", bind, is_batched=True)
 
 
 def _find_unsupported(operation: Operation, src: MemoryDesc, dst: MemoryDesc) -> str | None:
@@ -305,30 +317,10 @@ def _find_unsupported(operation: Operation, src: MemoryDesc, dst: MemoryDesc) ->
     return None
 
 
-def _bind(
-    table: np.ndarray[Any, np.dtype[np.int64]],
-    entries: Sequence[int],
-    team: ThreadTeam,
-    memories: Mapping[str, Memory],
-) -> Callable[[], None]:
-    """Return a function that quantizes the elements of these memories once at each call; it keeps them alive.
-
-    Several Python threads may call it at once, each with a table of its own.
-    """
+def _bind(table: np.ndarray[Any, np.dtype[np.int64]], entry: int, memories: Mapping[str, Memory]) -> MachineCall:
+    """Return the call that quantizes the elements of these memories once, and keeps them alive."""
     table = table.copy()
     for word, name in zip(_Word, ("src", "dst", "scale", "zero_point"), strict=False):
         table[word] = memories[name].address
     threads = min(int(table[_Word.SLOTS]), -(-int(table[_Word.ELEMENTS]) // _MOST_ALONE))
-    measure, quantize, alone = entries
-    parallel, function, kept = PARALLEL(team.parallel), _FUNCTION(alone), dict(memories)
-
-    def run() -> None:
-        own = table.copy()
-        parallel(measure, address_of(own), threads, 0)
-        parallel(quantize, address_of(own), threads, 0)
-
-    def run_alone(kept: object = kept) -> None:
-        own = table.copy()
-        function(address_of(own))
-
-    return run if threads > 1 else run_alone
+    return MachineCall(entry, address_of(table), threads, (table, dict(memories)))

@@ -6,7 +6,7 @@
 Source and destination have the same dense layout, so that elements are consecutive bytes in the same order. The machine
 code is one function for all sizes:
 
-    inlay_table_lookup(table)       the work of one thread of a team; the words of the table are `Word`
+    inlay_table_lookup(table, threads)      a team replaces all elements; the words of the table are `Word`
 
 Each thread replaces a range of lines of 64 bytes; the first one also replaces the bytes after the last line. With
 AVX512_VBMI the table is in four registers: two permutations choose among 128 entries each, and the highest bit of an
@@ -23,12 +23,12 @@ from pathlib import Path
 import numpy as np
 
 from inlay.descriptor import MemoryDesc
-from inlay.engines.inlay.team_code import PARALLEL, emit_openmp_call, emit_part, emit_pointer
+from inlay.engines.inlay.team_code import TEAM_WORK, emit_openmp_call, emit_part, emit_pointer, emit_team_entry
 from inlay.errors import Unimplemented
 from inlay.layout import Layout
 from inlay.memory import Memory
 from inlay.memory.buffers import address_of
-from inlay.primitives.engine import Operation, PlainImplementation, ThreadTeam
+from inlay.primitives.engine import MachineCall, Operation, PlainImplementation, ThreadTeam
 from inlay.reordering.ir import Code, module_text
 from inlay.reordering.target import TargetMachine, digest_of, host_target, load_permanently
 
@@ -54,14 +54,25 @@ class Word(IntEnum):
     """Number of whole lines."""
     REST = 4
     """Number of bytes after the last whole line."""
-    THREAD_NUM = 5
+    PARALLEL = 5
+    """Address of GOMP_parallel."""
+    THREAD_NUM = 6
     """Address of omp_get_thread_num."""
-    NUM_THREADS = 6
+    NUM_THREADS = 7
     """Address of omp_get_num_threads."""
 
 
 def build_module(has_byte_permutation: bool, attributes: str) -> str:
     """Return the LLVM IR of the module; `attributes` are the function attributes of the target."""
+    entry = Code()
+    entry.label("entry")
+    head = emit_team_entry(entry, ENTRY, Word.PARALLEL)
+    entry.do("ret i32 0")
+    return module_text([_emit_work(has_byte_permutation), (head, entry)], attributes)
+
+
+def _emit_work(has_byte_permutation: bool) -> tuple[str, Code]:
+    """Return the function that replaces the part of one thread."""
     code = Code()
     code.label("entry")
     src, dst, table = (emit_pointer(code, word) for word in (Word.SRC, Word.DST, Word.TABLE))
@@ -87,7 +98,7 @@ def build_module(has_byte_permutation: bool, attributes: str) -> str:
         place = code.let(f"add i64 {after}, {byte}")
         _emit_byte(code, code.byte(src, place), code.byte(dst, place), table)
     code.do("ret void")
-    return module_text([(f"define void @{ENTRY}(ptr %table)", code)], attributes)
+    return f"define internal void @{TEAM_WORK}(ptr %table)", code
 
 
 @contextmanager
@@ -139,25 +150,15 @@ def _compile_entry(target: TargetMachine) -> int:
     return address
 
 
-class BoundTableLookup:
-    """A lookup that is bound to memories; each call computes once. Several Python threads may call it at once."""
-
-    __slots__ = ("_address", "_call", "_entry", "_owner", "_threads")
-
-    def __init__(self, memories: Mapping[str, Memory], nbytes: int, team: ThreadTeam, threads: int) -> None:
-        """Fill the words with the addresses of `memories`, which are kept alive."""
-        words = np.zeros(len(Word), np.int64)
-        for word, name in ((Word.SRC, "src"), (Word.DST, "dst"), (Word.TABLE, "table")):
-            words[word] = memories[name].address + memories[name].desc.offset0
-        words[[Word.LINES, Word.REST]] = divmod(nbytes, _LINE)
-        words[[Word.THREAD_NUM, Word.NUM_THREADS]] = team.thread_num, team.num_threads
-        self._call, self._entry = PARALLEL(team.parallel), _compile_entry(host_target())
-        self._address, self._owner = address_of(words), (words, dict(memories))
-        self._threads = max(1, min(threads, nbytes // _LEAST_NBYTES))
-
-    def __call__(self) -> None:
-        """Replace all elements."""
-        self._call(self._entry, self._address, self._threads, 0)
+def _bind(nbytes: int, team: ThreadTeam, threads: int, memories: Mapping[str, Memory]) -> MachineCall:
+    """Return the call that replaces all elements of these memories, and keeps them alive."""
+    words = np.zeros(len(Word), np.int64)
+    for word, name in ((Word.SRC, "src"), (Word.DST, "dst"), (Word.TABLE, "table")):
+        words[word] = memories[name].address + memories[name].desc.offset0
+    words[[Word.LINES, Word.REST]] = divmod(nbytes, _LINE)
+    words[[Word.PARALLEL, Word.THREAD_NUM, Word.NUM_THREADS]] = team.parallel, team.thread_num, team.num_threads
+    useful = max(1, min(threads, nbytes // _LEAST_NBYTES))
+    return MachineCall(_compile_entry(host_target()), address_of(words), useful, (words, dict(memories)))
 
 
 def supports_table_lookup(operation: Operation) -> bool:
@@ -185,8 +186,4 @@ def create_table_lookup(operation: Operation, team: ThreadTeam, threads: int) ->
         wanted = operation.descs["dst"]
         raise Unimplemented(f"table lookup has no {src!r} to {wanted!r}: give both the same layout, without padding")
     descs = {"src": src, "table": operation.descs["table"], "dst": dst}
-
-    def bind(memories: Mapping[str, Memory]) -> BoundTableLookup:
-        return BoundTableLookup(memories, nbytes, team, threads)
-
-    return PlainImplementation(operation, descs, "table_lookup", bind)
+    return PlainImplementation(operation, descs, "table_lookup", partial(_bind, nbytes, team, threads), is_batched=True)
