@@ -55,6 +55,10 @@ class _Values:
         """Add scales of an argument, along the axes of `mask`, and its zero point, unless that is 0."""
         self.scales[argument] = Scales(mask=mask)
         self.operands[f"{argument}_scales"] = np.ascontiguousarray(scales, np.float32).reshape(-1)
+        self.add_zero_point(argument, zero_point)
+
+    def add_zero_point(self, argument: str, zero_point: Any) -> None:
+        """Add the zero point of an argument, unless that is 0."""
         if zero_point:
             self.zero_points[argument] = ZeroPoints()
             self.operands[f"{argument}_zero_points"] = _integer(zero_point)
@@ -139,24 +143,67 @@ def convolution(context: LoweringContext) -> Operand:
     mask = 0 if scales.size == 1 else 1
     if groups > 1:
         weights, mask = weights.reshape(groups, shape[0] // groups, *shape[1:]), mask * 3
-    values = _real_values(context)
-    values.add("weights", scales, mask=mask)
-    operands: dict[str, Operand] = {"src": src, "weights": weights, **_bias(context), **values.operands}
+    values, bias = _product_values(context, scales, 0, mask)
+    operands: dict[str, Operand] = {"src": src, "weights": weights, **bias, **values.operands}
     parameters = window.parameters(dims[2:], result[2:])
     dtype = context.output().dtype
     return context.emit("convolution", operands, result, dtype, values.attributes, algorithm="direct", **parameters)
 
 
-def _bias(context: LoweringContext) -> dict[str, Operand]:
-    """Return the constant bias, if the node has one."""
-    return {"bias": context.constant(2, "bias")} if context.has_input(2) else {}
+def _product_values(
+    context: LoweringContext, scales: Array, weights_zero_point: int, mask: int
+) -> tuple[_Values, dict[str, Operand]]:
+    """Return the quantization of a product, and its constant bias by argument.
+
+    All scales become one, that of the weights, and the kernel computes numbers of quanta of the result: bias and
+    activations are divided by its scale. Where that is not possible, each tensor has its own scale.
+    """
+    bias = {"bias": context.constant(2, "bias")} if context.has_input(2) else {}
+    dst, post_ops = context.attribute("dst_scale"), _post_ops(context)
+    folded = None if dst is None else _fold_scales(context, scales, bias)
+    if folded is None:
+        values = _real_values(context)
+        values.add("weights", scales, weights_zero_point, mask)
+        return values, dict(bias)
+    scales, bias = folded
+    values = _Values(tuple(_divide_clip(post_op, float(dst)) for post_op in post_ops))
+    values.add("weights", scales, weights_zero_point, mask)
+    for argument in ("src", "dst"):
+        values.add_zero_point(argument, context.attribute(f"{argument}_zero_point"))
+    return values, dict(bias)
+
+
+def _fold_scales(
+    context: LoweringContext, scales: Array, bias: Mapping[str, Array]
+) -> tuple[Array, dict[str, Array]] | None:
+    """Return scales of weights that include those of source and result, and the bias in quanta of the result.
+
+    None if an activation is not linear on each side of 0, or if a number would not be a normal one of f32.
+    """
+    if any(algorithm not in ("relu", "clip") for algorithm, _, _ in context.attribute("post_ops")):
+        return None
+    dst = np.float64(context.attribute("dst_scale"))
+    folded = scales.astype(np.float64) * np.float64(context.attribute("src_scale")) / dst
+    quanta = {name: array.astype(np.float64) / dst for name, array in bias.items()}
+    limits = np.finfo(np.float32)
+    if folded.min() < limits.tiny or any(np.abs(array).max() > limits.max for array in (folded, *quanta.values())):
+        return None
+    return folded.astype(np.float32), {name: array.astype(np.float32) for name, array in quanta.items()}
+
+
+def _divide_clip(post_op: PostOp, scale: float) -> PostOp:
+    """Return an activation of numbers of quanta: a clip has its bounds in quanta, and a ReLU is the same."""
+    assert isinstance(post_op, EltwisePostOp)
+    if post_op.algorithm != "clip":
+        return post_op
+    return EltwisePostOp("clip", post_op.alpha / scale, post_op.beta / scale)
 
 
 def matmul(context: LoweringContext) -> Operand:
     """Lower a matrix product of integers; rows of a stack that is multiplied by one matrix become one matrix."""
     src, weights = context.operand(0, _BYTES), context.operand(1, _BYTES)
-    values, zero = _real_values(context), context.attribute("weights_zero_point")
-    scales, result = context.attribute("weights_scales"), context.output().dims
+    scales, zero = context.attribute("weights_scales"), context.attribute("weights_zero_point")
+    result = context.output().dims
     if isinstance(weights, str) and context.dtype(weights) == _U8:
         weights, zero = _shift_to_s8(context, weights), zero - 128
     left, right = context.dims(src), context.dims(weights)
@@ -167,8 +214,8 @@ def matmul(context: LoweringContext) -> Operand:
     else:
         src, weights = (with_leading_axes(context, one, max(len(left), len(right))) for one in (src, weights))
         dims = (*broadcast_dims(context.dims(src)[:-2], context.dims(weights)[:-2]), left[-2], right[-1])
-    values.add("weights", scales, zero, 0 if scales.size == 1 else 1 << (len(dims) - 1))
-    operands: dict[str, Operand] = {"src": src, "weights": weights, **_bias(context), **values.operands}
+    values, bias = _product_values(context, scales, zero, 0 if scales.size == 1 else 1 << (len(dims) - 1))
+    operands: dict[str, Operand] = {"src": src, "weights": weights, **bias, **values.operands}
     product = context.emit("matmul", operands, dims, context.output().dtype, values.attributes)
     return context.reshape(product, result)
 

@@ -29,7 +29,12 @@ from inlay.graph.planner.cost_cache import CostCache
 from inlay.graph.planner.domains import ArgumentFormats, Domain, FormatCombinations
 from inlay.graph.planner.formats import NO_FORMAT, Format
 from inlay.graph.planner.groups import SUMMING, Candidate, Group, KernelCall, may_fuse
-from inlay.graph.planner.quantized_sums import chain_sums, omit_quantization, quantization_values
+from inlay.graph.planner.quantized_sums import (
+    chain_sums,
+    omit_quantization,
+    quantization_values,
+    quantizes_bytes,
+)
 from inlay.graph.program import reference_impl
 from inlay.primitives.attributes import BinaryPostOp, EltwisePostOp, PostOp, SumPostOp
 
@@ -51,7 +56,7 @@ Operands: TypeAlias = tuple[Format, ...]
 
 def integers_of(group: Group, graph: OpGraph) -> np.dtype[Any] | None:
     """Return the type of the integers that a group adds to those of its head; None for any other group."""
-    is_quantized = bool(group.epilogue) and "dst" in group.head.attributes.scales
+    is_quantized = bool(group.epilogue) and quantizes_bytes(group.head, graph)
     return graph.tensors[group.writes[0]].dtype if is_quantized else None
 
 

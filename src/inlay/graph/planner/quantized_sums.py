@@ -8,10 +8,9 @@ A convolution or matrix product of integers writes q0, and a sum of integers fol
 The product computes q2 instead. It has no scale and no zero point of a destination: post-operations round and bound x
 as q0 is, so that the integers are those of the two operations.
 
-    linear (1 / s0), round, clip (low - z0, high - z0)      q0 - z0
-    linear (r0 / r1, z0 * r0 / r1)
-    sum, or binary addition of q1                           raw integers, without scale and zero point
-    linear (r1, c)
+    linear (1 / s0), round, clip (low - z0, high - z0)      q0 - z0; without a scale of the destination, x is x / s0
+    linear (r0, z0 * r0 + c), sum (r1)                      if the result overwrites q1
+    linear (r0 / r1, z0 * r0 / r1), add, linear (r1, c)     else: a binary addition reads q1 without a scale
 
 The order of the arithmetic is another one, so a number halfway between two integers may be rounded to the other one.
 """
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from inlay.graph.op_graph import Op, OpGraph
-from inlay.primitives.attributes import EltwisePostOp, PostOp
+from inlay.primitives.attributes import EltwisePostOp, PostOp, SumPostOp
 from inlay.primitives.rules import WEIGHTED
 
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
@@ -32,13 +31,11 @@ _MOST_RATIO = 2.0**20
 
 
 def quantizes_bytes(op: Op, graph: OpGraph) -> bool:
-    """Return whether a product writes integers of 8 bits with one constant scale and zero point."""
-    scales, zeros = op.constants.get("dst_scales"), op.attributes.zero_points.get("dst")
-    if op.kind not in WEIGHTED or "dst" not in op.attributes.scales or scales is None or scales.size != 1:
+    """Return whether a product writes integers of 8 bits with one constant scale and zero point, if it has these."""
+    if op.kind not in WEIGHTED or graph.tensors[op.writes["dst"]].dtype not in _BYTES:
         return False
-    if zeros is not None and op.constants.get("dst_zero_points", np.zeros(0)).size != 1:
-        return False
-    return graph.tensors[op.writes["dst"]].dtype in _BYTES
+    names = (name for name in op.attributes.value_names if name.startswith("dst_"))
+    return all(name in op.constants and op.constants[name].size == 1 for name in names)
 
 
 def is_quantized_sum(graph: OpGraph, tensor: str, op: Op) -> bool:
@@ -86,9 +83,9 @@ def chain_sums(
     `operands` are the post-operations that add the operand of each sum; `dtype` is the type of all integers.
     """
     zero = int(product.constants["dst_zero_points"][0]) if "dst" in product.attributes.zero_points else 0
-    limits = np.iinfo(dtype)
-    inverse = float(np.float32(1) / np.float32(product.constants["dst_scales"][0]))
-    chain: list[PostOp] = [*product.attributes.post_ops, EltwisePostOp("linear", inverse, 0.0)]
+    limits, chain = np.iinfo(dtype), list(product.attributes.post_ops)
+    if "dst" in product.attributes.scales:
+        chain.append(EltwisePostOp("linear", float(np.float32(1) / np.float32(product.constants["dst_scales"][0]))))
     for op, operand in zip(sums, operands, strict=True):
         chain += (EltwisePostOp("round"), EltwisePostOp("clip", limits.min - zero, limits.max - zero))
         chain += _add_operand(op, operand, zero)
@@ -104,10 +101,13 @@ def quantization_values(ops: Sequence[Op]) -> tuple[bytes, ...]:
 
 def _add_operand(op: Op, operand: PostOp, zero: int) -> tuple[PostOp, ...]:
     """Return the post-operations that compute a sum of integers less `zero` and an operand."""
-    ratio, scale = _ratio(op, "src_0") / _ratio(op, "src_1"), _ratio(op, "src_1")
+    ratio, scale = _ratio(op, "src_0"), _ratio(op, "src_1")
     own, shift = op.attributes.post_ops, 0.0
     if own and isinstance(own[0], EltwisePostOp) and own[0].algorithm == "linear" and own[0].alpha == 1:
         own, shift = own[1:], own[0].beta
+    if isinstance(operand, SumPostOp):
+        return EltwisePostOp("linear", ratio, zero * ratio + shift), replace(operand, scale=scale), *own
+    ratio /= scale
     after = () if (scale, shift) == (1, 0) else (EltwisePostOp("linear", scale, shift),)
     return EltwisePostOp("linear", ratio, zero * ratio), operand, *after, *own
 
