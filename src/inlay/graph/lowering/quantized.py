@@ -143,20 +143,26 @@ def convolution(context: LoweringContext) -> Operand:
     mask = 0 if scales.size == 1 else 1
     if groups > 1:
         weights, mask = weights.reshape(groups, shape[0] // groups, *shape[1:]), mask * 3
-    values, bias = _product_values(context, scales, 0, mask)
-    operands: dict[str, Operand] = {"src": src, "weights": weights, **bias, **values.operands}
     parameters = window.parameters(dims[2:], result[2:])
+    is_padded = any(pad > 0 for side in ("padding_l", "padding_r") for pad in parameters[side])
+    sums = None if is_padded else weights.reshape(shape[0], -1).sum(1, np.float64)
+    values, bias = _product_values(context, scales, 0, mask, sums)
+    operands: dict[str, Operand] = {"src": src, "weights": weights, **bias, **values.operands}
     dtype = context.output().dtype
     return context.emit("convolution", operands, result, dtype, values.attributes, algorithm="direct", **parameters)
 
 
 def _product_values(
-    context: LoweringContext, scales: Array, weights_zero_point: int, mask: int
+    context: LoweringContext, scales: Array, weights_zero_point: int, mask: int, sums: Array | None
 ) -> tuple[_Values, dict[str, Operand]]:
     """Return the quantization of a product, and its constant bias by argument.
 
     All scales become one, that of the weights, and the kernel computes numbers of quanta of the result: bias and
     activations are divided by its scale. Where that is not possible, each tensor has its own scale.
+
+    `sums` are the sums of the weights of each column or channel of the result, where each element of the result is a
+    product with all of these weights; None elsewhere. With them, the zero point of the source becomes a part of the
+    bias.
     """
     bias = {"bias": context.constant(2, "bias")} if context.has_input(2) else {}
     dst, post_ops = context.attribute("dst_scale"), _post_ops(context)
@@ -168,9 +174,29 @@ def _product_values(
     scales, bias = folded
     values = _Values(tuple(_divide_clip(post_op, float(dst)) for post_op in post_ops))
     values.add("weights", scales, weights_zero_point, mask)
-    for argument in ("src", "dst"):
-        values.add_zero_point(argument, context.attribute(f"{argument}_zero_point"))
-    return values, dict(bias)
+    values.add_zero_point("dst", context.attribute("dst_zero_point"))
+    shifted = None if sums is None else _shift_bias(context, scales, bias, sums)
+    if shifted is None:
+        values.add_zero_point("src", context.attribute("src_zero_point"))
+    return values, dict(bias if shifted is None else shifted)
+
+
+_MOST_QUANTA = 4096
+"""Most quanta of the result that a zero point adds to it as a part of the bias: f32 has a precision of 2^-12 there."""
+
+
+def _shift_bias(
+    context: LoweringContext, scales: Array, bias: Mapping[str, Array], sums: Array
+) -> dict[str, Array] | None:
+    """Return the bias less what the zero point of the source adds to each column; None if that is too large for it."""
+    added = np.float64(context.attribute("src_zero_point")) * sums * scales.reshape(-1)
+    if not added.any():
+        return dict(bias)
+    if np.abs(added).max() > _MOST_QUANTA:
+        return None
+    dims = (added.size,) if context.node.operator == "QuantizedConv" else (1, added.size)
+    old = bias.get("bias", np.zeros(dims, np.float32)).astype(np.float64)
+    return {"bias": (old - added.reshape(dims)).astype(np.float32)}
 
 
 def _fold_scales(
@@ -214,7 +240,9 @@ def matmul(context: LoweringContext) -> Operand:
     else:
         src, weights = (with_leading_axes(context, one, max(len(left), len(right))) for one in (src, weights))
         dims = (*broadcast_dims(context.dims(src)[:-2], context.dims(weights)[:-2]), left[-2], right[-1])
-    values, bias = _product_values(context, scales, zero, 0 if scales.size == 1 else 1 << (len(dims) - 1))
+    is_matrix = len(right) == 2 and not isinstance(weights, str) and not zero
+    sums = context.constant(1, "weights").sum(0, np.float64) if is_matrix else None
+    values, bias = _product_values(context, scales, zero, 0 if scales.size == 1 else 1 << (len(dims) - 1), sums)
     operands: dict[str, Operand] = {"src": src, "weights": weights, **bias, **values.operands}
     product = context.emit("matmul", operands, dims, context.output().dtype, values.attributes)
     return context.reshape(product, result)
