@@ -146,83 +146,89 @@ def convolution(context: LoweringContext) -> Operand:
     parameters = window.parameters(dims[2:], result[2:])
     is_padded = any(pad > 0 for side in ("padding_l", "padding_r") for pad in parameters[side])
     sums = None if is_padded else weights.reshape(shape[0], -1).sum(1, np.float64)
-    values, bias = _product_values(context, scales, 0, mask, sums)
+    values, bias = _product_values(context, scales, 0, mask, shape[:1], sums)
     operands: dict[str, Operand] = {"src": src, "weights": weights, **bias, **values.operands}
     dtype = context.output().dtype
     return context.emit("convolution", operands, result, dtype, values.attributes, algorithm="direct", **parameters)
 
 
 def _product_values(
-    context: LoweringContext, scales: Array, weights_zero_point: int, mask: int, sums: Array | None
+    context: LoweringContext, scales: Array, weights_zero_point: int, mask: int, dims: Dims, sums: Array | None
 ) -> tuple[_Values, dict[str, Operand]]:
-    """Return the quantization of a product, and its constant bias by argument.
+    """Return the quantization of a product, and its constant bias of `dims` by argument.
 
     All scales become one, that of the weights, and the kernel computes numbers of quanta of the result: bias and
-    activations are divided by its scale. Where that is not possible, each tensor has its own scale.
+    activations are divided by its scale. Where that is not possible, each tensor has its own scale. Zero points become
+    a part of the bias where they are the same for all elements of a column or channel.
 
     `sums` are the sums of the weights of each column or channel of the result, where each element of the result is a
-    product with all of these weights; None elsewhere. With them, the zero point of the source becomes a part of the
-    bias.
+    product with all of these weights; None elsewhere.
     """
-    bias = {"bias": context.constant(2, "bias")} if context.has_input(2) else {}
-    dst, post_ops = context.attribute("dst_scale"), _post_ops(context)
-    folded = None if dst is None else _fold_scales(context, scales, bias)
+    bias = context.constant(2, "bias") if context.has_input(2) else None
+    folded = None if context.attribute("dst_scale") is None else _fold_scales(context, scales, bias)
     if folded is None:
         values = _real_values(context)
         values.add("weights", scales, weights_zero_point, mask)
-        return values, dict(bias)
-    scales, bias = folded
-    values = _Values(tuple(_divide_clip(post_op, float(dst)) for post_op in post_ops))
+        return values, {} if bias is None else {"bias": bias}
+    scales, shift = folded
+    zeros = {argument: context.attribute(f"{argument}_zero_point") for argument in ("src", "dst")}
+    added = np.zeros(1) if sums is None else zeros["src"] * sums * scales.reshape(-1).astype(np.float64)
+    if sums is not None and np.abs(added).max(initial=0) <= _MOST_QUANTA:
+        shift, zeros["src"] = shift - added, 0
+    post_ops = _shift_activations(context, zeros["dst"])
+    if post_ops is not None:
+        shift, zeros["dst"] = shift + zeros["dst"], 0
+    values = _Values(_divide_activations(context) if post_ops is None else post_ops)
     values.add("weights", scales, weights_zero_point, mask)
-    values.add_zero_point("dst", context.attribute("dst_zero_point"))
-    shifted = None if sums is None else _shift_bias(context, scales, bias, sums)
-    if shifted is None:
-        values.add_zero_point("src", context.attribute("src_zero_point"))
-    return values, dict(bias if shifted is None else shifted)
+    for argument, zero in zeros.items():
+        values.add_zero_point(argument, zero)
+    if bias is None and not shift.any():
+        return values, {}
+    return values, {"bias": np.broadcast_to(shift, dims[-1:]).reshape(dims).astype(np.float32)}
 
 
 _MOST_QUANTA = 4096
 """Most quanta of the result that a zero point adds to it as a part of the bias: f32 has a precision of 2^-12 there."""
 
 
-def _shift_bias(
-    context: LoweringContext, scales: Array, bias: Mapping[str, Array], sums: Array
-) -> dict[str, Array] | None:
-    """Return the bias less what the zero point of the source adds to each column; None if that is too large for it."""
-    added = np.float64(context.attribute("src_zero_point")) * sums * scales.reshape(-1)
-    if not added.any():
-        return dict(bias)
-    if np.abs(added).max() > _MOST_QUANTA:
-        return None
-    dims = (added.size,) if context.node.operator == "QuantizedConv" else (1, added.size)
-    old = bias.get("bias", np.zeros(dims, np.float32)).astype(np.float64)
-    return {"bias": (old - added.reshape(dims)).astype(np.float32)}
-
-
-def _fold_scales(
-    context: LoweringContext, scales: Array, bias: Mapping[str, Array]
-) -> tuple[Array, dict[str, Array]] | None:
+def _fold_scales(context: LoweringContext, scales: Array, bias: Array | None) -> tuple[Array, Array] | None:
     """Return scales of weights that include those of source and result, and the bias in quanta of the result.
 
-    None if an activation is not linear on each side of 0, or if a number would not be a normal one of f32.
+    The bias has one axis, in f64. None if an activation is not linear on each side of 0, or if a number would not be a
+    normal one of f32.
     """
     if any(algorithm not in ("relu", "clip") for algorithm, _, _ in context.attribute("post_ops")):
         return None
-    dst = np.float64(context.attribute("dst_scale"))
+    dst, limits = np.float64(context.attribute("dst_scale")), np.finfo(np.float32)
     folded = scales.astype(np.float64) * np.float64(context.attribute("src_scale")) / dst
-    quanta = {name: array.astype(np.float64) / dst for name, array in bias.items()}
-    limits = np.finfo(np.float32)
-    if folded.min() < limits.tiny or any(np.abs(array).max() > limits.max for array in (folded, *quanta.values())):
+    quanta = np.zeros(1) if bias is None else bias.reshape(-1).astype(np.float64) / dst
+    if folded.min() < limits.tiny or max(folded.max(), np.abs(quanta).max(initial=0)) > limits.max:
         return None
-    return folded.astype(np.float32), {name: array.astype(np.float32) for name, array in quanta.items()}
+    return folded.astype(np.float32), quanta
 
 
-def _divide_clip(post_op: PostOp, scale: float) -> PostOp:
-    """Return an activation of numbers of quanta: a clip has its bounds in quanta, and a ReLU is the same."""
-    assert isinstance(post_op, EltwisePostOp)
-    if post_op.algorithm != "clip":
-        return post_op
-    return EltwisePostOp("clip", post_op.alpha / scale, post_op.beta / scale)
+def _divide_activations(context: LoweringContext) -> tuple[PostOp, ...]:
+    """Return the activations of numbers of quanta: a clip has its bounds in quanta, and a ReLU is the same."""
+    scale = float(context.attribute("dst_scale"))
+    factors = {"clip": 1 / scale, "relu": 1.0}
+    return tuple(
+        EltwisePostOp(algorithm, alpha * factors[algorithm], beta * factors[algorithm])
+        for algorithm, alpha, beta in context.attribute("post_ops")
+    )
+
+
+def _shift_activations(context: LoweringContext, zero: int) -> tuple[PostOp, ...] | None:
+    """Return the activations of numbers of quanta to which the zero point was added; None if one is a leaky ReLU."""
+    limits = np.iinfo(context.output().dtype)
+    shifted = list[PostOp]()
+    for one in _divide_activations(context):
+        assert isinstance(one, EltwisePostOp)
+        if one.algorithm == "relu" and one.alpha:
+            return None
+        low, high = (0.0, np.inf) if one.algorithm == "relu" else (one.alpha, one.beta)
+        low, high = (float(np.clip(end + zero, limits.min, limits.max)) for end in (low, high))
+        shifted += [EltwisePostOp("clip", low, high)] if (low, high) != (limits.min, limits.max) else []
+    return tuple(shifted)
 
 
 def matmul(context: LoweringContext) -> Operand:
@@ -242,7 +248,8 @@ def matmul(context: LoweringContext) -> Operand:
         dims = (*broadcast_dims(context.dims(src)[:-2], context.dims(weights)[:-2]), left[-2], right[-1])
     is_matrix = len(right) == 2 and not isinstance(weights, str) and not zero
     sums = context.constant(1, "weights").sum(0, np.float64) if is_matrix else None
-    values, bias = _product_values(context, scales, zero, 0 if scales.size == 1 else 1 << (len(dims) - 1), sums)
+    mask, columns = 0 if scales.size == 1 else 1 << (len(dims) - 1), (*(1,) * (len(dims) - 1), dims[-1])
+    values, bias = _product_values(context, scales, zero, mask, columns, sums)
     operands: dict[str, Operand] = {"src": src, "weights": weights, **bias, **values.operands}
     product = context.emit("matmul", operands, dims, context.output().dtype, values.attributes)
     return context.reshape(product, result)
