@@ -128,15 +128,25 @@ def require_close(found: Array, expected: Array, quantum: float = 1.0) -> None:
     assert (off > 0.01).mean() <= 1e-3
 
 
-def post_ops_of(plan: Plan) -> list[str]:
+def plan_of(model: bytes) -> Plan:
+    """A plan for an instruction set with exact kernels of integers."""
+    return inlay.plan(inlay.load(model), costs="analytic", isa="AVX512_CORE_VNNI")
+
+
+def post_ops_of(model: bytes) -> list[str]:
     """The kinds of the post-operations with an operand, of all steps, and of the steps that only add."""
     found = []
-    for step in plan.program.steps:
+    for step in plan_of(model).program.steps:
         assert step.operation is not None
         found += [step.kind] if step.kind == "binary" else []
         post_ops = step.operation.attributes.post_ops
         found += [type(one).__name__ for one in post_ops if isinstance(one, (BinaryPostOp, SumPostOp))]
     return found
+
+
+def run(model: bytes, inputs: dict[str, Array]) -> dict[str, Array]:
+    with inlay.compile(inlay.load(model), costs="analytic") as session:
+        return session.run(inputs)
 
 
 @pytest.mark.parametrize("swapped", [False, True], ids=["product first", "product second"])
@@ -146,10 +156,9 @@ def post_ops_of(plan: Plan) -> list[str]:
 def test_a_sum_has_the_integers_of_numpy(operator: str, zeros: str, relu: bool, swapped: bool) -> None:
     network = residual(operator, zeros, relu=relu, swapped=swapped)
     x = samples(network, "xy")
-    plan = inlay.plan(inlay.load(network.model("xy", "tq")), costs="analytic")
-    assert post_ops_of(plan) == ["SumPostOp"]
-    with plan.compile() as session:
-        found = session.run(x)["tq"]
+    model = network.model("xy", "tq")
+    assert post_ops_of(model) == ["SumPostOp"]
+    found = run(model, x)["tq"]
     product = network.integers(network.real_product(x["x"]), "p") * np.float64(PRODUCT_SCALE)
     other = network.integers(x["y"], "i") * np.float64(IN_SCALE)
     require_close(found.astype(np.float64) - int(network.zero["s"]), network.sum_of(product, other, relu=relu))
@@ -160,10 +169,9 @@ def test_an_operand_that_is_read_later_is_kept(operator: str) -> None:
     """The integers of y are an output, so the sum must not overwrite them."""
     network = residual(operator, "u8")
     x = samples(network, "xy")
-    plan = inlay.plan(inlay.load(network.model("xy", "tq", "yq")), costs="analytic")
-    assert post_ops_of(plan) == ["BinaryPostOp"]
-    with plan.compile() as session:
-        found = session.run(x)
+    model = network.model("xy", "tq", "yq")
+    assert post_ops_of(model) == ["BinaryPostOp"]
+    found = run(model, x)
     product = network.integers(network.real_product(x["x"]), "p") * np.float64(PRODUCT_SCALE)
     quanta = network.integers(x["y"], "i")
     require_close(found["yq"].astype(np.float64) - int(network.zero["i"]), quanta)
@@ -177,13 +185,9 @@ def test_a_fused_sum_has_the_integers_of_one_that_is_not_fused(operator: str, ze
     """A product whose integers are an output has a step of its own, and so has the sum."""
     network = residual(operator, zeros)
     x = samples(network, "xy")
-    fused, alone = (
-        inlay.plan(inlay.load(network.model("xy", *outputs)), costs="analytic")
-        for outputs in (["tq"], ["tq", "pq"])
-    )
-    assert post_ops_of(alone) == ["binary"]
-    with fused.compile() as one, alone.compile() as other:
-        require_close(one.run(x)["tq"], other.run(x)["tq"].astype(np.float64))
+    fused, alone = network.model("xy", "tq"), network.model("xy", "tq", "pq")
+    assert (post_ops_of(fused), post_ops_of(alone)) == (["SumPostOp"], ["binary"])
+    require_close(run(fused, x)["tq"], run(alone, x)["tq"].astype(np.float64))
 
 
 @pytest.mark.parametrize("operator", DIMS)
@@ -194,11 +198,10 @@ def test_two_sums_follow_one_product(operator: str) -> None:
     network.node("Add", "td zd", "u")
     network.quantize("u", "p")
     x = samples(network, "xyz")
-    plan = inlay.plan(inlay.load(network.model("xyz", "uq")), costs="analytic")
-    assert len(post_ops_of(plan)) == 2
-    assert "binary" not in post_ops_of(plan)
-    with plan.compile() as session:
-        found = session.run(x)["uq"]
+    model = network.model("xyz", "uq")
+    assert len(post_ops_of(model)) == 2
+    assert "binary" not in post_ops_of(model)
+    found = run(model, x)["uq"]
     product = network.integers(network.real_product(x["x"]), "p") * np.float64(PRODUCT_SCALE)
     y, z = (network.integers(x[name], "i") * np.float64(IN_SCALE) for name in "yz")
     real = network.sum_of(product, y) * np.float64(SUM_SCALE) + z
@@ -212,11 +215,10 @@ def test_a_constant_per_channel_is_added_after_rounding() -> None:
     network.quantize("x", "i")
     network.product("x", "p")
     network.add("pd", "c", "t")
-    plan = inlay.plan(inlay.load(network.model("x", "tq")), costs="analytic")
-    assert post_ops_of(plan) == ["BinaryPostOp"]
+    model = network.model("x", "tq")
+    assert post_ops_of(model) == ["BinaryPostOp"]
     x = samples(network, "x")
-    with plan.compile() as session:
-        found = session.run(x)["tq"]
+    found = run(model, x)["tq"]
     product = network.integers(network.real_product(x["x"]), "p") * np.float64(PRODUCT_SCALE)
     expected = network.sum_of(product, network.constants["c"].astype(np.float64))
     require_close(found.astype(np.float64) - int(network.zero["s"]), expected)
@@ -236,10 +238,10 @@ def test_groups_that_differ_in_scales_alone_have_post_operations_of_their_own() 
     network.node("DequantizeLinear", "oq os iz", "od")
     network.node("Add", "od td", "u")
     network.quantize("u", "p")
-    plan = inlay.plan(inlay.load(network.model("xy", "uq")), costs="analytic")
+    model = network.model("xy", "uq")
     chains = [
         step.operation.attributes.post_ops
-        for step in plan.program.steps
+        for step in plan_of(model).program.steps
         if step.operation is not None and step.operation.attributes.post_ops
     ]
     assert len(chains) == len(set(chains)) == 2
@@ -277,8 +279,7 @@ def test_a_padded_convolution_keeps_the_zero_point_of_its_source() -> None:
     (product,) = [op for op in lower_network(load_bound(model)).ops if op.kind == "convolution"]
     assert set(product.attributes.zero_points) == {"src"}
     x = samples(network, "x")
-    with inlay.compile(inlay.load(model), costs="analytic") as session:
-        found = session.run(x)["pq"]
+    found = run(model, x)["pq"]
     padded = np.pad(x["x"], ((0, 0), (0, 0), (1, 0), (1, 0)))
     require_close(found.astype(np.float64) - 93, network.integers(network.real_product(padded), "p"))
 
