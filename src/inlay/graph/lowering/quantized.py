@@ -159,7 +159,8 @@ def _product_values(
 
     All scales become one, that of the weights, and the kernel computes numbers of quanta of the result: bias and
     activations are divided by its scale. Where that is not possible, each tensor has its own scale. Zero points become
-    a part of the bias where they are the same for all elements of a column or channel.
+    a part of the bias where they are the same for all elements of a column or channel. A stack of matrices gets no
+    bias, which would save nothing.
 
     `sums` are the sums of the weights of each column or channel of the result, where each element of the result is a
     product with all of these weights; None elsewhere.
@@ -175,7 +176,7 @@ def _product_values(
     added = np.zeros(1) if sums is None else zeros["src"] * sums * scales.reshape(-1).astype(np.float64)
     if sums is not None and np.abs(added).max(initial=0) <= _MOST_QUANTA:
         shift, zeros["src"] = shift - added, 0
-    post_ops = _shift_activations(context, zeros["dst"])
+    post_ops = _shift_activations(context, zeros["dst"]) if len(dims) < 3 else None
     if post_ops is not None:
         shift, zeros["dst"] = shift + zeros["dst"], 0
     values = _Values(_divide_activations(context) if post_ops is None else post_ops)
