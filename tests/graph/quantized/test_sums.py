@@ -224,6 +224,49 @@ def test_a_constant_per_channel_is_added_after_rounding() -> None:
     require_close(found.astype(np.float64) - int(network.zero["s"]), expected)
 
 
+def test_the_bias_and_the_residual_of_rows_in_planes_are_fused() -> None:
+    """A MatMul of three axes is computed as a matrix with a reshape behind it, which the sums pass."""
+    network = Network("Gemm", "u8")
+    network.dims = (3, 10, CHANNELS)
+    network.constants["c"] = RNG.standard_normal(CHANNELS).astype(np.float32)
+    for name in "xy":
+        network.quantize(name, "i")
+    network.node("DequantizeLinear", "w ws wz", "wd", axis=1)
+    network.node("MatMul", "xd wd", "p")
+    network.quantize("p", "p")
+    network.add("pd", "c", "t")
+    network.add("yd", "td", "u")
+    model = network.model("xy", "uq")
+    assert post_ops_of(model) == ["BinaryPostOp", "BinaryPostOp"]
+    x = samples(network, "xy")
+    found = run(model, x)["uq"]
+    product = network.real_product(x["x"]) - BIAS.astype(np.float64)
+    product = network.integers(product, "p") * np.float64(PRODUCT_SCALE)
+    total = network.sum_of(product, network.constants["c"].astype(np.float64)) * np.float64(SUM_SCALE)
+    expected = network.sum_of(total, network.integers(x["y"], "i") * np.float64(IN_SCALE))
+    require_close(found.astype(np.float64) - int(network.zero["s"]), expected)
+
+
+@pytest.mark.parametrize("zero", [140, 230], ids=["fits into s8", "does not fit"])
+def test_weights_of_u8_with_another_zero_point(zero: int) -> None:
+    """A convolution of integers has weights without a zero point: those that fit into s8 less theirs."""
+    network = Network("Conv", "u8")
+    network.constants["w"] = (WEIGHTS["Conv"].astype(np.int16) + 130).astype(np.uint8)
+    network.constants["wz"] = np.full(CHANNELS, zero, np.uint8)
+    network.quantize("x", "i")
+    network.product("x", "p")
+    model = network.model("x", "pq")
+    ops = lower_network(load_bound(model)).ops
+    (product,) = [op for op in ops if op.kind == "convolution"]
+    assert product.constants["weights"].dtype == (np.int8 if zero == 140 else np.float32)
+    x = samples(network, "x")
+    found = run(model, x)["pq"]
+    weights = network.constants["w"].astype(np.float64)[:, :, 0, 0] - zero
+    scale = WEIGHTS_SCALES.reshape(1, -1, 1, 1).astype(np.float64) * IN_SCALE
+    real = np.einsum("nchw,oc->nohw", network.integers(x["x"], "i"), weights) * scale + BIAS.reshape(1, -1, 1, 1)
+    require_close(found.astype(np.float64) - 93, network.integers(real, "p"))
+
+
 def test_groups_that_differ_in_scales_alone_have_post_operations_of_their_own() -> None:
     """The cache of candidates must not give one product the numbers of another."""
     network = Network("Conv", "u8")

@@ -220,15 +220,14 @@ def _divide_activations(context: LoweringContext) -> tuple[PostOp, ...]:
 
 def _shift_activations(context: LoweringContext, zero: int) -> tuple[PostOp, ...] | None:
     """Return the activations of numbers of quanta to which the zero point was added; None if one is a leaky ReLU."""
-    limits = np.iinfo(context.output().dtype)
-    shifted = list[PostOp]()
+    (least, most), shifted = _LIMITS[context.output().dtype], list[PostOp]()
     for one in _divide_activations(context):
         assert isinstance(one, EltwisePostOp)
         if one.algorithm == "relu" and one.alpha:
             return None
         low, high = (0.0, np.inf) if one.algorithm == "relu" else (one.alpha, one.beta)
-        low, high = (float(np.clip(end + zero, limits.min, limits.max)) for end in (low, high))
-        shifted += [EltwisePostOp("clip", low, high)] if (low, high) != (limits.min, limits.max) else []
+        low, high = (float(np.clip(end + zero, least, most)) for end in (low, high))
+        shifted += [EltwisePostOp("clip", low, high)] if (low, high) != (least, most) else []
     return tuple(shifted)
 
 

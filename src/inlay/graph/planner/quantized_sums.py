@@ -39,14 +39,16 @@ def quantizes_bytes(op: Op, graph: OpGraph) -> bool:
 
 
 def is_quantized_sum(graph: OpGraph, tensor: str, op: Op) -> bool:
-    """Return whether `op` adds integers, or a constant of f32, to the integers of `tensor`, in the same dims and type."""
+    """Return whether `op` adds to the integers of `tensor` others of the same dims and type, or a constant of f32."""
     if op.kind != "binary" or op.parameters["algorithm"] != "add" or op.attributes.zero_points:
         return False
     (dst,) = op.writes.values()
     alike = [graph.tensors[name] for name in (*op.reads.values(), dst)]
     if any((one.dims, one.dtype) != (alike[-1].dims, alike[-1].dtype) for one in alike):
         return False
-    if list(op.reads.values()).count(tensor) != 1 or not all(name in op.constants for name in op.attributes.value_names):
+    if list(op.reads.values()).count(tensor) != 1:
+        return False
+    if any(name not in op.constants or op.constants[name].size != 1 for name in op.attributes.value_names):
         return False
     added = op.constants.get("src_1")
     if (added is None) == (len(op.reads) < 2) or (added is not None and added.dtype != np.float32):
@@ -75,9 +77,7 @@ def omit_quantization(op: Op) -> Op:
     return replace(op, constants=constants, attributes=attributes)
 
 
-def chain_sums(
-    product: Op, sums: Sequence[Op], operands: Sequence[PostOp], dtype: np.dtype[Any]
-) -> tuple[PostOp, ...]:
+def chain_sums(product: Op, sums: Sequence[Op], operands: Sequence[PostOp], dtype: np.dtype[Any]) -> tuple[PostOp, ...]:
     """Return the post-operations of a product without quantization that compute it and sums of its integers.
 
     `operands` are the post-operations that add the operand of each sum; `dtype` is the type of all integers.
@@ -102,9 +102,10 @@ def quantization_values(ops: Sequence[Op]) -> tuple[bytes, ...]:
 def _add_operand(op: Op, operand: PostOp, zero: int) -> tuple[PostOp, ...]:
     """Return the post-operations that compute a sum of integers less `zero` and an operand."""
     ratio, scale = _ratio(op, "src_0"), _ratio(op, "src_1")
-    own, shift = op.attributes.post_ops, 0.0
-    if own and isinstance(own[0], EltwisePostOp) and own[0].algorithm == "linear" and own[0].alpha == 1:
-        own, shift = own[1:], own[0].beta
+    shift, own = 0.0, op.attributes.post_ops
+    match own:
+        case (EltwisePostOp("linear", 1.0, shift), *others):
+            own = tuple(others)
     if isinstance(operand, SumPostOp):
         return EltwisePostOp("linear", ratio, zero * ratio + shift), replace(operand, scale=scale), *own
     ratio /= scale
