@@ -365,7 +365,7 @@ def _constant_weights(rewriter: NetworkRewriter, name: str, axis: int, *, transp
         return None
     zero = int(zeros[0])
     shift = 128 if quantization.data_type == "u8" else 0
-    if -128 <= array.min(initial=zero) - zero and array.max(initial=zero) - zero <= 127:
+    if int(array.min(initial=zero)) - zero >= -128 and int(array.max(initial=zero)) - zero <= 127:
         shift = zero
     array, zero = (array.astype(np.int16) - shift).astype(np.int8), zero - shift
     constant = rewriter.add_constant(f"{found.integers}:s8", array.T if transposed else array)
