@@ -30,7 +30,7 @@ from typing import Any
 from inlay.descriptor import MemoryDesc
 from inlay.graph.algorithms import algorithm_of
 from inlay.measure.timing_database import TimingTable, is_time
-from inlay.primitives.attributes import PLAIN, EltwisePostOp, PostOp
+from inlay.primitives.attributes import PLAIN, EltwisePostOp, PostOp, SumPostOp
 from inlay.primitives.engine import Operation
 
 
@@ -58,6 +58,8 @@ def _without_numbers(post_op: PostOp) -> PostOp:
     """Return a post-operation with parameters 0 if its time does not depend on them."""
     if isinstance(post_op, EltwisePostOp) and post_op.algorithm in _PARAMETRIC:
         return EltwisePostOp(post_op.algorithm)
+    if isinstance(post_op, SumPostOp) and post_op.scale not in (0, 1):
+        return replace(post_op, scale=2.0)
     return post_op
 
 

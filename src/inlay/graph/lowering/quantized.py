@@ -55,6 +55,10 @@ class _Values:
         """Add scales of an argument, along the axes of `mask`, and its zero point, unless that is 0."""
         self.scales[argument] = Scales(mask=mask)
         self.operands[f"{argument}_scales"] = np.ascontiguousarray(scales, np.float32).reshape(-1)
+        self.add_zero_point(argument, zero_point)
+
+    def add_zero_point(self, argument: str, zero_point: Any) -> None:
+        """Add the zero point of an argument, unless that is 0."""
         if zero_point:
             self.zero_points[argument] = ZeroPoints()
             self.operands[f"{argument}_zero_points"] = _integer(zero_point)
@@ -139,24 +143,99 @@ def convolution(context: LoweringContext) -> Operand:
     mask = 0 if scales.size == 1 else 1
     if groups > 1:
         weights, mask = weights.reshape(groups, shape[0] // groups, *shape[1:]), mask * 3
-    values = _real_values(context)
-    values.add("weights", scales, mask=mask)
-    operands: dict[str, Operand] = {"src": src, "weights": weights, **_bias(context), **values.operands}
     parameters = window.parameters(dims[2:], result[2:])
+    is_padded = any(pad > 0 for side in ("padding_l", "padding_r") for pad in parameters[side])
+    sums = None if is_padded else weights.reshape(shape[0], -1).sum(1, np.float64)
+    values, bias = _product_values(context, scales, 0, mask, shape[:1], sums)
+    operands: dict[str, Operand] = {"src": src, "weights": weights, **bias, **values.operands}
     dtype = context.output().dtype
     return context.emit("convolution", operands, result, dtype, values.attributes, algorithm="direct", **parameters)
 
 
-def _bias(context: LoweringContext) -> dict[str, Operand]:
-    """Return the constant bias, if the node has one."""
-    return {"bias": context.constant(2, "bias")} if context.has_input(2) else {}
+def _product_values(
+    context: LoweringContext, scales: Array, weights_zero_point: int, mask: int, dims: Dims, sums: Array | None
+) -> tuple[_Values, dict[str, Operand]]:
+    """Return the quantization of a product, and its constant bias of `dims` by argument.
+
+    All scales become one, that of the weights, and the kernel computes numbers of quanta of the result: bias and
+    activations are divided by its scale. Where that is not possible, each tensor has its own scale. Zero points become
+    a part of the bias where they are the same for all elements of a column or channel. A stack of matrices gets no
+    bias, which would save nothing.
+
+    `sums` are the sums of the weights of each column or channel of the result, where each element of the result is a
+    product with all of these weights; None elsewhere.
+    """
+    bias = context.constant(2, "bias") if context.has_input(2) else None
+    folded = None if context.attribute("dst_scale") is None else _fold_scales(context, scales, bias)
+    if folded is None:
+        values = _real_values(context)
+        values.add("weights", scales, weights_zero_point, mask)
+        return values, {} if bias is None else {"bias": bias}
+    scales, shift = folded
+    zeros = {argument: context.attribute(f"{argument}_zero_point") for argument in ("src", "dst")}
+    added = np.zeros(1) if sums is None else zeros["src"] * sums * scales.reshape(-1).astype(np.float64)
+    if sums is not None and np.abs(added).max(initial=0) <= _MOST_QUANTA:
+        shift, zeros["src"] = shift - added, 0
+    post_ops = _shift_activations(context, zeros["dst"]) if len(dims) < 3 else None
+    if post_ops is not None:
+        shift, zeros["dst"] = shift + zeros["dst"], 0
+    values = _Values(_divide_activations(context) if post_ops is None else post_ops)
+    values.add("weights", scales, weights_zero_point, mask)
+    for argument, zero in zeros.items():
+        values.add_zero_point(argument, zero)
+    if bias is None and not shift.any():
+        return values, {}
+    return values, {"bias": np.broadcast_to(shift, dims[-1:]).reshape(dims).astype(np.float32)}
+
+
+_MOST_QUANTA = 4096
+"""Most quanta of the result that a zero point adds to it as a part of the bias: f32 has a precision of 2^-12 there."""
+
+
+def _fold_scales(context: LoweringContext, scales: Array, bias: Array | None) -> tuple[Array, Array] | None:
+    """Return scales of weights that include those of source and result, and the bias in quanta of the result.
+
+    The bias has one axis, in f64. None if an activation is not linear on each side of 0, or if a number would not be a
+    normal one of f32.
+    """
+    if any(algorithm not in ("relu", "clip") for algorithm, _, _ in context.attribute("post_ops")):
+        return None
+    dst, limits = np.float64(context.attribute("dst_scale")), np.finfo(np.float32)
+    folded = scales.astype(np.float64) * np.float64(context.attribute("src_scale")) / dst
+    quanta = np.zeros(1) if bias is None else bias.reshape(-1).astype(np.float64) / dst
+    if folded.min() < limits.tiny or max(folded.max(), np.abs(quanta).max(initial=0)) > limits.max:
+        return None
+    return folded.astype(np.float32), quanta
+
+
+def _divide_activations(context: LoweringContext) -> tuple[PostOp, ...]:
+    """Return the activations of numbers of quanta: a clip has its bounds in quanta, and a ReLU is the same."""
+    scale = float(context.attribute("dst_scale"))
+    factors = {"clip": 1 / scale, "relu": 1.0}
+    return tuple(
+        EltwisePostOp(algorithm, alpha * factors[algorithm], beta * factors[algorithm])
+        for algorithm, alpha, beta in context.attribute("post_ops")
+    )
+
+
+def _shift_activations(context: LoweringContext, zero: int) -> tuple[PostOp, ...] | None:
+    """Return the activations of numbers of quanta to which the zero point was added; None if one is a leaky ReLU."""
+    (least, most), shifted = _LIMITS[context.output().dtype], list[PostOp]()
+    for one in _divide_activations(context):
+        assert isinstance(one, EltwisePostOp)
+        if one.algorithm == "relu" and one.alpha:
+            return None
+        low, high = (0.0, np.inf) if one.algorithm == "relu" else (one.alpha, one.beta)
+        low, high = (float(np.clip(end + zero, least, most)) for end in (low, high))
+        shifted += [EltwisePostOp("clip", low, high)] if (low, high) != (least, most) else []
+    return tuple(shifted)
 
 
 def matmul(context: LoweringContext) -> Operand:
     """Lower a matrix product of integers; rows of a stack that is multiplied by one matrix become one matrix."""
     src, weights = context.operand(0, _BYTES), context.operand(1, _BYTES)
-    values, zero = _real_values(context), context.attribute("weights_zero_point")
-    scales, result = context.attribute("weights_scales"), context.output().dims
+    scales, zero = context.attribute("weights_scales"), context.attribute("weights_zero_point")
+    result = context.output().dims
     if isinstance(weights, str) and context.dtype(weights) == _U8:
         weights, zero = _shift_to_s8(context, weights), zero - 128
     left, right = context.dims(src), context.dims(weights)
@@ -167,8 +246,11 @@ def matmul(context: LoweringContext) -> Operand:
     else:
         src, weights = (with_leading_axes(context, one, max(len(left), len(right))) for one in (src, weights))
         dims = (*broadcast_dims(context.dims(src)[:-2], context.dims(weights)[:-2]), left[-2], right[-1])
-    values.add("weights", scales, zero, 0 if scales.size == 1 else 1 << (len(dims) - 1))
-    operands: dict[str, Operand] = {"src": src, "weights": weights, **_bias(context), **values.operands}
+    is_matrix = len(right) == 2 and not isinstance(weights, str) and not zero
+    sums = context.constant(1, "weights").sum(0, np.float64) if is_matrix else None
+    mask, columns = 0 if scales.size == 1 else 1 << (len(dims) - 1), (*(1,) * (len(dims) - 1), dims[-1])
+    values, bias = _product_values(context, scales, zero, mask, columns, sums)
+    operands: dict[str, Operand] = {"src": src, "weights": weights, **bias, **values.operands}
     product = context.emit("matmul", operands, dims, context.output().dtype, values.attributes)
     return context.reshape(product, result)
 

@@ -88,7 +88,7 @@ class _ElementwiseMotion:
     def can_hoist(self, op: Op, tensor: str, dims: Dims) -> bool:
         """Return whether `op` can compute the elements of `tensor`, which it reads, in other dims."""
         (dst,) = op.writes.values() if len(op.writes) == 1 else ("",)
-        if op.kind not in ("eltwise", "binary") or op.exact is not None or op.attributes.value_names:
+        if op.kind not in ("eltwise", "binary") or op.exact is not None or not _has_plain_values(op):
             return False
         if self.tensors[dst].dims != self.tensors[tensor].dims or 0 in dims:
             return False
@@ -106,7 +106,11 @@ class _ElementwiseMotion:
             argument: src if name == reshaped else self.reshape_operand(op, name, rows)
             for argument, name in op.reads.items()
         }
-        constants = {argument: _with_axes(array, len(rows)) for argument, array in op.constants.items()}
+        values = op.attributes.value_names
+        constants = {
+            argument: array if argument in values else _with_axes(array, len(rows))
+            for argument, array in op.constants.items()
+        }
         before = self.add_tensor(f"{dst}:rows", rows, self.tensors[dst])
         self.ops.append(replace(op, reads=reads, writes={"dst": before}, constants=constants))
         self.fused.add(before)
@@ -137,6 +141,11 @@ class _ElementwiseMotion:
         """Add a tensor with the type of another one, and return its name."""
         self.tensors[name] = Tensor(name, dims, like.dtype)
         return name
+
+
+def _has_plain_values(op: Op) -> bool:
+    """Return whether each scale and zero point of an operation is one constant number."""
+    return all(name in op.constants and op.constants[name].size == 1 for name in op.attributes.value_names)
 
 
 def _has_equal_rows(array: Array, dims: Dims) -> bool:

@@ -351,7 +351,8 @@ def _constant_weights(rewriter: NetworkRewriter, name: str, axis: int, *, transp
     """Return the weights that a DequantizeLinear of a constant computes, with one scale or one along `axis`.
 
     `transposed` weights are a matrix whose axes are exchanged; `axis` is that of the result. Weights of u8 become s8,
-    by 128 less with a zero point of 128 less. None if their zero points differ.
+    by 128 less with a zero point of 128 less; without a zero point where s8 has all weights less that. None if their
+    zero points differ.
     """
     found = _dequantized(rewriter, name)
     array = None if found is None else rewriter.constants.get(found.integers)
@@ -363,8 +364,10 @@ def _constant_weights(rewriter: NetworkRewriter, name: str, axis: int, *, transp
     if quantization.axis not in (None, own_axis) or zeros.size > 1:
         return None
     zero = int(zeros[0])
-    if quantization.data_type == "u8":
-        array, zero = (array.astype(np.int16) - 128).astype(np.int8), zero - 128
+    shift = 128 if quantization.data_type == "u8" else 0
+    if int(array.min(initial=zero)) - zero >= -128 and int(array.max(initial=zero)) - zero <= 127:
+        shift = zero
+    array, zero = (array.astype(np.int16) - shift).astype(np.int8), zero - shift
     constant = rewriter.add_constant(f"{found.integers}:s8", array.T if transposed else array)
     return _Weights(constant, {"weights_scales": quantization.scales, "weights_zero_point": zero})
 

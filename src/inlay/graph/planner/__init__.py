@@ -3,6 +3,7 @@
 Modules, in the order in which data flows through them:
 
     formats        the table of formats: each descriptor has a number
+    quantized_sums  sums of integers as post-operations of the product that computes one of their operands
     groups         groups: an operation, and those that its kernel may apply as post-operations
     cost_cache     costs of kernels and reorders, by the numbers of formats
     types          the data types of the arguments of an operation

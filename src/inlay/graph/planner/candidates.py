@@ -19,7 +19,7 @@ divisions with nearly equal cost, the one with fewer calls is taken.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -29,6 +29,12 @@ from inlay.graph.planner.cost_cache import CostCache
 from inlay.graph.planner.domains import ArgumentFormats, Domain, FormatCombinations
 from inlay.graph.planner.formats import NO_FORMAT, Format
 from inlay.graph.planner.groups import SUMMING, Candidate, Group, KernelCall, may_fuse
+from inlay.graph.planner.quantized_sums import (
+    chain_sums,
+    omit_quantization,
+    quantization_values,
+    quantizes_bytes,
+)
 from inlay.graph.program import reference_impl
 from inlay.primitives.attributes import BinaryPostOp, EltwisePostOp, PostOp, SumPostOp
 
@@ -48,6 +54,12 @@ Operands: TypeAlias = tuple[Format, ...]
 """For each operation of the epilogue, the format of its second operand; `NO_FORMAT` without one."""
 
 
+def integers_of(group: Group, graph: OpGraph) -> np.dtype[Any] | None:
+    """Return the type of the integers that a group adds to those of its head; None for any other group."""
+    is_quantized = bool(group.epilogue) and quantizes_bytes(group.head, graph)
+    return graph.tensors[group.writes[0]].dtype if is_quantized else None
+
+
 class FusionSearch:
     """The search for the cheapest calls that compute one group, in each combination of formats."""
 
@@ -57,6 +69,8 @@ class FusionSearch:
         """Prepare the search for a group; if `calls` are given, no others are tried."""
         self.group, self.combinations, self.costs, self.calls = group, combinations, costs, calls
         self.written = next(iter(group.head.writes))
+        self.integers = integers_of(group, combinations.graph)
+        self.real_head = group.head if self.integers is None else omit_quantization(group.head)
 
     def candidates(self) -> Iterator[Candidate]:
         """Yield the cheapest candidate for each combination of formats that the engine supports."""
@@ -99,7 +113,7 @@ class FusionSearch:
         if first not in known:
             best, least = None, float("inf")
             for last in range(first, len(ops)):
-                if last > first and not may_fuse(ops[first].kind, ops[last].kind):
+                if last > first and not (may_fuse(ops[first].kind, ops[last].kind) and self._is_fusible(first)):
                     break
                 if self.calls is not None and (first, last) not in self.calls:
                     continue
@@ -123,11 +137,21 @@ class FusionSearch:
         """
         op, dst = self.group.ops[first], first_formats[self.written]
         formats = first_formats if first == 0 else self._follower_formats(op, dst, operands[first - 1])
+        if last > first == 0:
+            op = self.real_head
         tried = (self.costs.kernel(op, formats, post_ops) for post_ops in self._post_ops(first, last, dst, operands))
-        found = [call for call in tried if call is not None]
+        found = [call for call in tried if call is not None and not self._is_slow(call, last > first)]
         least = min((call.ms for call in found), default=0.0)
         best = next((call for call in found if call.ms <= least * (1 + IN_PLACE_TOLERANCE)), None)
         return best if best is None or not last else replace(best, first=first, last=last)
+
+    def _is_fusible(self, first: int) -> bool:
+        """Return whether operations may follow operation `first` in its call: products alone fuse sums of integers."""
+        return self.integers is None or first == 0
+
+    def _is_slow(self, call: KernelCall, is_fused: bool) -> bool:
+        """Return whether a call fuses sums of integers, and only a reference kernel computes it."""
+        return is_fused and self.integers is not None and call.impl.startswith("ref")
 
     def _follower_formats(self, op: Op, dst: Format, operand: Format) -> ArgumentFormats:
         """Return the formats of an operation of the epilogue that has a call of its own, in place."""
@@ -140,7 +164,10 @@ class FusionSearch:
         ops, dies = self.group.ops, self.group.last_uses
         ending = [i for i in followers if sums and operands[i - 1] == dst and ops[i].reads.get("src_1") in dies]
         for taken in (*ending, None):
-            yield tuple(SumPostOp() if i == taken else self._post_op(ops[i], operands[i - 1]) for i in followers)
+            post_ops = tuple(SumPostOp() if i == taken else self._post_op(ops[i], operands[i - 1]) for i in followers)
+            if followers and self.integers is not None:
+                post_ops = chain_sums(ops[0], ops[1 : last + 1], post_ops, self.integers)
+            yield post_ops
 
     def _post_op(self, op: Op, operand: Format) -> PostOp:
         """Return an operation of the epilogue as a post-operation."""
@@ -195,7 +222,8 @@ class CandidateGenerator:
         links = tuple(tuple(slots.get(name, -1) for name in op.reads.values()) for op in group.ops)
         formats = tuple(self.domains[name] for name in slots)
         overwritten = tuple(sorted(slots[name] for name in group.last_uses))
-        return shapes, links, formats, overwritten, group.head.transforms, self._calls(group)
+        values = quantization_values(group.ops) if integers_of(group, self.graph) is not None else ()
+        return shapes, links, formats, overwritten, group.head.transforms, self._calls(group), values
 
     def _calls(self, group: Group) -> Calls | None:
         """Return the calls that are tried for a group; None for all."""

@@ -18,6 +18,7 @@ propagated until no tensor gets another format. Each has at most `MOST` formats 
                         the result cannot have, with every format of the result; and, if the source is an image of few
                         channels, its plain format with every format of the result (`nchw` to `nChw16c`)
     matrix products     the first `MOST_PRODUCTS` combinations of all formats
+    conversions         the first `MOST_PRODUCTS` combinations of all formats, such as f32 in nchw to u8 in nhwc
     recurrent           the engine's own formats, and plain ones
     other kinds         each format of the first source with the same tag for results; other sources with that tag, or
                         plain
@@ -259,6 +260,8 @@ class FormatCombinations:
             return self._recurrent(op, choices)
         if op.kind == "cache_write":
             return self._cache_write(choices)
+        if op.kind == "reorder":
+            return self._products(choices)
         if op.kind == "matmul" or (op.kind in WEIGHTED and "src" not in choices):
             return self._products(choices)
         if op.kind in WEIGHTED:

@@ -116,9 +116,8 @@ def build_buffers(problem: Problem, assignment: FormatAssignment) -> BufferTable
             _put_view(problem, buffers, group, candidate)
         elif candidate.concat_offsets is not None:
             _put_sources(problem, assignment, buffers, i, candidate)
-        elif candidate.in_place_operand is not None:
+        elif (old := group.find_overwritten(candidate)) is not None:
             (dst,) = group.writes
-            old = group.ops[candidate.in_place_operand].reads["src_1"]
             fmt = candidate.reads[group.reads.index(old)]
             buffers.alias(buffers.of(old, fmt), buffers.of(dst, candidate.writes[0]))
     return buffers
@@ -364,14 +363,13 @@ class _Emission:
             return self.buffers.of(name, descs[name])
 
         reads = {a: intermediates.get(name) or read(name) for a, name in op.reads.items()}
-        constants = dict(op.constants)
-        post_ops = call.operation.attributes.post_ops if call.operation is not None else ()
-        own = len(op.attributes.post_ops)
-        for i, post_op in enumerate(post_ops[own:], own):
-            follower = group.ops[call.first + 1 + i - own]
+        values = call.operation.attributes.value_names if call.operation is not None else ()
+        unused = set(op.attributes.value_names).difference(values)
+        constants = {name: array for name, array in op.constants.items() if name not in unused}
+        for i, post_op, follower in group.operands(call):
             if "src_1" in follower.constants:
                 constants[f"post_op_{i}_src_1"] = follower.constants["src_1"]
-            elif "src_1" in follower.reads:
+            else:
                 argument = "sum" if isinstance(post_op, SumPostOp) else f"post_op_{i}_src_1"
                 reads[argument] = read(follower.reads["src_1"])
         return reads, constants

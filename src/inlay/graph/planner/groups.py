@@ -7,6 +7,9 @@ Between the operations of a group no tensor has another reader. How many of them
 format: a group has a `Candidate` for each way to run it, and a plan has one candidate of each group. A constant that is
 added to each channel becomes a bias, which costs nothing, before costs are known. A group runs at the position of its
 last operation.
+
+The epilogue of a product that writes quantized integers has sums of integers alone; the calls that fuse them round and
+bound between the two (`quantized_sums`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +22,8 @@ from inlay.graph.costs.estimates import Source
 from inlay.graph.op_graph import Array, Op, OpGraph, readers_of, writers_of
 from inlay.graph.passes.range_guards import may_leave_range, propagates
 from inlay.graph.planner.formats import Format
-from inlay.primitives.attributes import SumPostOp
+from inlay.graph.planner.quantized_sums import is_quantized_sum, normalize_sum, quantizes_bytes
+from inlay.primitives.attributes import BinaryPostOp, PostOp, SumPostOp
 from inlay.primitives.engine import Operation
 from inlay.primitives.rules import WEIGHTED
 
@@ -91,16 +95,6 @@ class Candidate:
         """Estimated time of all calls in milliseconds."""
         return sum((call.ms for call in self.calls), 0.0)
 
-    @property
-    def in_place_operand(self) -> int | None:
-        """Index of the operation whose second operand the result overwrites; None if there is none."""
-        for call in self.calls:
-            if call.operation is not None:
-                for i, post_op in enumerate(call.operation.attributes.post_ops):
-                    if isinstance(post_op, SumPostOp):
-                        return call.first + 1 + i
-        return None
-
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -138,6 +132,19 @@ class Group:
     def ops(self) -> tuple[Op, ...]:
         """Head and epilogue."""
         return (self.head, *self.epilogue)
+
+    def operands(self, call: KernelCall) -> Iterator[tuple[int, PostOp, Op]]:
+        """Yield the post-operations of a call that have a second operand: index, post-operation, and operation."""
+        post_ops = call.operation.attributes.post_ops if call.operation is not None else ()
+        binary = (op for op in self.ops[call.first + 1 : call.last + 1] if op.kind == "binary")
+        added = ((i, one) for i, one in enumerate(post_ops) if isinstance(one, (BinaryPostOp, SumPostOp)))
+        for (i, post_op), op in zip(added, binary, strict=True):
+            yield i, post_op, op
+
+    def find_overwritten(self, candidate: Candidate) -> str | None:
+        """Return the operand that the result of a candidate overwrites; None if there is none."""
+        found = (op for call in candidate.calls for _, one, op in self.operands(call) if isinstance(one, SumPostOp))
+        return next((op.reads["src_1"] for op in found), None)
 
 
 def group_operations(graph: OpGraph) -> tuple[Group, ...]:
@@ -178,9 +185,11 @@ def _chain(graph: OpGraph, first: int, readers: _Readers, taken: set[int]) -> It
     """Yield the index of an operation, then those of the operations that its epilogue can have."""
     yield first
     head, kinds = graph.ops[first], _FUSES.get(graph.ops[first].kind)
-    if kinds is None or len(head.writes) != 1 or _quantizes_result(head):
+    is_quantized = kinds is not None and quantizes_bytes(head, graph)
+    if kinds is None or len(head.writes) != 1 or (_quantizes_result(head) and not is_quantized):
         return
     (tensor,) = head.writes.values()
+    may_follow = is_quantized_sum if is_quantized else _is_fusible
     leaves_range = may_leave_range(head)
     for _ in range(MOST_EPILOGUE_OPS):
         if len(readers[tensor]) != 1 or tensor in graph.outputs:
@@ -191,7 +200,7 @@ def _chain(graph: OpGraph, first: int, readers: _Readers, taken: set[int]) -> It
         if leaves_range and not propagates(follower.kind, follower.parameters.get("algorithm")):
             return
         leaves_range = leaves_range or may_leave_range(follower)
-        if after in taken or follower.kind not in kinds or not _is_fusible(graph, tensor, follower):
+        if after in taken or follower.kind not in kinds or not may_follow(graph, tensor, follower):
             return
         yield after
         (tensor,) = follower.writes.values()
@@ -252,6 +261,8 @@ def _normalize_follower(op: Op, tensor: str) -> Op:
         op = replace(op, kind="binary", parameters={"algorithm": "add"})
     if op.kind != "binary" or op.reads.get("src_0") == tensor:
         return op
+    if op.attributes.value_names:
+        return normalize_sum(op, tensor)
     reads = {"src_0": tensor, **({"src_1": op.reads["src_0"]} if "src_0" in op.reads else {})}
     constants = {"src_1": op.constants["src_0"]} if "src_0" in op.constants else {}
     return replace(op, reads=reads, constants=constants)
