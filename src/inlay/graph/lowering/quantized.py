@@ -20,7 +20,7 @@ import numpy as np
 
 from inlay.graph.lowering.broadcasting import broadcast_dims, with_leading_axes
 from inlay.graph.lowering.context import F32, LoweringContext, LoweringRule, Operand, require
-from inlay.graph.lowering.spatial import Window, pooling_window, sliding_window
+from inlay.graph.lowering.spatial import Window, pooling_window, sliding_window, swap_channels, transposed_window
 from inlay.graph.op_graph import Array
 from inlay.layout import Dims
 from inlay.primitives.attributes import EltwisePostOp, PostOp, PrimitiveAttributes
@@ -147,6 +147,22 @@ def convolution(context: LoweringContext) -> Operand:
     return context.emit("convolution", operands, result, dtype, values.attributes, algorithm="direct", **parameters)
 
 
+def deconvolution(context: LoweringContext) -> Operand:
+    """Lower a transposed convolution of integers; weights have a scale for each channel of a group, or one."""
+    src, weights = context.operand(0, _BYTES), context.constant(1, "weights")
+    dims, result = context.dims(src), context.output().dims
+    window = transposed_window(context, weights.shape[2:], dims[2:], result[2:])
+    groups, scales = context.attribute("group", 1), context.attribute("weights_scales")
+    mask = 0 if scales.size == 1 else 1 if groups == 1 else 3
+    values = _real_values(context)
+    values.add("weights", np.tile(scales, groups) if mask == 3 else scales, mask=mask)
+    swapped = swap_channels(context, weights, groups)
+    operands: dict[str, Operand] = {"src": src, "weights": swapped, **_bias(context), **values.operands}
+    parameters = window.parameters(result[2:], dims[2:])
+    dtype = context.output().dtype
+    return context.emit("deconvolution", operands, result, dtype, values.attributes, algorithm="direct", **parameters)
+
+
 def _bias(context: LoweringContext) -> dict[str, Operand]:
     """Return the constant bias, if the node has one."""
     return {"bias": context.constant(2, "bias")} if context.has_input(2) else {}
@@ -254,6 +270,7 @@ QUANTIZED_RULES: Mapping[str, LoweringRule] = MappingProxyType(
         "inlay:QuantizedAdd": add,
         "inlay:QuantizedAveragePool": average_pool,
         "inlay:QuantizedConv": convolution,
+        "inlay:QuantizedConvTranspose": deconvolution,
         "inlay:QuantizedMatMul": matmul,
         "inlay:QuantizedSoftmax": softmax,
         "inlay:Requantize": requantize,

@@ -134,8 +134,8 @@ def deconvolution(context: LoweringContext) -> Operand:
     """Lower ConvTranspose, whose window slides over the result."""
     src, weights = context.source(0), context.operand(1)
     dims, result = context.dims(src), context.output().dims
-    window = _transposed_window(context, context.dims(weights)[2:], dims[2:], result[2:])
-    weights = _swap_channels(context, weights, context.attribute("group", 1))
+    window = transposed_window(context, context.dims(weights)[2:], dims[2:], result[2:])
+    weights = swap_channels(context, weights, context.attribute("group", 1))
     parameters = window.parameters(result[2:], dims[2:])
     operands = {"src": src, "weights": weights, **_bias(context)}
     return context.emit("deconvolution", operands, result, algorithm="direct", **parameters)
@@ -146,7 +146,7 @@ def _bias(context: LoweringContext) -> dict[str, Operand]:
     return {"bias": context.operand(2)} if context.has_input(2) else {}
 
 
-def _swap_channels(context: LoweringContext, weights: Operand, groups: int) -> Operand:
+def swap_channels(context: LoweringContext, weights: Operand, groups: int) -> Operand:
     """Return weights (G * I, O, ...) as (G, O, I, ...)."""
     shape = context.dims(weights)
     if groups == 1:
@@ -155,7 +155,7 @@ def _swap_channels(context: LoweringContext, weights: Operand, groups: int) -> O
     return context.permute(split, (0, 2, 1, *range(3, len(shape) + 1)))
 
 
-def _transposed_window(context: LoweringContext, kernel: Dims, src: Dims, dst: Dims) -> Window:
+def transposed_window(context: LoweringContext, kernel: Dims, src: Dims, dst: Dims) -> Window:
     """Return the window that slides over `dst`, with padding from attributes, or from the dims of the result.
 
     Versions of ONNX differ in the side that gets an odd element of padding. So padding that follows from dims must be

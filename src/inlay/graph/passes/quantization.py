@@ -16,7 +16,8 @@ The operators on integers have the domain `inlay`. Their attributes are those of
 
     src_scale, src_zero_point           of the first input
     src_1_scale, src_1_zero_point       of the second input of QuantizedAdd, unless that is a constant of f32
-    weights_scales, weights_zero_point  of the second input of QuantizedConv and QuantizedMatMul
+    weights_scales, weights_zero_point  of the second input of a product: QuantizedConv, QuantizedConvTranspose and
+                                        QuantizedMatMul
     dst_scale, dst_zero_point           of the result; absent if the result is f32
     post_ops                            functions of oneDNN of the real result, as tuples of name, alpha and beta
 
@@ -276,7 +277,7 @@ def _recognize_quantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
 def _recognize_product(rewriter: NetworkRewriter, node: Node) -> Node | None:
     """Return the product of integers with a result of f32 that a product of dequantized tensors computes."""
     if (
-        node.operator not in ("Conv", "Gemm", "MatMul")
+        node.operator not in ("Conv", "ConvTranspose", "Gemm", "MatMul")
         or node.domain
         or not is_describable(rewriter.dims(node.outputs[0]))
     ):
@@ -388,7 +389,10 @@ def dequantize_array(array: Array, quantization: TensorQuantization) -> Array:
 
 
 def _recognize_conv(rewriter: NetworkRewriter, node: Node, result: _Result) -> Node | None:
-    """Return the convolution of integers; None unless weights have the zero point 0 and scales of channels."""
+    """Return the convolution of integers, or its transpose.
+
+    None unless weights have the zero point 0 and scales of channels, and source, weights and padding are usual.
+    """
     src = _dequantized_bytes(rewriter, node.inputs[0])
     has_bias = len(node.inputs) > 2 and bool(node.inputs[2])
     bias = _constant_bias(rewriter, node.inputs[2]) if has_bias else None
@@ -396,14 +400,14 @@ def _recognize_conv(rewriter: NetworkRewriter, node: Node, result: _Result) -> N
         return None
     if any(pad < 0 for pad in node.attributes.get("pads", ())):
         return None
-    weights = _constant_weights(rewriter, node.inputs[1], 0)
+    weights = _constant_weights(rewriter, node.inputs[1], 1 if node.operator == "ConvTranspose" else 0)
     if weights is None or weights.attributes["weights_zero_point"]:
         return None
     inputs = [src.integers, weights.name]
     if bias is not None:
         inputs.append(rewriter.add_constant(f"{node.outputs[0]}:bias", bias))
     attributes = {**node.attributes, **weights.attributes}
-    return _quantized_node("QuantizedConv", inputs, src.quantization, result, attributes)
+    return _quantized_node(f"Quantized{node.operator}", inputs, src.quantization, result, attributes)
 
 
 def _recognize_gemm(rewriter: NetworkRewriter, node: Node, result: _Result) -> Node | None:
@@ -505,6 +509,7 @@ _RULES: Mapping[str, Callable[[NetworkRewriter, Node, _Result], Node | None]] = 
         "Add": _recognize_add,
         "AveragePool": _recognize_average,
         "Conv": _recognize_conv,
+        "ConvTranspose": _recognize_conv,
         "Gemm": _recognize_gemm,
         "GlobalAveragePool": _recognize_average,
         "MatMul": _recognize_matmul,
@@ -517,6 +522,7 @@ _RULES: Mapping[str, Callable[[NetworkRewriter, Node, _Result], Node | None]] = 
 # Absorption
 
 _LIMITS: Mapping[str, tuple[int, int]] = MappingProxyType({"s8": (-128, 127), "u8": (0, 255)})
+_PRODUCTS = ("QuantizedConv", "QuantizedConvTranspose", "QuantizedMatMul")
 
 
 def _absorb_dequantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
@@ -529,7 +535,7 @@ def _absorb_dequantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
     product = None if found is None else rewriter.producer(found.integers)
     if found is None or product is None or product.domain != INTERNAL_DOMAIN:
         return None
-    if product.operator not in ("QuantizedConv", "QuantizedMatMul") or not rewriter.is_read_once(found.integers):
+    if product.operator not in _PRODUCTS or not rewriter.is_read_once(found.integers):
         return None
     kept = {name: value for name, value in product.attributes.items() if name not in ("dst_scale", "dst_zero_point")}
     zero, scale = zero_point(found.quantization), found.quantization.scales
