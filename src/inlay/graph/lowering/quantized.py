@@ -114,13 +114,6 @@ def _reorder(context: LoweringContext, src: str, argument: str, dtype: np.dtype[
     return context.emit("reorder", {"src": src, **values.operands}, dims, dtype, values.attributes)
 
 
-def requantize(context: LoweringContext) -> Operand:
-    """Lower a change of scale and zero point to a reorder between integers of 8 bits."""
-    src, values = context.operand(0, _BYTES), _real_values(context)
-    operands: dict[str, Operand] = {"src": src, **values.operands}
-    return context.emit("reorder", operands, context.dims(src), context.output().dtype, values.attributes)
-
-
 def table_lookup(context: LoweringContext) -> Operand:
     """Lower a function of integers of 8 bits to the primitive that reads its table."""
     src, table = context.operand(0, _BYTES), context.constant(1, "table")
@@ -238,17 +231,30 @@ def average_pool(context: LoweringContext) -> Operand:
     """Lower a mean of integers: a pooling whose post-operation changes scale and zero point."""
     src, result = context.operand(0, _BYTES), context.output()
     dims: Dims = context.dims(src)
-    ratio = float(context.attribute("src_scale")) / float(context.attribute("dst_scale"))
-    shift = context.attribute("dst_zero_point") - context.attribute("src_zero_point") * ratio
-    is_same = ratio == 1 and shift == 0
-    post_ops: tuple[PostOp, ...] = () if is_same else (EltwisePostOp("linear", ratio, shift),)
-    attributes = _with_bounds(context, PrimitiveAttributes(post_ops=post_ops))
+    attributes = _mean_attributes(context)
     window = Window(dims[2:], (1,) * len(dims[2:]), (1,) * len(dims[2:]), (0,) * len(dims[2:]))
     if not context.attribute("is_global"):
         window = pooling_window(context, dims[2:], result.dims[2:])
     parameters: dict[str, Parameter] = {"algorithm": "avg_exclude_padding", "kernel": window.kernel}
     parameters |= window.parameters(dims[2:], result.dims[2:])
     return context.emit("pooling", {"src": src}, result.dims, result.dtype, attributes, **parameters)
+
+
+def resize(context: LoweringContext) -> Operand:
+    """Lower a linear interpolation of integers: a resampling whose post-operation changes scale and zero point."""
+    src, result = context.operand(0, _BYTES), context.output()
+    factors = tuple(out / n for n, out in zip(context.dims(src)[2:], result.dims[2:], strict=True))
+    parameters: dict[str, Parameter] = {"algorithm": "linear", "factors": factors}
+    return context.emit("resampling", {"src": src}, result.dims, result.dtype, _mean_attributes(context), **parameters)
+
+
+def _mean_attributes(context: LoweringContext) -> PrimitiveAttributes:
+    """Return attributes that change scale and zero point of a weighted mean of integers, and bound it."""
+    ratio = float(context.attribute("src_scale")) / float(context.attribute("dst_scale"))
+    shift = context.attribute("dst_zero_point") - context.attribute("src_zero_point") * ratio
+    is_same = ratio == 1 and shift == 0
+    post_ops: tuple[PostOp, ...] = () if is_same else (EltwisePostOp("linear", ratio, shift),)
+    return _with_bounds(context, PrimitiveAttributes(post_ops=post_ops))
 
 
 def softmax(context: LoweringContext) -> Operand:
@@ -272,8 +278,8 @@ QUANTIZED_RULES: Mapping[str, LoweringRule] = MappingProxyType(
         "inlay:QuantizedConv": convolution,
         "inlay:QuantizedConvTranspose": deconvolution,
         "inlay:QuantizedMatMul": matmul,
+        "inlay:QuantizedResize": resize,
         "inlay:QuantizedSoftmax": softmax,
-        "inlay:Requantize": requantize,
         "inlay:TableLookup": table_lookup,
     }
 )

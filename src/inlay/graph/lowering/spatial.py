@@ -314,10 +314,14 @@ class _ResizeAttributes:
 
 
 def resize(context: LoweringContext) -> Operand:
-    """Lower Resize or Upsample, with the primitive resampling or with matrix products."""
-    src = context.source(0)
+    """Lower Resize or Upsample, with the primitive resampling or with matrix products.
+
+    Of integers of 8 bits, only those next to a coordinate are taken.
+    """
+    src = _resize_source(context)
     dims, result = context.dims(src), context.output().dims
     attributes = _resize_attributes(context)
+    require(attributes.mode == "nearest" or context.dtype(src) == F32, f"its mode is {attributes.mode}, of integers")
     if dims == result and all(scale == 1 for scale in attributes.scales):
         return src
     require(context.attribute("keep_aspect_ratio_policy", "stretch") == "stretch", "it keeps the aspect ratio")
@@ -335,7 +339,15 @@ def resize(context: LoweringContext) -> Operand:
     for difference in differences:
         require(not difference, difference)
     factors = tuple(out / n for n, out in zip(dims[2:], result[2:], strict=True))
-    return context.emit("resampling", {"src": src}, result, algorithm=attributes.mode, factors=factors)
+    dtype = context.dtype(src)
+    return context.emit("resampling", {"src": src}, result, dtype, algorithm=attributes.mode, factors=factors)
+
+
+def _resize_source(context: LoweringContext) -> str:
+    """Return the first input of a resize, a tensor of f32 or of integers of 8 bits."""
+    src = context.operand(0, (F32, *_INTEGERS))
+    require(isinstance(src, str), "its input is a constant")
+    return str(src)
 
 
 def _resize_attributes(context: LoweringContext) -> _ResizeAttributes:
@@ -352,7 +364,7 @@ def _resize_attributes(context: LoweringContext) -> _ResizeAttributes:
 
 def _scales(context: LoweringContext, is_old: bool) -> tuple[float, ...]:
     """Return the factor of each axis, from the node's scales or from the dims of source and result."""
-    dims, result = context.dims(context.source(0)), context.output().dims
+    dims, result = context.dims(_resize_source(context)), context.output().dims
     scales = [out / n for n, out in zip(dims, result, strict=True)]
     index = 1 if is_old else 2
     if context.attribute("scales") is not None:

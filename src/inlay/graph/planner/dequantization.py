@@ -29,7 +29,7 @@ from inlay.primitives.rules import WEIGHTED
 from inlay.reordering.attributes import Scales, ZeroPoints
 
 _F32 = np.dtype(np.float32)
-_KINDS = frozenset((*WEIGHTED, "binary", "pooling"))
+_KINDS = frozenset((*WEIGHTED, "binary", "pooling", "resampling"))
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
