@@ -108,7 +108,7 @@ def dense_network() -> Any:
 
 
 def upsampling_network() -> Any:
-    """Convolutions whose images become larger in three ways, and concatenations of images with several scales."""
+    """Transposed convolutions, a resize to the nearest elements, and concatenations of images with several scales."""
     rng = np.random.default_rng(RNG_SEED)
     weights = _weights(
         rng,
@@ -116,6 +116,7 @@ def upsampling_network() -> Any:
         b1=(16,),
         w2=(24, 16, 3, 3),
         t1=(24, 16, 2, 2),
+        t2=(16, 16, 3, 3),
         tb=(16,),
         w3=(16, 32, 3, 3),
         w4=(8, 48, 3, 3),
@@ -128,7 +129,7 @@ def upsampling_network() -> Any:
         _node("ConvTranspose", "c2 t1 tb", "u1", strides=[2, 2]),
         _node("Concat", "r1 u1", "j1", axis=1),
         _node("Conv", "j1 w3", "c3", pads=[1] * 4),
-        helper.make_node("Resize", ["c3", "", "twice"], ["u2"], name="u2_Resize", mode="linear"),
+        _node("ConvTranspose", "c3 t2", "u2", strides=[2, 2], pads=[1] * 4, output_padding=[1, 1]),
         helper.make_node(
             "Resize",
             ["j1", "", "twice"],

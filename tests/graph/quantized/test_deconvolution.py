@@ -1,4 +1,4 @@
-"""Transposed convolutions of integers beside NumPy: drawn scales, zero points, groups, strides, dilations and padding."""
+"""Transposed convolutions of integers beside NumPy: drawn scales, zero points, groups, strides and padding."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,12 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
+from inlay.graph.lowering.translation import lower_network
 from inlay.graph.op_graph import Array
 from tests.graph.quantized.test_integers import (
     FUNCTIONS,
     Quantization,
     assert_is_quantized,
     integers_of,
+    network_of,
     node,
     quantizations,
     run,
@@ -87,3 +89,21 @@ def test_a_transposed_convolution_is_that_of_integers(engine: str | None, data: 
     nodes = [*case.nodes(), node(function, "c", "r")]
     found = run(nodes, case.constants(), {"x": (case.x, src)}, dst, real.shape, engine)
     assert_is_quantized(found, real, dst)
+
+
+@pytest.mark.parametrize("dst", [Quantization("u8", 0.2, 100), None])
+def test_a_transposed_convolution_is_one_operation(dst: Quantization | None) -> None:
+    constants = [
+        numpy_helper.from_array(np.asarray(value), name)
+        for name, value in (("w", np.ones((16, 8, 2, 2), np.int8)), ("w_s", np.float32(0.1)), ("w_z", np.int8(0)))
+    ]
+    nodes = [
+        node("DequantizeLinear", "w w_s w_z", "w_f"),
+        node("ConvTranspose", "x_f w_f", "c", strides=[2, 2]),
+        node("Relu", "c", "r"),
+    ]
+    src = Quantization("u8", 0.1, 7)
+    inputs = {"x": (integers_of(src, 1, 16, 4, 4, seed=0), src)}
+    ops = lower_network(network_of(nodes, constants, inputs, dst, (1, 8, 8, 8))).ops
+    kinds = [op.kind for op in ops if op.kind != "view"]
+    assert kinds == (["deconvolution"] if dst else ["deconvolution", "eltwise"])

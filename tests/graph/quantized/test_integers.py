@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from inlay.graph.costs import analytic
 from inlay.graph.lowering.translation import lower_network
+from inlay.graph.network import Network
 from inlay.graph.onnx.reading import load_bound
 from inlay.graph.op_graph import Array
 from inlay.graph.plan import plan_graph
@@ -60,15 +61,14 @@ def node(operator: str, inputs: str, output: str, **attributes: Any) -> Any:
     return helper.make_node(operator, inputs.split(), [output], name=output, **attributes)
 
 
-def run(
+def network_of(
     nodes: list[Any],
     constants: list[Any],
     inputs: dict[str, tuple[Array, Quantization]],
     dst: Quantization | None,
     dims: tuple[int, ...],
-    engine: str | None,
-) -> Array:
-    """The result of a network that reads integers, dequantizes them, computes `r`, and quantizes it."""
+) -> Network:
+    """A network that reads integers, dequantizes them, computes `r`, and quantizes it."""
     before = [node("DequantizeLinear", f"{name} {name}_s {name}_z", f"{name}_f") for name in inputs]
     values = [value for name, (_, quantization) in inputs.items() for value in quantization.constants(name)]
     after = [node("QuantizeLinear", "r y_s y_z", "y")] if dst else [node("Identity", "r", "y")]
@@ -80,7 +80,19 @@ def run(
     result = helper.make_tensor_value_info("y", KINDS[dst.data_type] if dst else TensorProto.FLOAT, dims)
     graph = helper.make_graph([*before, *nodes, *after], "g", sources, [result], [*values, *constants])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-    lowered = lower_network(load_bound(model.SerializeToString()))
+    return load_bound(model.SerializeToString())
+
+
+def run(
+    nodes: list[Any],
+    constants: list[Any],
+    inputs: dict[str, tuple[Array, Quantization]],
+    dst: Quantization | None,
+    dims: tuple[int, ...],
+    engine: str | None,
+) -> Array:
+    """The result of `network_of`, by the reference engine in plain formats or as it is planned."""
+    lowered = lower_network(network_of(nodes, constants, inputs, dst, dims))
     assert [op.why for op in lowered.ops if op.kind == "reference"] == []
     plan = plain_plan(lowered) if engine else plan_graph(lowered, analytic("avx512_core_vnni"))
     with ProgramSession(plan.program, lowered, engine=engine) as session:
