@@ -245,7 +245,8 @@ def test_a_mean_is_that_of_integers(operator: str, engine: str | None, data: st.
     blocks = src.real(x).reshape(2, -1, 3, 2, 3, 2)
     is_global = operator == "GlobalAveragePool"
     real = blocks.mean((2, 3, 4, 5))[:, :, None, None] if is_global else blocks.mean((3, 5))
-    attributes = {} if is_global else {"kernel_shape": [2, 2], "strides": [2, 2]}
+    counts_padding = draw(st.integers(0, 1))
+    attributes = {} if is_global else {"kernel_shape": [2, 2], "strides": [2, 2], "count_include_pad": counts_padding}
     nodes = [node(operator, "x_f", "r", **attributes)]
     assert_is_quantized(run(nodes, [], {"x": (x, src)}, dst, real.shape, engine), real, dst)
 
@@ -256,3 +257,44 @@ def test_a_relu_that_the_quantizer_deleted_is_the_saturation() -> None:
     found = run([node("Identity", "x_f", "r")], [], {"x": (x, src)}, dst, x.shape, None)
     assert found.min() == 0
     np.testing.assert_array_equal(found, dst.quantize(np.maximum(src.real(x), 0)))
+
+
+@pytest.mark.parametrize("engine", ["reference", pytest.param(None, id="planned")])
+@settings(max_examples=40)
+@given(data=st.data())
+def test_a_batch_normalization_is_that_of_integers(engine: str | None, data: st.DataObject) -> None:
+    draw = data.draw
+    src, dst, seed = draw(quantizations()), draw(quantizations()), draw(st.integers(0, 9))
+    channels, function = draw(st.sampled_from([1, 3, 16, 40])), draw(st.sampled_from(sorted(FUNCTIONS)))
+    x, rng = integers_of(src, 2, channels, 5, 4, seed=seed), np.random.default_rng(seed)
+    values = {"scale": rng.normal(0, 1, channels), "shift": rng.normal(0, 1, channels)}
+    values |= {"mean": rng.normal(0, 1, channels), "variance": rng.uniform(0.1, 2, channels)}
+    values["scale"][0] = draw(st.sampled_from([0.0, -1.5]))
+    values = {name: array.astype(np.float32) for name, array in values.items()}
+    constants = [numpy_helper.from_array(array, name) for name, array in values.items()]
+    scale, shift, mean, variance = (array.astype(np.float64).reshape(-1, 1, 1) for array in values.values())
+    real = FUNCTIONS[function]((src.real(x) - mean) / np.sqrt(variance + 1e-3) * scale + shift)
+    inner = node("BatchNormalization", "x_f scale shift mean variance", "n", epsilon=1e-3)
+    nodes = [inner, node(function, "n", "r")]
+    network = network_of(nodes, constants, {"x": (x, src)}, dst, real.shape)
+    assert [one.operator for one in network.nodes] == ["QuantizedConv"]
+    assert_is_quantized(run(nodes, constants, {"x": (x, src)}, dst, real.shape, engine), real, dst)
+
+
+def test_constants_that_are_quantized_in_the_network_are_constants() -> None:
+    """A quantizer writes QuantizeLinear of a constant that several nodes share as results of Identity."""
+    src, dst = Quantization("u8", 0.1, 3), Quantization("u8", 0.2, 40)
+    constants = [
+        numpy_helper.from_array(np.ones((8, 16, 1, 1), np.int8), "w"),
+        *Quantization("s8", 0.1, 0).constants("w"),
+    ]
+    nodes = [
+        node("DequantizeLinear", "w w_s w_z", "w_f"),
+        node("Identity", "w_f", "w_same"),
+        node("QuantizeLinear", "w_same w_s w_z", "w_q"),
+        node("DequantizeLinear", "w_q w_s w_z", "w_again"),
+        node("Conv", "x_f w_again", "r"),
+    ]
+    x = integers_of(src, 1, 16, 4, 4, seed=0)
+    network = network_of(nodes, constants, {"x": (x, src)}, dst, (1, 8, 4, 4))
+    assert [one.operator for one in network.nodes] == ["QuantizedConv"]

@@ -63,7 +63,8 @@ def recognize_quantized(network: Network) -> Network:
     if not any(node.operator in ("DequantizeLinear", "QuantizeLinear") for node in network.nodes):
         return network
     network = divide_splits(network)
-    for rule in (_fold_quantize, move_dequantize, move_quantize):
+    network = remove_noops(rewrite_nodes(network, _fold_quantize))
+    for rule in (move_dequantize, move_quantize):
         network = rewrite_nodes(network, rule)
     network = tabulate_functions(network, changes_bytes)
     for rule in (_recognize_quantize, _recognize_product, _absorb_dequantize, _fold_constant):
@@ -234,6 +235,32 @@ def _recognize_conv(rewriter: NetworkRewriter, node: Node, result: _Result) -> N
     return _quantized_node(f"Quantized{node.operator}", inputs, src.quantization, result, attributes)
 
 
+def _recognize_normalization(rewriter: NetworkRewriter, node: Node, result: _Result) -> Node | None:
+    """Return a batch normalization with constant statistics as the convolution of each channel with one weight.
+
+    The weight is 1 or -1, and its scale the factor of the channel, so no factor is rounded to an integer.
+    """
+    src, rank = dequantized_bytes(rewriter, node.inputs[0]), len(rewriter.dims(node.inputs[0]))
+    values = [_constant_bias(rewriter, name) for name in node.inputs[1:5]]
+    is_usual = not node.attributes.get("training_mode", 0) and node.attributes.get("spatial", 1)
+    if src is None or rank not in (3, 4, 5) or not is_usual or any(rewriter.is_read(name) for name in node.outputs[1:]):
+        return None
+    known = [array.astype(np.float64) for array in values if array is not None]
+    if len(known) < 4:
+        return None
+    scale, shift, mean, variance = known
+    factors = scale / np.sqrt(variance + node.attributes.get("epsilon", 1e-5))
+    bias = (shift - mean * factors).astype(np.float32)
+    scales = np.where(factors == 0, 1, np.abs(factors)).astype(np.float32)
+    if not (np.isfinite(bias).all() and np.isfinite(scales).all() and (scales > 0).all()):
+        return None
+    weights = np.sign(factors).astype(np.int8).reshape(-1, *(1,) * (rank - 1))
+    constants = (("weights", weights), ("bias", bias))
+    inputs = [src.integers, *(rewriter.add_constant(f"{node.outputs[0]}:{name}", array) for name, array in constants)]
+    attributes = {"group": len(weights), "weights_scales": scales, "weights_zero_point": 0}
+    return _quantized_node("QuantizedConv", inputs, src.quantization, result, attributes)
+
+
 def _recognize_gemm(rewriter: NetworkRewriter, node: Node, result: _Result) -> Node | None:
     """Return the matrix product of integers with constant weights and bias; None for other factors than 1."""
     attributes = node.attributes
@@ -294,15 +321,13 @@ def _recognize_add(rewriter: NetworkRewriter, node: Node, result: _Result) -> No
 
 
 def _recognize_average(rewriter: NetworkRewriter, node: Node, result: _Result) -> Node | None:
-    """Return the mean of integers of the type of the result; None if it counts padding, which is a zero point."""
+    """Return the mean of integers of the type of the result; None if it has padding, which is a zero point."""
     assert result.quantization is not None
     src = dequantized_bytes(rewriter, node.inputs[0])
     if src is None or src.quantization.data_type != result.quantization.data_type:
         return None
     attributes = node.attributes
-    if attributes.get("count_include_pad", 0) or len(rewriter.dims(node.inputs[0])) not in (3, 4, 5):
-        return None
-    if not _bounds_only(result):
+    if len(rewriter.dims(node.inputs[0])) not in (3, 4, 5) or not _bounds_only(result):
         return None
     if (
         attributes.get("ceil_mode", 0)
@@ -367,6 +392,7 @@ _RULES: Mapping[str, Callable[[NetworkRewriter, Node, _Result], Node | None]] = 
     {
         "Add": _recognize_add,
         "AveragePool": _recognize_average,
+        "BatchNormalization": _recognize_normalization,
         "Conv": _recognize_conv,
         "ConvTranspose": _recognize_conv,
         "Gemm": _recognize_gemm,
@@ -417,8 +443,15 @@ def _absorb_dequantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
 
 
 def _fold_quantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
-    """Replace a QuantizeLinear of constants by its result, a constant."""
-    return _replace_by_result(rewriter, node) if node.operator == "QuantizeLinear" else None
+    """Replace a QuantizeLinear of constants, or of such that a DequantizeLinear computes, by its result, a constant."""
+    if node.operator != "QuantizeLinear":
+        return None
+    found = dequantized(rewriter, node.inputs[0])
+    array = None if found is None else rewriter.constants.get(found.integers)
+    if found is not None and array is not None:
+        real = rewriter.add_constant(f"{node.inputs[0]}:value", dequantize_array(array, found.quantization))
+        node = replace(node, inputs=(real, *node.inputs[1:]))
+    return _replace_by_result(rewriter, node)
 
 
 def _fold_constant(rewriter: NetworkRewriter, node: Node) -> Node | None:
