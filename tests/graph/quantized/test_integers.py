@@ -298,3 +298,24 @@ def test_constants_that_are_quantized_in_the_network_are_constants() -> None:
     x = integers_of(src, 1, 16, 4, 4, seed=0)
     network = network_of(nodes, constants, {"x": (x, src)}, dst, (1, 8, 4, 4))
     assert [one.operator for one in network.nodes] == ["QuantizedConv"]
+
+
+@pytest.mark.parametrize("zero", [0, 77])
+def test_a_pad_between_quantizations_is_padding_of_the_convolution(zero: int) -> None:
+    src, dst = Quantization("u8", 0.1, zero), Quantization("u8", 0.2, 40)
+    weights = integers_of(Quantization("s8", 1.0, 0), 8, 16, 3, 3, seed=1)
+    constants = [numpy_helper.from_array(weights, "w"), *Quantization("s8", 0.01, 0).constants("w")]
+    constants += [numpy_helper.from_array(np.array([0, 0, 1, 0, 0, 0, 2, 1]), "sides"), *src.constants("p")]
+    nodes = [
+        node("DequantizeLinear", "w w_s w_z", "w_f"),
+        node("Pad", "x_f sides", "p"),
+        node("QuantizeLinear", "p p_s p_z", "p_q"),
+        node("DequantizeLinear", "p_q p_s p_z", "p_f"),
+        node("Conv", "p_f w_f", "r"),
+    ]
+    x = integers_of(src, 2, 16, 5, 6, seed=0)
+    padded = np.pad(src.real(x), ((0, 0), (0, 0), (1, 2), (0, 1)))
+    real = convolve(padded, weights * np.float64(np.float32(0.01)), 1, 1, 0)
+    network = network_of(nodes, constants, {"x": (x, src)}, dst, real.shape)
+    assert [one.operator for one in network.nodes] == ["QuantizedConv"]
+    assert_is_quantized(run(nodes, constants, {"x": (x, src)}, dst, real.shape, None), real, dst)

@@ -37,10 +37,12 @@ from inlay.graph.network import Network, Node, TensorQuantization
 from inlay.graph.numpy_operators.evaluation import compute_node
 from inlay.graph.op_graph import Array
 from inlay.graph.passes.lookup_tables import tabulate_functions
+from inlay.graph.passes.padding import join_padding
 from inlay.graph.passes.patterns import remove_noops
 from inlay.graph.passes.quantized_motion import divide_splits, move_dequantize, move_quantize
 from inlay.graph.passes.quantized_tensors import (
     BYTES,
+    DequantizedTensor,
     changes_bytes,
     dequantized,
     dequantized_bytes,
@@ -66,7 +68,7 @@ def recognize_quantized(network: Network) -> Network:
     network = remove_noops(rewrite_nodes(network, _fold_quantize))
     for rule in (move_dequantize, move_quantize):
         network = rewrite_nodes(network, rule)
-    network = tabulate_functions(network, changes_bytes)
+    network = remove_noops(tabulate_functions(network, changes_bytes))
     for rule in (_recognize_quantize, _recognize_product, _absorb_dequantize, _fold_constant):
         network = rewrite_nodes(network, rule)
     return remove_noops(network)
@@ -228,11 +230,22 @@ def _recognize_conv(rewriter: NetworkRewriter, node: Node, result: _Result) -> N
     weights = _constant_weights(rewriter, node.inputs[1], 1 if node.operator == "ConvTranspose" else 0)
     if weights is None or weights.attributes["weights_zero_point"]:
         return None
-    inputs = [src.integers, weights.name]
+    integers, attributes = _take_padding(rewriter, node, src)
+    inputs = [integers, weights.name]
     if bias is not None:
         inputs.append(rewriter.add_constant(f"{node.outputs[0]}:bias", bias))
-    attributes = {**node.attributes, **weights.attributes}
+    attributes = {**attributes, **weights.attributes}
     return _quantized_node(f"Quantized{node.operator}", inputs, src.quantization, result, attributes)
+
+
+def _take_padding(rewriter: NetworkRewriter, node: Node, src: DequantizedTensor) -> tuple[str, Mapping[str, Any]]:
+    """Return the integers that a convolution reads, and its attributes: with the padding of a Pad before it."""
+    pad = rewriter.producer_of_kind(src.integers, "Pad") if node.operator == "Conv" else None
+    kernel = rewriter.dims(node.inputs[1])[2:]
+    total = None if pad is None else join_padding(rewriter, node, pad, kernel, zero_point(src.quantization))
+    if pad is None or total is None:
+        return src.integers, node.attributes
+    return pad.inputs[0], {**node.attributes, "pads": total}
 
 
 def _recognize_normalization(rewriter: NetworkRewriter, node: Node, result: _Result) -> Node | None:

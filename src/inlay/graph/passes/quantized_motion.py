@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from inlay.graph.network import Network, Node
-from inlay.graph.passes.quantized_tensors import changes_bytes, dequantized_bytes
+from inlay.graph.passes.quantized_tensors import changes_bytes, dequantized_bytes, zero_point
 from inlay.graph.passes.rewriting import NetworkRewriter
 
 _MOVES = frozenset(
@@ -45,6 +45,8 @@ def move_dequantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
     """Return a DequantizeLinear of moved integers for a node that moves dequantized elements."""
     if node.operator == "Concat":
         return _move_dequantize_behind_concat(rewriter, node)
+    if node.operator == "Pad":
+        return _move_dequantize_behind_pad(rewriter, node)
     if not _is_move(rewriter, node) or dequantized_bytes(rewriter, node.inputs[0]) is None:
         return None
     dequantize = rewriter.producer(node.inputs[0])
@@ -79,6 +81,23 @@ def _move_dequantize_behind_concat(rewriter: NetworkRewriter, node: Node) -> Nod
     dequantize = rewriter.producer(node.inputs[0])
     assert dequantize is not None
     return _dequantize_after(rewriter, node, tuple(part.integers for part in found), dequantize)
+
+
+def _move_dequantize_behind_pad(rewriter: NetworkRewriter, node: Node) -> Node | None:
+    """Return a DequantizeLinear of padded integers for a Pad with 0, which is the zero point among integers."""
+    found = dequantized_bytes(rewriter, node.inputs[0])
+    if found is None or node.domain or rewriter.network.opset < 11:
+        return None
+    value = node.inputs[2] if len(node.inputs) > 2 else ""
+    if node.attributes.get("mode", "constant") != "constant" or (value and rewriter.scalar(value) != 0):
+        return None
+    if any(name not in rewriter.constants for name in (node.inputs[1], *node.inputs[3:]) if name):
+        return None
+    dequantize = rewriter.producer(node.inputs[0])
+    assert dequantize is not None
+    zero = np.array(zero_point(found.quantization), rewriter.tensors[found.integers].dtype)
+    padding = rewriter.add_constant(f"{node.outputs[0]}:padding", zero)
+    return _dequantize_after(rewriter, node, (found.integers, node.inputs[1], padding, *node.inputs[3:]), dequantize)
 
 
 def _dequantize_after(rewriter: NetworkRewriter, node: Node, inputs: tuple[str, ...], dequantize: Node) -> Node:
