@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from inlay.graph.costs import analytic
+from inlay.graph.costs import analytic, probed
 from inlay.graph.lowering.translation import lower_network
 from inlay.graph.network import Network
 from inlay.graph.onnx.reading import load_bound
 from inlay.graph.op_graph import Array
 from inlay.graph.plan import plan_graph
+from inlay.graph.planner.dequantization import dequantize_unsupported
 from inlay.graph.runtime.program_session import ProgramSession
 from tests.support.graph_programs import plain_plan
 
@@ -91,9 +92,13 @@ def run(
     dims: tuple[int, ...],
     engine: str | None,
 ) -> Array:
-    """The result of `network_of`, by the reference engine in plain formats or as it is planned."""
+    """The result of `network_of`, by the reference engine in plain formats or as it is planned.
+
+    Planned, it has no integers for which this processor has no exact kernel.
+    """
     lowered = lower_network(network_of(nodes, constants, inputs, dst, dims))
     assert [op.why for op in lowered.ops if op.kind == "reference"] == []
+    lowered = lowered if engine else dequantize_unsupported(lowered, probed())
     plan = plain_plan(lowered) if engine else plan_graph(lowered, analytic("avx512_core_vnni"))
     with ProgramSession(plan.program, lowered, engine=engine) as session:
         return session.run({name: array for name, (array, _) in inputs.items()})["y"]

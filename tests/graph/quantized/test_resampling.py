@@ -10,6 +10,7 @@ from onnx import numpy_helper
 
 from inlay.graph.lowering.translation import lower_network
 from inlay.graph.op_graph import Array
+from inlay.primitives.attributes import EltwisePostOp
 from tests.graph.quantized.test_integers import (
     Quantization,
     assert_is_quantized,
@@ -67,12 +68,28 @@ def test_the_nearest_elements_are_moved(data_type: str, engine: str | None) -> N
     np.testing.assert_array_equal(found, x.repeat(2, 2).repeat(3, 3))
 
 
-def test_an_interpolation_is_one_operation() -> None:
+@pytest.mark.parametrize("is_by_scales", [False, True])
+def test_an_interpolation_is_one_operation(is_by_scales: bool) -> None:
     src, dst = Quantization("u8", 0.1, 5), Quantization("u8", 0.09, 0)
     nodes, constants = resize((8, 8), (1, 16, 4, 4), mode="linear")
+    if is_by_scales:
+        nodes[0].input[:] = ["x_f", "", "scales"]
+        constants = [numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "scales")]
     network = network_of(nodes, constants, {"x": (integers_of(src, 1, 16, 4, 4, seed=0), src)}, dst, (1, 16, 8, 8))
     (op,) = lower_network(network).ops
-    assert (op.kind, op.attributes.post_ops[0].algorithm) == ("resampling", "linear")
+    (function,) = op.attributes.post_ops
+    assert isinstance(function, EltwisePostOp)
+    assert (op.kind, function.algorithm) == ("resampling", "linear")
+    assert (function.alpha, function.beta) == pytest.approx((0.1 / 0.09, -0.5 / 0.09))
+
+
+def test_scales_that_are_not_the_ratio_of_the_extents_are_computed_in_f32() -> None:
+    src = Quantization("u8", 0.1, 5)
+    nodes, _ = resize((7, 8), (1, 16, 4, 4), mode="linear")
+    nodes[0].input[:] = ["x_f", "", "scales"]
+    constants = [numpy_helper.from_array(np.array([1, 1, 1.9, 2], np.float32), "scales")]
+    network = network_of(nodes, constants, {"x": (integers_of(src, 1, 16, 4, 4, seed=0), src)}, src, (1, 16, 7, 8))
+    assert [one.operator for one in network.nodes] == ["DequantizeLinear", "Resize", "QuantizeLinear"]
 
 
 @pytest.mark.parametrize("mode", ["align_corners", "asymmetric"])
