@@ -107,10 +107,49 @@ def dense_network() -> Any:
     return _model(nodes, weights, [2, 4, 14, 14], [2, 12, 3, 3])
 
 
+def upsampling_network() -> Any:
+    """Transposed convolutions, a resize to the nearest elements, and concatenations of images with several scales."""
+    rng = np.random.default_rng(RNG_SEED)
+    weights = _weights(
+        rng,
+        w1=(16, 3, 3, 3),
+        b1=(16,),
+        w2=(24, 16, 3, 3),
+        t1=(24, 16, 2, 2),
+        t2=(16, 16, 3, 3),
+        tb=(16,),
+        w3=(16, 32, 3, 3),
+        w4=(8, 48, 3, 3),
+    )
+    weights.append(numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "twice"))
+    nodes = [
+        _node("Conv", "x w1 b1", "c1", pads=[1] * 4),
+        _node("Relu", "c1", "r1"),
+        _node("Conv", "r1 w2", "c2", pads=[1] * 4, strides=[2, 2]),
+        _node("ConvTranspose", "c2 t1 tb", "u1", strides=[2, 2]),
+        _node("Concat", "r1 u1", "j1", axis=1),
+        _node("Conv", "j1 w3", "c3", pads=[1] * 4),
+        _node("ConvTranspose", "c3 t2", "u2", strides=[2, 2], pads=[1] * 4, output_padding=[1, 1]),
+        helper.make_node(
+            "Resize",
+            ["j1", "", "twice"],
+            ["u3"],
+            name="u3_Resize",
+            mode="nearest",
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        ),
+        _node("Concat", "u2 u3", "j2", axis=1),
+        _node("Conv", "j2 w4", "y"),
+    ]
+    return _model(nodes, weights, [1, 3, 12, 12], [1, 8, 22, 22])
+
+
 NETWORKS: Mapping[str, Callable[[], Any]] = {
     "residual network": residual_network,
     "transformer block": transformer_block,
     "dense network": dense_network,
+    "upsampling network": upsampling_network,
 }
 """Writer of each f32 model."""
 

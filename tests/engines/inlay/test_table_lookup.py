@@ -19,6 +19,7 @@ from tests.support.guarded_buffers import GuardedBuffer
 from tests.support.refusals import raises_exactly
 
 TYPES = (np.uint8, np.int8)
+REMEDY = "give both the same layout, without padding; the destination may have bytes between rows of elements"
 HAS_PERMUTATION = host_target().arithmetic.permute_bits == 8
 
 
@@ -66,6 +67,31 @@ def test_each_element_is_the_entry_of_its_bits(
     assert made.descs["dst"].tag == src.tag
 
 
+@given(
+    st.sampled_from([(1, 32, 9, 7), (2, 5, 8, 3), (1, 64, 1, 40), (3, 200, 5, 1), (1, 96, 40, 40), (2, 1, 6, 6)]),
+    st.sampled_from(["abcd", "acdb", "cdab"]),
+    st.sampled_from([(0, 3), (1, 0), (5, 7), (32, 32)]),
+    st.integers(1, 4),
+    st.randoms(use_true_random=False),
+)
+def test_slices_of_channels_are_written_between_others(
+    dims: tuple[int, int, int, int], tag: str, around: tuple[int, int], threads: int, random: Any
+) -> None:
+    src, (batch, channels, *image) = MemoryDesc(dims, "u8", tag), dims
+    whole = MemoryDesc((batch, channels + sum(around), *image), "u8", tag)
+    dst = whole.submemory(dims, (0, around[0], 0, 0))
+    x = np.frombuffer(random.randbytes(src.size), np.uint8)
+    table = np.frombuffer(random.randbytes(256), np.uint8)
+    made = create_table_lookup(operation(src, "u8", dst), team(), threads)
+    sides = {"src": guarded(src, x), "table": guarded(made.descs["table"], table), "dst": guarded(whole, 170)}
+    memories = {name: memory for name, (memory, _) in sides.items()}
+    made.bind({**memories, "dst": Memory(dst, sides["dst"][1].bytes)})()
+    assert all(buffer.gap_is_untouched for _, buffer in sides.values())
+    expected = np.full(whole.dims, 170, np.uint8)
+    expected[:, around[0] : around[0] + channels] = table[Memory(src, x.copy()).unpack()]
+    np.testing.assert_array_equal(memories["dst"].unpack(), expected)
+
+
 @pytest.mark.parametrize("permutes", {False, HAS_PERMUTATION})
 def test_the_code_of_processors_without_permutations_computes_the_same(
     permutes: bool, monkeypatch: pytest.MonkeyPatch
@@ -94,13 +120,13 @@ def test_padding_and_other_layouts_are_refused() -> None:
     padded = MemoryDesc((1, 5, 2, 2), "u8", "aBcd8b")
     with raises_exactly(
         Unimplemented,
-        f"table lookup has no {padded!r} to {padded!r}: give both the same layout, without padding",
+        f"table lookup has no {padded!r} to {padded!r}: {REMEDY}",
     ):
         create_table_lookup(operation(padded, "u8", padded), team(), 1)
     rows, columns = (MemoryDesc((3, 4), "u8", tag) for tag in ("ab", "ba"))
     with raises_exactly(
         Unimplemented,
-        f"table lookup has no {rows!r} to {columns!r}: give both the same layout, without padding",
+        f"table lookup has no {rows!r} to {columns!r}: {REMEDY}",
     ):
         create_table_lookup(operation(rows, "u8", columns), team(), 1)
 

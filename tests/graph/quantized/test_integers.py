@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from inlay.graph.costs import analytic
+from inlay.graph.costs import analytic, probed
 from inlay.graph.lowering.translation import lower_network
+from inlay.graph.network import Network
 from inlay.graph.onnx.reading import load_bound
 from inlay.graph.op_graph import Array
 from inlay.graph.plan import plan_graph
+from inlay.graph.planner.dequantization import dequantize_unsupported
 from inlay.graph.runtime.program_session import ProgramSession
 from tests.support.graph_programs import plain_plan
 
@@ -60,15 +62,14 @@ def node(operator: str, inputs: str, output: str, **attributes: Any) -> Any:
     return helper.make_node(operator, inputs.split(), [output], name=output, **attributes)
 
 
-def run(
+def network_of(
     nodes: list[Any],
     constants: list[Any],
     inputs: dict[str, tuple[Array, Quantization]],
     dst: Quantization | None,
     dims: tuple[int, ...],
-    engine: str | None,
-) -> Array:
-    """The result of a network that reads integers, dequantizes them, computes `r`, and quantizes it."""
+) -> Network:
+    """A network that reads integers, dequantizes them, computes `r`, and quantizes it."""
     before = [node("DequantizeLinear", f"{name} {name}_s {name}_z", f"{name}_f") for name in inputs]
     values = [value for name, (_, quantization) in inputs.items() for value in quantization.constants(name)]
     after = [node("QuantizeLinear", "r y_s y_z", "y")] if dst else [node("Identity", "r", "y")]
@@ -80,8 +81,24 @@ def run(
     result = helper.make_tensor_value_info("y", KINDS[dst.data_type] if dst else TensorProto.FLOAT, dims)
     graph = helper.make_graph([*before, *nodes, *after], "g", sources, [result], [*values, *constants])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-    lowered = lower_network(load_bound(model.SerializeToString()))
+    return load_bound(model.SerializeToString())
+
+
+def run(
+    nodes: list[Any],
+    constants: list[Any],
+    inputs: dict[str, tuple[Array, Quantization]],
+    dst: Quantization | None,
+    dims: tuple[int, ...],
+    engine: str | None,
+) -> Array:
+    """The result of `network_of`, by the reference engine in plain formats or as it is planned.
+
+    Planned, it has no integers for which this processor has no exact kernel.
+    """
+    lowered = lower_network(network_of(nodes, constants, inputs, dst, dims))
     assert [op.why for op in lowered.ops if op.kind == "reference"] == []
+    lowered = lowered if engine else dequantize_unsupported(lowered, probed())
     plan = plain_plan(lowered) if engine else plan_graph(lowered, analytic("avx512_core_vnni"))
     with ProgramSession(plan.program, lowered, engine=engine) as session:
         return session.run({name: array for name, (array, _) in inputs.items()})["y"]
@@ -170,7 +187,7 @@ def test_the_parts_of_a_split_are_integers() -> None:
     nodes = [node("Split", "x_f sizes", "one", axis=1)]
     nodes[0].output.append("r")
     found = run(nodes, sizes, {"x": (x, src)}, dst, (1, 10, 4, 4), None)
-    np.testing.assert_array_equal(found, dst.quantize(src.real(x[:, 6:])))
+    assert_is_quantized(found, src.real(x[:, 6:]), dst)
 
 
 @pytest.mark.parametrize("engine", ["reference", pytest.param(None, id="planned")])
@@ -233,7 +250,8 @@ def test_a_mean_is_that_of_integers(operator: str, engine: str | None, data: st.
     blocks = src.real(x).reshape(2, -1, 3, 2, 3, 2)
     is_global = operator == "GlobalAveragePool"
     real = blocks.mean((2, 3, 4, 5))[:, :, None, None] if is_global else blocks.mean((3, 5))
-    attributes = {} if is_global else {"kernel_shape": [2, 2], "strides": [2, 2]}
+    counts_padding = draw(st.integers(0, 1))
+    attributes = {} if is_global else {"kernel_shape": [2, 2], "strides": [2, 2], "count_include_pad": counts_padding}
     nodes = [node(operator, "x_f", "r", **attributes)]
     assert_is_quantized(run(nodes, [], {"x": (x, src)}, dst, real.shape, engine), real, dst)
 
@@ -244,3 +262,65 @@ def test_a_relu_that_the_quantizer_deleted_is_the_saturation() -> None:
     found = run([node("Identity", "x_f", "r")], [], {"x": (x, src)}, dst, x.shape, None)
     assert found.min() == 0
     np.testing.assert_array_equal(found, dst.quantize(np.maximum(src.real(x), 0)))
+
+
+@pytest.mark.parametrize("engine", ["reference", pytest.param(None, id="planned")])
+@settings(max_examples=40)
+@given(data=st.data())
+def test_a_batch_normalization_is_that_of_integers(engine: str | None, data: st.DataObject) -> None:
+    draw = data.draw
+    src, dst, seed = draw(quantizations()), draw(quantizations()), draw(st.integers(0, 9))
+    channels, function = draw(st.sampled_from([1, 3, 16, 40])), draw(st.sampled_from(sorted(FUNCTIONS)))
+    x, rng = integers_of(src, 2, channels, 5, 4, seed=seed), np.random.default_rng(seed)
+    values = {"scale": rng.normal(0, 1, channels), "shift": rng.normal(0, 1, channels)}
+    values |= {"mean": rng.normal(0, 1, channels), "variance": rng.uniform(0.1, 2, channels)}
+    values["scale"][0] = draw(st.sampled_from([0.0, -1.5]))
+    values = {name: array.astype(np.float32) for name, array in values.items()}
+    constants = [numpy_helper.from_array(array, name) for name, array in values.items()]
+    scale, shift, mean, variance = (array.astype(np.float64).reshape(-1, 1, 1) for array in values.values())
+    real = FUNCTIONS[function]((src.real(x) - mean) / np.sqrt(variance + 1e-3) * scale + shift)
+    inner = node("BatchNormalization", "x_f scale shift mean variance", "n", epsilon=1e-3)
+    nodes = [inner, node(function, "n", "r")]
+    network = network_of(nodes, constants, {"x": (x, src)}, dst, real.shape)
+    assert [one.operator for one in network.nodes] == ["QuantizedConv"]
+    assert_is_quantized(run(nodes, constants, {"x": (x, src)}, dst, real.shape, engine), real, dst)
+
+
+def test_constants_that_are_quantized_in_the_network_are_constants() -> None:
+    """A quantizer writes QuantizeLinear of a constant that several nodes share as results of Identity."""
+    src, dst = Quantization("u8", 0.1, 3), Quantization("u8", 0.2, 40)
+    constants = [
+        numpy_helper.from_array(np.ones((8, 16, 1, 1), np.int8), "w"),
+        *Quantization("s8", 0.1, 0).constants("w"),
+    ]
+    nodes = [
+        node("DequantizeLinear", "w w_s w_z", "w_f"),
+        node("Identity", "w_f", "w_same"),
+        node("QuantizeLinear", "w_same w_s w_z", "w_q"),
+        node("DequantizeLinear", "w_q w_s w_z", "w_again"),
+        node("Conv", "x_f w_again", "r"),
+    ]
+    x = integers_of(src, 1, 16, 4, 4, seed=0)
+    network = network_of(nodes, constants, {"x": (x, src)}, dst, (1, 8, 4, 4))
+    assert [one.operator for one in network.nodes] == ["QuantizedConv"]
+
+
+@pytest.mark.parametrize("zero", [0, 77])
+def test_a_pad_between_quantizations_is_padding_of_the_convolution(zero: int) -> None:
+    src, dst = Quantization("u8", 0.1, zero), Quantization("u8", 0.2, 40)
+    weights = integers_of(Quantization("s8", 1.0, 0), 8, 16, 3, 3, seed=1)
+    constants = [numpy_helper.from_array(weights, "w"), *Quantization("s8", 0.01, 0).constants("w")]
+    constants += [numpy_helper.from_array(np.array([0, 0, 1, 0, 0, 0, 2, 1]), "sides"), *src.constants("p")]
+    nodes = [
+        node("DequantizeLinear", "w w_s w_z", "w_f"),
+        node("Pad", "x_f sides", "p"),
+        node("QuantizeLinear", "p p_s p_z", "p_q"),
+        node("DequantizeLinear", "p_q p_s p_z", "p_f"),
+        node("Conv", "p_f w_f", "r"),
+    ]
+    x = integers_of(src, 2, 16, 5, 6, seed=0)
+    padded = np.pad(src.real(x), ((0, 0), (0, 0), (1, 2), (0, 1)))
+    real = convolve(padded, weights * np.float64(np.float32(0.01)), 1, 1, 0)
+    network = network_of(nodes, constants, {"x": (x, src)}, dst, real.shape)
+    assert [one.operator for one in network.nodes] == ["QuantizedConv"]
+    assert_is_quantized(run(nodes, constants, {"x": (x, src)}, dst, real.shape, None), real, dst)

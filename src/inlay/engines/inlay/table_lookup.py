@@ -3,19 +3,22 @@
     implementation = create_table_lookup(operation, team, threads=2)
     implementation.bind(memories)()
 
-Source and destination have the same dense layout, so that elements are consecutive bytes in the same order. The machine
-code is one function for all sizes:
+The source is dense. The destination has the same layout, or its elements are in rows: a slice of channels of an image
+in channels last has a row for each pixel, with the channels of other slices between rows. The machine code is one
+function for all sizes:
 
-    inlay_table_lookup(table, threads)      a team replaces all elements; the words of the table are `Word`
+    inlay_table_lookup(table, threads)    starts a team; the words of the table are `Word`
+    work(table)                           the work of one thread
 
-Each thread replaces a range of lines of 64 bytes; the first one also replaces the bytes after the last line. With
-AVX512_VBMI the table is in four registers: two permutations choose among 128 entries each, and the highest bit of an
-element between them. Otherwise each byte is loaded from the table.
+Each thread replaces a range of rows; the first one also replaces the bytes after the last row. A dense destination has
+rows of `_PAGE` bytes. With AVX512_VBMI the table is in four registers: two permutations choose among 128 entries each,
+and the highest bit of an element between them. Otherwise each byte is loaded from the table.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import IntEnum
+from dataclasses import dataclass
+from enum import IntEnum, auto
 from functools import cache, partial
 from math import prod
 from pathlib import Path
@@ -33,9 +36,11 @@ from inlay.reordering.ir import Code, module_text
 from inlay.reordering.target import TargetMachine, digest_of, host_target, load_permanently
 
 _LINE = 64
+_PAGE = 1 << 12
 _LEAST_NBYTES = 1 << 14  # per thread; waking a thread takes as long as the lookups of so many bytes
 _UNROLLED = 8
 _VECTOR = f"<{_LINE} x i8>"
+_MASK = f"<{_LINE} x i1>"
 _PERMUTE = "llvm.x86.avx512.vpermi2var.qi.512"
 ENTRY = "inlay_table_lookup"
 """Name of the exported function."""
@@ -46,59 +51,80 @@ class Word(IntEnum):
 
     SRC = 0
     """Address of the first element."""
-    DST = 1
+    DST = auto()
     """Address of the first result."""
-    TABLE = 2
+    TABLE = auto()
     """Address of the table."""
-    LINES = 3
-    """Number of whole lines."""
-    REST = 4
-    """Number of bytes after the last whole line."""
-    PARALLEL = 5
+    ROWS = auto()
+    """Number of whole rows."""
+    LENGTH = auto()
+    """Bytes of a row; rows of the source follow one another."""
+    PITCH = auto()
+    """Bytes from a row of the destination to the next one."""
+    REST = auto()
+    """Bytes after the last whole row, of source and destination."""
+    PARALLEL = auto()
     """Address of GOMP_parallel."""
-    THREAD_NUM = 6
+    THREAD_NUM = auto()
     """Address of omp_get_thread_num."""
-    NUM_THREADS = 7
+    NUM_THREADS = auto()
     """Address of omp_get_num_threads."""
 
 
 def build_module(has_byte_permutation: bool, attributes: str) -> str:
     """Return the LLVM IR of the module; `attributes` are the function attributes of the target."""
-    entry = Code()
+    work, entry = Code(), Code()
+    work.label("entry")
+    _emit_work(work, has_byte_permutation)
+    work.do("ret void")
     entry.label("entry")
     head = emit_team_entry(entry, ENTRY, Word.PARALLEL)
     entry.do("ret i32 0")
-    return module_text([_emit_work(has_byte_permutation), (head, entry)], attributes)
+    return module_text([(f"define internal void @{TEAM_WORK}(ptr %table)", work), (head, entry)], attributes)
 
 
-def _emit_work(has_byte_permutation: bool) -> tuple[str, Code]:
-    """Return the function that replaces the part of one thread."""
-    code = Code()
-    code.label("entry")
+def _emit_work(code: Code, has_byte_permutation: bool) -> None:
+    """Emit the lookups of one thread."""
     src, dst, table = (emit_pointer(code, word) for word in (Word.SRC, Word.DST, Word.TABLE))
     thread, threads = (emit_openmp_call(code, word) for word in (Word.THREAD_NUM, Word.NUM_THREADS))
-    lines = code.load_word("%table", Word.LINES)
-    begin, end = emit_part(code, lines, threads, thread)
+    words = (Word.ROWS, Word.LENGTH, Word.PITCH, Word.REST)
+    rows, length, pitch, rest = (code.load_word("%table", word) for word in words)
+    begin, end = emit_part(code, rows, threads, thread)
     entries = _emit_registers(code, table) if has_byte_permutation else ()
-    with _loop(code, "line", begin, end) as line:
+    with _loop(code, "row", begin, end) as row:
+        places = [code.byte(side, code.let(f"mul i64 {row}, {size}")) for side, size in ((src, length), (dst, pitch))]
+        _emit_row(code, "row", (places[0], places[1]), length, table, entries)
+    is_first = code.let(f"icmp eq i64 {thread}, 0")
+    after = [code.byte(side, code.let(f"mul i64 {rows}, {size}")) for side, size in ((src, length), (dst, pitch))]
+    _emit_row(code, "last", (after[0], after[1]), code.let(f"select i1 {is_first}, i64 {rest}, i64 0"), table, entries)
+
+
+def _emit_row(code: Code, name: str, sides: tuple[str, str], length: str, table: str, entries: Sequence[str]) -> None:
+    """Emit the lookups of `length` consecutive bytes; `entries` are the registers of the table, if it is in some."""
+    src, dst = sides
+    lines, rest = code.let(f"udiv i64 {length}, {_LINE}"), code.let(f"urem i64 {length}, {_LINE}")
+    with _loop(code, f"{name}.line", "0", lines) as line:
         offset = code.let(f"mul i64 {line}, {_LINE}")
         one, other = code.byte(src, offset), code.byte(dst, offset)
-        if has_byte_permutation:
-            _emit_permuted_line(code, one, other, entries)
+        if entries:
+            bits = code.let(f"load {_VECTOR}, ptr {one}, align 1")
+            code.do(f"store {_VECTOR} {_emit_permutation(code, bits, entries)}, ptr {other}, align 1")
         else:
-            with code.loop("part", _LINE // _UNROLLED) as part:
+            with code.loop(f"{name}.part", _LINE // _UNROLLED) as part:
                 at = code.let(f"mul i64 {part}, {_UNROLLED}")
                 for i in range(_UNROLLED):
                     place = code.let(f"add i64 {at}, {i}")
                     _emit_byte(code, code.byte(one, place), code.byte(other, place), table)
-    rest, after = code.load_word("%table", Word.REST), code.let(f"mul i64 {lines}, {_LINE}")
-    is_first = code.let(f"icmp eq i64 {thread}, 0")
-    count = code.let(f"select i1 {is_first}, i64 {rest}, i64 0")
-    with _loop(code, "byte", "0", count) as byte:
-        place = code.let(f"add i64 {after}, {byte}")
-        _emit_byte(code, code.byte(src, place), code.byte(dst, place), table)
-    code.do("ret void")
-    return f"define internal void @{TEAM_WORK}(ptr %table)", code
+    offset = code.let(f"mul i64 {lines}, {_LINE}")
+    one, other = code.byte(src, offset), code.byte(dst, offset)
+    if entries:
+        ones = code.let(f"sub i64 {code.let(f'shl i64 1, {rest}')}, 1")
+        mask = code.let(f"bitcast i64 {ones} to {_MASK}")
+        bits = code.masked_load(_VECTOR, one, mask)
+        code.masked_store(_VECTOR, _emit_permutation(code, bits, entries), other, mask)
+        return
+    with _loop(code, f"{name}.byte", "0", rest) as byte:
+        _emit_byte(code, code.byte(one, byte), code.byte(other, byte), table)
 
 
 @contextmanager
@@ -118,16 +144,14 @@ def _emit_registers(code: Code, table: str) -> list[str]:
     return [code.let(f"load {_VECTOR}, ptr {code.byte(table, i * _LINE)}, align 1") for i in range(4)]
 
 
-def _emit_permuted_line(code: Code, src: str, dst: str, entries: Sequence[str]) -> None:
-    """Emit the lookup of a line by permutations of the registers of the table."""
-    bits = code.let(f"load {_VECTOR}, ptr {src}, align 1")
+def _emit_permutation(code: Code, bits: str, entries: Sequence[str]) -> str:
+    """Emit the lookup of a line by permutations of the registers of the table, and return the results."""
     low, high = (
         code.call(_PERMUTE, _VECTOR, (_VECTOR, one), (_VECTOR, bits), (_VECTOR, other))
         for one, other in (entries[:2], entries[2:])
     )
     is_high = code.let(f"icmp slt {_VECTOR} {bits}, zeroinitializer")
-    found = code.let(f"select <{_LINE} x i1> {is_high}, {_VECTOR} {high}, {_VECTOR} {low}")
-    code.do(f"store {_VECTOR} {found}, ptr {dst}, align 1")
+    return code.let(f"select {_MASK} {is_high}, {_VECTOR} {high}, {_VECTOR} {low}")
 
 
 def _emit_byte(code: Code, src: str, dst: str, table: str) -> None:
@@ -150,15 +174,18 @@ def _compile_entry(target: TargetMachine) -> int:
     return address
 
 
-def _bind(nbytes: int, team: ThreadTeam, threads: int, memories: Mapping[str, Memory]) -> MachineCall:
-    """Return the call that replaces all elements of these memories, and keeps them alive."""
-    words = np.zeros(len(Word), np.int64)
-    for word, name in ((Word.SRC, "src"), (Word.DST, "dst"), (Word.TABLE, "table")):
-        words[word] = memories[name].address + memories[name].desc.offset0
-    words[[Word.LINES, Word.REST]] = divmod(nbytes, _LINE)
-    words[[Word.PARALLEL, Word.THREAD_NUM, Word.NUM_THREADS]] = team.parallel, team.thread_num, team.num_threads
-    useful = max(1, min(threads, nbytes // _LEAST_NBYTES))
-    return MachineCall(_compile_entry(host_target()), address_of(words), useful, (words, dict(memories)))
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The bytes of a lookup in rows; those of the source follow one another."""
+
+    count: int
+    """Number of whole rows."""
+    length: int
+    """Bytes of a row."""
+    pitch: int
+    """Bytes from a row of the destination to the next one."""
+    rest: int = 0
+    """Bytes after the last whole row."""
 
 
 def supports_table_lookup(operation: Operation) -> bool:
@@ -166,24 +193,63 @@ def supports_table_lookup(operation: Operation) -> bool:
     return operation.kind == "table_lookup" and _settle_result(operation) is not None
 
 
-def _settle_result(operation: Operation) -> MemoryDesc | None:
-    """Return the destination, for `any` with the layout of src; None if it has another one, or there is padding."""
+def _settle_result(operation: Operation) -> tuple[MemoryDesc, _Rows] | None:
+    """Return the destination, for `any` with the layout of src, and the rows; None if no rows describe both."""
     src, table, dst = (operation.descs[name] for name in ("src", "table", "dst"))
-    if not isinstance(src.layout, Layout) or table.data_type is None or src.size != prod(src.dims):
+    nbytes = prod(src.dims)
+    if not isinstance(src.layout, Layout) or table.data_type is None or src.size != nbytes:
         return None
     like_src = MemoryDesc.from_layout(src.layout, table.data_type, dims=src.dims)
-    return like_src if dst.kind == "any" or dst == like_src else None
+    if dst.kind == "any" or dst == like_src:
+        count, rest = divmod(nbytes, _PAGE)
+        return like_src, _Rows(count, _PAGE, _PAGE, rest)
+    rows = _divide_into_rows(src, dst)
+    return None if rows is None else (dst, rows)
+
+
+def _divide_into_rows(src: MemoryDesc, dst: MemoryDesc) -> _Rows | None:
+    """Return the rows of a destination with bytes between them, whose elements are in the order of a dense source."""
+    if any(desc.kind != "blocked" or desc.inner_blocks or desc.padded_dims != desc.dims for desc in (src, dst)):
+        return None
+    strides, dims = dst.strides, src.dims
+    inward = sorted((axis for axis in range(len(dims)) if dims[axis] > 1), key=lambda axis: src.strides[axis])
+    length = 1
+    while inward and strides[inward[0]] == length:
+        length *= dims[inward.pop(0)]
+    pitch = strides[inward[0]] if inward else length
+    expected = pitch
+    for axis in inward:
+        if strides[axis] != expected:
+            return None
+        expected *= dims[axis]
+    return _Rows(prod(dims[axis] for axis in inward), length, pitch) if pitch >= length else None
 
 
 def create_table_lookup(operation: Operation, team: ThreadTeam, threads: int) -> PlainImplementation:
     """Create a table lookup that runs on `threads` threads of `team`; a destination of `any` has the layout of src.
 
     Raises:
-        Unimplemented: source and destination have different layouts, or there are bytes between their elements.
+        Unimplemented: the source is not dense, or the elements of the destination are not in rows in the same order.
     """
-    src, dst, nbytes = operation.descs["src"], _settle_result(operation), prod(operation.descs["src"].dims)
-    if dst is None:
+    src, settled = operation.descs["src"], _settle_result(operation)
+    if settled is None:
         wanted = operation.descs["dst"]
-        raise Unimplemented(f"table lookup has no {src!r} to {wanted!r}: give both the same layout, without padding")
+        raise Unimplemented(
+            f"table lookup has no {src!r} to {wanted!r}: give both the same layout, without padding; the destination "
+            "may have bytes between rows of elements"
+        )
+    dst, rows = settled
     descs = {"src": src, "table": operation.descs["table"], "dst": dst}
-    return PlainImplementation(operation, descs, "table_lookup", partial(_bind, nbytes, team, threads), is_batched=True)
+    return PlainImplementation(operation, descs, "table_lookup", partial(_bind, rows, team, threads), is_batched=True)
+
+
+def _bind(rows: _Rows, team: ThreadTeam, threads: int, memories: Mapping[str, Memory]) -> MachineCall:
+    """Return the call that replaces all elements of these memories, which are kept alive."""
+    words = np.zeros(len(Word), np.int64)
+    for word, name in ((Word.SRC, "src"), (Word.DST, "dst"), (Word.TABLE, "table")):
+        words[word] = memories[name].address + memories[name].desc.offset0
+    words[[Word.ROWS, Word.LENGTH, Word.PITCH, Word.REST]] = rows.count, rows.length, rows.pitch, rows.rest
+    words[[Word.PARALLEL, Word.THREAD_NUM, Word.NUM_THREADS]] = team.parallel, team.thread_num, team.num_threads
+    most = (rows.count * rows.length + rows.rest) // _LEAST_NBYTES
+    entry = _compile_entry(host_target())
+    return MachineCall(entry, address_of(words), max(1, min(threads, most)), (words, dict(memories)))

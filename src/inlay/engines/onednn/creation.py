@@ -50,16 +50,18 @@ _IMAGES: Final = (3, 4, 5)
 """Numbers of axes of tensors with channels and one to three spatial axes."""
 _MATRICES: Final = frozenset((*RECURRENT, "matmul", "layer_normalization", "reorder"))
 """Kinds without channels-last kernels."""
-_REFERENCE: Final = re.compile(r"(^|[:_])ref([:_]|$)")
+_REFERENCE: Final = re.compile(r"(^|[:_+])ref([:_]|$)")
 _OF_ISA: Final = re.compile(r":(sse|avx|uni|asimd|sve|acl|vsx|rv)")
 
 
 def classify_kernel(name: str) -> KernelKind:
     """Return the kind of code of an implementation by its name.
 
-    >>> names = ("ref:any", "ref_int8:any", "jit:avx2", "x64:gemm:jit", "brgconv:avx512_core")
+    A deconvolution has the name of the convolution that it calls after its own.
+
+    >>> names = ("ref:any", "ref_int8:any", "conv:any+ref:any", "jit:avx2", "x64:gemm:jit", "brgconv:avx512_core")
     >>> [classify_kernel(name) for name in names]
-    ['reference', 'reference', 'jit', 'gemm', 'other']
+    ['reference', 'reference', 'reference', 'jit', 'gemm', 'other']
     """
     if _REFERENCE.search(name) is not None:
         return "reference"

@@ -20,7 +20,7 @@ import numpy as np
 
 from inlay.graph.lowering.broadcasting import broadcast_dims, with_leading_axes
 from inlay.graph.lowering.context import F32, LoweringContext, LoweringRule, Operand, require
-from inlay.graph.lowering.spatial import Window, pooling_window, sliding_window
+from inlay.graph.lowering.spatial import Window, pooling_window, sliding_window, swap_channels, transposed_window
 from inlay.graph.op_graph import Array
 from inlay.layout import Dims
 from inlay.primitives.attributes import EltwisePostOp, PostOp, PrimitiveAttributes
@@ -116,13 +116,6 @@ def _reorder(context: LoweringContext, src: str, argument: str, dtype: np.dtype[
     values = _Values()
     values.add(argument, scales, int(zero[0]), 1 << axis if scales.size > 1 else 0)
     return context.emit("reorder", {"src": src, **values.operands}, dims, dtype, values.attributes)
-
-
-def requantize(context: LoweringContext) -> Operand:
-    """Lower a change of scale and zero point to a reorder between integers of 8 bits."""
-    src, values = context.operand(0, _BYTES), _real_values(context)
-    operands: dict[str, Operand] = {"src": src, **values.operands}
-    return context.emit("reorder", operands, context.dims(src), context.output().dtype, values.attributes)
 
 
 def table_lookup(context: LoweringContext) -> Operand:
@@ -231,6 +224,27 @@ def _shift_activations(context: LoweringContext, zero: int) -> tuple[PostOp, ...
     return tuple(shifted)
 
 
+def deconvolution(context: LoweringContext) -> Operand:
+    """Lower a transposed convolution of integers; weights have a scale for each channel of a group, or one."""
+    src, weights = context.operand(0, _BYTES), context.constant(1, "weights")
+    dims, result = context.dims(src), context.output().dims
+    window = transposed_window(context, weights.shape[2:], dims[2:], result[2:])
+    groups, scales = context.attribute("group", 1), context.attribute("weights_scales")
+    mask = 0 if scales.size == 1 else 1 if groups == 1 else 3
+    values = _real_values(context)
+    values.add("weights", np.tile(scales, groups) if mask == 3 else scales, mask=mask)
+    swapped = swap_channels(context, weights, groups)
+    operands: dict[str, Operand] = {"src": src, "weights": swapped, **_bias(context), **values.operands}
+    parameters = window.parameters(result[2:], dims[2:])
+    dtype = context.output().dtype
+    return context.emit("deconvolution", operands, result, dtype, values.attributes, algorithm="direct", **parameters)
+
+
+def _bias(context: LoweringContext) -> dict[str, Operand]:
+    """Return the constant bias, if the node has one."""
+    return {"bias": context.constant(2, "bias")} if context.has_input(2) else {}
+
+
 def matmul(context: LoweringContext) -> Operand:
     """Lower a matrix product of integers; rows of a stack that is multiplied by one matrix become one matrix."""
     src, weights = context.operand(0, _BYTES), context.operand(1, _BYTES)
@@ -304,17 +318,30 @@ def average_pool(context: LoweringContext) -> Operand:
     """Lower a mean of integers: a pooling whose post-operation changes scale and zero point."""
     src, result = context.operand(0, _BYTES), context.output()
     dims: Dims = context.dims(src)
-    ratio = float(context.attribute("src_scale")) / float(context.attribute("dst_scale"))
-    shift = context.attribute("dst_zero_point") - context.attribute("src_zero_point") * ratio
-    is_same = ratio == 1 and shift == 0
-    post_ops: tuple[PostOp, ...] = () if is_same else (EltwisePostOp("linear", ratio, shift),)
-    attributes = _with_bounds(context, PrimitiveAttributes(post_ops=post_ops))
+    attributes = _mean_attributes(context)
     window = Window(dims[2:], (1,) * len(dims[2:]), (1,) * len(dims[2:]), (0,) * len(dims[2:]))
     if not context.attribute("is_global"):
         window = pooling_window(context, dims[2:], result.dims[2:])
     parameters: dict[str, Parameter] = {"algorithm": "avg_exclude_padding", "kernel": window.kernel}
     parameters |= window.parameters(dims[2:], result.dims[2:])
     return context.emit("pooling", {"src": src}, result.dims, result.dtype, attributes, **parameters)
+
+
+def resize(context: LoweringContext) -> Operand:
+    """Lower a linear interpolation of integers: a resampling whose post-operation changes scale and zero point."""
+    src, result = context.operand(0, _BYTES), context.output()
+    factors = tuple(out / n for n, out in zip(context.dims(src)[2:], result.dims[2:], strict=True))
+    parameters: dict[str, Parameter] = {"algorithm": "linear", "factors": factors}
+    return context.emit("resampling", {"src": src}, result.dims, result.dtype, _mean_attributes(context), **parameters)
+
+
+def _mean_attributes(context: LoweringContext) -> PrimitiveAttributes:
+    """Return attributes that change scale and zero point of a weighted mean of integers, and bound it."""
+    ratio = float(context.attribute("src_scale")) / float(context.attribute("dst_scale"))
+    shift = context.attribute("dst_zero_point") - context.attribute("src_zero_point") * ratio
+    is_same = ratio == 1 and shift == 0
+    post_ops: tuple[PostOp, ...] = () if is_same else (EltwisePostOp("linear", ratio, shift),)
+    return _with_bounds(context, PrimitiveAttributes(post_ops=post_ops))
 
 
 def softmax(context: LoweringContext) -> Operand:
@@ -336,9 +363,10 @@ QUANTIZED_RULES: Mapping[str, LoweringRule] = MappingProxyType(
         "inlay:QuantizedAdd": add,
         "inlay:QuantizedAveragePool": average_pool,
         "inlay:QuantizedConv": convolution,
+        "inlay:QuantizedConvTranspose": deconvolution,
         "inlay:QuantizedMatMul": matmul,
+        "inlay:QuantizedResize": resize,
         "inlay:QuantizedSoftmax": softmax,
-        "inlay:Requantize": requantize,
         "inlay:TableLookup": table_lookup,
     }
 )

@@ -134,8 +134,8 @@ def deconvolution(context: LoweringContext) -> Operand:
     """Lower ConvTranspose, whose window slides over the result."""
     src, weights = context.source(0), context.operand(1)
     dims, result = context.dims(src), context.output().dims
-    window = _transposed_window(context, context.dims(weights)[2:], dims[2:], result[2:])
-    weights = _swap_channels(context, weights, context.attribute("group", 1))
+    window = transposed_window(context, context.dims(weights)[2:], dims[2:], result[2:])
+    weights = swap_channels(context, weights, context.attribute("group", 1))
     parameters = window.parameters(result[2:], dims[2:])
     operands = {"src": src, "weights": weights, **_bias(context)}
     return context.emit("deconvolution", operands, result, algorithm="direct", **parameters)
@@ -146,7 +146,7 @@ def _bias(context: LoweringContext) -> dict[str, Operand]:
     return {"bias": context.operand(2)} if context.has_input(2) else {}
 
 
-def _swap_channels(context: LoweringContext, weights: Operand, groups: int) -> Operand:
+def swap_channels(context: LoweringContext, weights: Operand, groups: int) -> Operand:
     """Return weights (G * I, O, ...) as (G, O, I, ...)."""
     shape = context.dims(weights)
     if groups == 1:
@@ -155,7 +155,7 @@ def _swap_channels(context: LoweringContext, weights: Operand, groups: int) -> O
     return context.permute(split, (0, 2, 1, *range(3, len(shape) + 1)))
 
 
-def _transposed_window(context: LoweringContext, kernel: Dims, src: Dims, dst: Dims) -> Window:
+def transposed_window(context: LoweringContext, kernel: Dims, src: Dims, dst: Dims) -> Window:
     """Return the window that slides over `dst`, with padding from attributes, or from the dims of the result.
 
     Versions of ONNX differ in the side that gets an odd element of padding. So padding that follows from dims must be
@@ -314,10 +314,14 @@ class _ResizeAttributes:
 
 
 def resize(context: LoweringContext) -> Operand:
-    """Lower Resize or Upsample, with the primitive resampling or with matrix products."""
-    src = context.source(0)
+    """Lower Resize or Upsample, with the primitive resampling or with matrix products.
+
+    Of integers of 8 bits, only those next to a coordinate are taken.
+    """
+    src = _resize_source(context)
     dims, result = context.dims(src), context.output().dims
     attributes = _resize_attributes(context)
+    require(attributes.mode == "nearest" or context.dtype(src) == F32, f"its mode is {attributes.mode}, of integers")
     if dims == result and all(scale == 1 for scale in attributes.scales):
         return src
     require(context.attribute("keep_aspect_ratio_policy", "stretch") == "stretch", "it keeps the aspect ratio")
@@ -335,7 +339,15 @@ def resize(context: LoweringContext) -> Operand:
     for difference in differences:
         require(not difference, difference)
     factors = tuple(out / n for n, out in zip(dims[2:], result[2:], strict=True))
-    return context.emit("resampling", {"src": src}, result, algorithm=attributes.mode, factors=factors)
+    dtype = context.dtype(src)
+    return context.emit("resampling", {"src": src}, result, dtype, algorithm=attributes.mode, factors=factors)
+
+
+def _resize_source(context: LoweringContext) -> str:
+    """Return the first input of a resize, a tensor of f32 or of integers of 8 bits."""
+    src = context.operand(0, (F32, *_INTEGERS))
+    require(isinstance(src, str), "its input is a constant")
+    return str(src)
 
 
 def _resize_attributes(context: LoweringContext) -> _ResizeAttributes:
@@ -352,7 +364,7 @@ def _resize_attributes(context: LoweringContext) -> _ResizeAttributes:
 
 def _scales(context: LoweringContext, is_old: bool) -> tuple[float, ...]:
     """Return the factor of each axis, from the node's scales or from the dims of source and result."""
-    dims, result = context.dims(context.source(0)), context.output().dims
+    dims, result = context.dims(_resize_source(context)), context.output().dims
     scales = [out / n for n, out in zip(dims, result, strict=True)]
     index = 1 if is_old else 2
     if context.attribute("scales") is not None:

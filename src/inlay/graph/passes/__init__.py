@@ -7,6 +7,9 @@ Data flow. `simplify_network` runs passes on a `Network`, whose nodes are ONNX's
     block_products       products with weights of few bits in blocks become BlockMatMul, whose weights stay integers
     quantized_operators  QLinearConv and the like become DequantizeLinear, an f32 operator, QuantizeLinear
     quantization         operators between DequantizeLinear and QuantizeLinear become operators on integers
+        quantized_tensors  tensors that a DequantizeLinear computes, with their scales and zero points
+        quantized_motion   operators that move elements move integers
+        lookup_tables      functions of one tensor of integers become tables
     dynamic_quantization  products of integers after DynamicQuantizeLinear become one operator each
     attention_operators  Attention and RotaryEmbedding become nodes that the other passes know
     expansions           an Expand of a mask is delayed; one before operators that broadcast is removed

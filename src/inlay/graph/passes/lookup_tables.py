@@ -8,8 +8,7 @@ An element of such a result depends on one element of `q` alone. So the operator
 integers, by NumPy; quantizations in between are entries of the table too. A result is a function of `q` if its
 operator is element-wise, has the dims of `q`, and reads functions of `q` and constants of one element.
 
-A pair of DequantizeLinear and QuantizeLinear without an operator between them changes a scale, and stays: a reorder is
-faster than a table.
+A pair of DequantizeLinear and QuantizeLinear without an operator between them changes a scale: that is a table too.
 """
 
 from collections.abc import Callable
@@ -45,8 +44,6 @@ class _Function:
     """Name of the tensor of integers."""
     values: Array
     """Result for each integer, in the order of the bits of the integers."""
-    operators: int
-    """Number of operators, without changes of scale and type."""
 
 
 def tabulate_functions(network: Network, is_usual: Callable[[NetworkRewriter, Node], bool]) -> Network:
@@ -63,11 +60,7 @@ def tabulate_functions(network: Network, is_usual: Callable[[NetworkRewriter, No
         if found is None:
             return None
         functions[node.outputs[0]] = found
-        if (
-            node.operator != "QuantizeLinear"
-            or not found.operators
-            or not is_describable(rewriter.dims(node.outputs[0]))
-        ):
+        if node.operator != "QuantizeLinear" or not is_describable(rewriter.dims(node.outputs[0])):
             return None
         if found.values.tobytes() == bytes(range(256)) and found.values.dtype == rewriter.tensors[found.source].dtype:
             return Node(node.name, "Identity", (found.source,), node.outputs)
@@ -97,7 +90,7 @@ def _find_function(
 
 def _identity(name: str, dtype: np.dtype[Any]) -> _Function:
     """Return 8-bit integers as a function of themselves."""
-    return _Function(name, np.arange(256, dtype=np.uint8).view(np.int8 if dtype == np.int8 else np.uint8), 0)
+    return _Function(name, np.arange(256, dtype=np.uint8).view(np.int8 if dtype == np.int8 else np.uint8))
 
 
 def _apply(rewriter: NetworkRewriter, node: Node, read: dict[str, _Function]) -> _Function | None:
@@ -116,5 +109,4 @@ def _apply(rewriter: NetworkRewriter, node: Node, read: dict[str, _Function]) ->
         return None
     if result.shape != (256,) or result.dtype != rewriter.tensors[node.outputs[0]].dtype:
         return None
-    operators = sum(one.operators for one in read.values()) + (node.operator not in _CHANGES)
-    return _Function(sources.pop(), result, operators)
+    return _Function(sources.pop(), result)

@@ -55,6 +55,18 @@ def _fold(rewriter: NetworkRewriter, node: Node) -> Node | None:
     return replace(node, inputs=inputs, attributes={**node.attributes, **attributes, "pads": total})
 
 
+def join_padding(rewriter: NetworkRewriter, node: Node, pad: Node, kernel: Dims, value: float) -> Dims | None:
+    """Return the padding of a convolution and of the Pad before it together.
+
+    None is returned unless the Pad writes `value` beside the image only, and each side has less padding than `kernel`.
+    """
+    sides = _spatial_sides(rewriter, pad)
+    if sides is None or node.attributes.get("auto_pad", "NOTSET") != "NOTSET":
+        return None
+    is_alike = _constant_value(rewriter, pad) == value
+    return _total_sides(node, sides) if is_alike and _is_narrow(node, sides, kernel) else None
+
+
 def _spatial_sides(rewriter: NetworkRewriter, pad: Node) -> Dims | None:
     """Return the elements that a Pad adds before each spatial axis, then after each.
 

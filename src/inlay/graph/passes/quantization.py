@@ -16,7 +16,8 @@ The operators on integers have the domain `inlay`. Their attributes are those of
 
     src_scale, src_zero_point           of the first input
     src_1_scale, src_1_zero_point       of the second input of QuantizedAdd, unless that is a constant of f32
-    weights_scales, weights_zero_point  of the second input of QuantizedConv and QuantizedMatMul
+    weights_scales, weights_zero_point  of the second input of a product: QuantizedConv, QuantizedConvTranspose and
+                                        QuantizedMatMul
     dst_scale, dst_zero_point           of the result; absent if the result is f32
     post_ops                            functions of oneDNN of the real result, as tuples of name, alpha and beta
 
@@ -36,15 +37,24 @@ from inlay.graph.network import Network, Node, TensorQuantization
 from inlay.graph.numpy_operators.evaluation import compute_node
 from inlay.graph.op_graph import Array
 from inlay.graph.passes.lookup_tables import tabulate_functions
+from inlay.graph.passes.padding import join_padding
 from inlay.graph.passes.patterns import remove_noops
+from inlay.graph.passes.quantized_motion import divide_splits, move_dequantize, move_quantize
+from inlay.graph.passes.quantized_tensors import (
+    BYTES,
+    DequantizedTensor,
+    changes_bytes,
+    dequantized,
+    dequantized_bytes,
+    read_quantization,
+    zero_point,
+)
 from inlay.graph.passes.rewriting import NetworkRewriter, is_describable, rewrite_nodes
 
 INTERNAL_DOMAIN = "inlay"
 """Domain of the operators on integers."""
 PostOps: TypeAlias = tuple[tuple[str, float, float], ...]
 """Functions of oneDNN, each with its alpha and beta."""
-
-_BYTES = ("s8", "u8")
 
 
 def recognize_quantized(network: Network) -> Network:
@@ -54,10 +64,11 @@ def recognize_quantized(network: Network) -> Network:
     """
     if not any(node.operator in ("DequantizeLinear", "QuantizeLinear") for node in network.nodes):
         return network
-    network = _divide_splits(network)
-    for rule in (_fold_quantize, _move_dequantize, _move_quantize):
+    network = divide_splits(network)
+    network = remove_noops(rewrite_nodes(network, _fold_quantize))
+    for rule in (move_dequantize, move_quantize):
         network = rewrite_nodes(network, rule)
-    network = tabulate_functions(network, _changes_bytes)
+    network = remove_noops(tabulate_functions(network, changes_bytes))
     for rule in (_recognize_quantize, _recognize_product, _absorb_dequantize, _fold_constant):
         network = rewrite_nodes(network, rule)
     return remove_noops(network)
@@ -66,177 +77,6 @@ def recognize_quantized(network: Network) -> Network:
 def fold_dequantized(network: Network) -> Network:
     """Return the network with a constant in place of each DequantizeLinear of constants."""
     return rewrite_nodes(network, _fold_constant)
-
-
-# Quantization of a tensor
-
-
-def read_quantization(rewriter: NetworkRewriter, node: Node) -> TensorQuantization | None:
-    """Return scales and zero points of a QuantizeLinear or DequantizeLinear; None unless they are usual constants.
-
-    Scales are positive and finite numbers of f32: one, or one for each coordinate of an axis.
-    """
-    integers = node.inputs[0] if node.operator == "DequantizeLinear" else node.outputs[0]
-    dtype, dims = rewriter.tensors[integers].dtype, rewriter.dims(integers)
-    scales = rewriter.constants.get(node.inputs[1])
-    has_zero = len(node.inputs) > 2 and node.inputs[2]
-    zeros = rewriter.constants.get(node.inputs[2]) if has_zero else None
-    if scales is None or (has_zero and zeros is None) or scales.dtype != np.float32 or scales.size == 0:
-        return None
-    if dtype not in _INTEGERS or not np.isfinite(scales).all() or not (scales > 0).all():
-        return None
-    axis = int(node.attributes.get("axis", 1)) if scales.size > 1 else None
-    if axis is not None:
-        axis += len(dims) if axis < 0 else 0
-        if scales.ndim != 1 or not 0 <= axis < len(dims) or dims[axis] != scales.size:
-            return None
-    zeros = None if zeros is None or not zeros.any() else zeros.reshape(-1)
-    if zeros is not None and zeros.size != scales.size:
-        return None
-    dims = () if axis is None else (scales.size,)
-    return TensorQuantization(
-        _INTEGERS[dtype], scales.reshape(dims), None if zeros is None else zeros.reshape(dims), axis
-    )
-
-
-_INTEGERS: Mapping[np.dtype[Any], str] = {np.dtype(np.int8): "s8", np.dtype(np.uint8): "u8", np.dtype(np.int32): "s32"}
-
-
-def zero_point(quantization: TensorQuantization) -> int:
-    """Return the zero point of a tensor that has one."""
-    return 0 if quantization.zero_points is None else int(quantization.zero_points)
-
-
-class _Quantized(NamedTuple):
-    """An f32 tensor of the network that a DequantizeLinear computes."""
-
-    integers: str
-    """Name of the tensor of integers."""
-    quantization: TensorQuantization
-    """Scales and zero points."""
-
-
-def _dequantized(rewriter: NetworkRewriter, name: str) -> _Quantized | None:
-    """Return the integers of an f32 tensor that a DequantizeLinear computes; None for any other tensor."""
-    node = rewriter.producer_of_kind(name, "DequantizeLinear")
-    quantization = None if node is None else read_quantization(rewriter, node)
-    return None if node is None or quantization is None else _Quantized(node.inputs[0], quantization)
-
-
-def _dequantized_bytes(rewriter: NetworkRewriter, name: str) -> _Quantized | None:
-    """Return the integers of an f32 tensor if they have 8 bits and one scale, and are no constant."""
-    found = _dequantized(rewriter, name)
-    if found is None or found.integers in rewriter.constants:
-        return None
-    quantization = found.quantization
-    return found if quantization.data_type in _BYTES and quantization.axis is None else None
-
-
-# Motion
-
-_MOVES = frozenset(
-    {
-        *("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "DepthToSpace", "SpaceToDepth", "Gather"),
-        *("Identity", "Expand", "Tile", "MaxPool"),
-    }
-)
-"""Operators whose result has elements of the first input, or the greatest of some, for integers and numbers alike."""
-
-
-def _is_move(rewriter: NetworkRewriter, node: Node | None) -> bool:
-    """Return whether a node moves elements, and only its first result is used."""
-    return (
-        node is not None
-        and node.operator in _MOVES
-        and not node.domain
-        and not any(rewriter.is_read(name) for name in node.outputs[1:])
-        and all(name in rewriter.constants for name in node.inputs[1:] if name)
-    )
-
-
-def _move_dequantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
-    """Return a DequantizeLinear of moved integers for a node that moves dequantized elements."""
-    if node.operator == "Concat":
-        return _move_dequantize_behind_concat(rewriter, node)
-    if not _is_move(rewriter, node) or _dequantized_bytes(rewriter, node.inputs[0]) is None:
-        return None
-    dequantize = rewriter.producer(node.inputs[0])
-    assert dequantize is not None
-    return _dequantize_after(rewriter, node, (dequantize.inputs[0], *node.inputs[1:]), dequantize)
-
-
-def _divide_splits(network: Network) -> Network:
-    """Return the network with a Slice for each result of a Split of a dequantized tensor."""
-    rewriter = NetworkRewriter(network)
-    nodes = list[Node]()
-    for node in network.nodes:
-        is_split = node.operator == "Split" and not node.domain and all(node.outputs) and network.opset >= 10
-        if not is_split or _dequantized_bytes(rewriter, node.inputs[0]) is None:
-            nodes.append(node)
-            continue
-        axis, start = node.attributes.get("axis", 0), 0
-        for name in node.outputs:
-            stop = start + rewriter.dims(name)[axis]
-            bounds = [rewriter.add_constant(f"{name}:bound", np.array([n], np.int64)) for n in (start, stop, axis)]
-            nodes.append(Node(f"{node.name}:{start}", "Slice", (node.inputs[0], *bounds), (name,)))
-            start = stop
-    return replace(network, nodes=tuple(nodes), tensors=rewriter.tensors, constants=rewriter.constants)
-
-
-def _move_dequantize_behind_concat(rewriter: NetworkRewriter, node: Node) -> Node | None:
-    """Return a DequantizeLinear of joined integers for a Concat of tensors with one scale and zero point."""
-    parts = [_dequantized_bytes(rewriter, name) for name in node.inputs]
-    found = [part for part in parts if part is not None]
-    if len(found) < len(parts) or any(part.quantization != found[0].quantization for part in found):
-        return None
-    dequantize = rewriter.producer(node.inputs[0])
-    assert dequantize is not None
-    return _dequantize_after(rewriter, node, tuple(part.integers for part in found), dequantize)
-
-
-def _dequantize_after(rewriter: NetworkRewriter, node: Node, inputs: tuple[str, ...], dequantize: Node) -> Node:
-    """Insert `node` with inputs of integers, and return the DequantizeLinear that computes its result."""
-    dims, attributes = rewriter.dims(node.outputs[0]), dict(node.attributes)
-    moved = rewriter.insert_node(node, node.operator, inputs, dims, attributes)
-    return Node(node.name, "DequantizeLinear", (moved, *dequantize.inputs[1:]), node.outputs[:1])
-
-
-def _move_quantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
-    """Return the last of the operators that move elements before a QuantizeLinear, on integers."""
-    if node.operator != "QuantizeLinear" or not _changes_bytes(rewriter, node):
-        return None
-    moves: list[Node] = []
-    name = node.inputs[0]
-    while rewriter.is_read_once(name) and _is_move(rewriter, move := rewriter.producer(name)):
-        assert move is not None
-        moves.insert(0, move)
-        name = move.inputs[0]
-    joined = rewriter.producer_of_kind(name, "Concat") if rewriter.is_read_once(name) else None
-    if joined is not None:
-        parts = tuple(_insert_quantize(rewriter, node, part) for part in joined.inputs)
-        moves.insert(0, replace(joined, inputs=parts))
-    elif not moves:
-        return None
-    else:
-        moves[0] = replace(moves[0], inputs=(_insert_quantize(rewriter, node, name), *moves[0].inputs[1:]))
-    dtype, last = rewriter.tensors[node.outputs[0]].dtype, moves[0]
-    for move in moves[1:]:
-        dims = rewriter.dims(last.outputs[0])
-        moved = rewriter.insert_node(node, last.operator, last.inputs, dims, dict(last.attributes), dtype)
-        last = replace(move, inputs=(moved, *move.inputs[1:]))
-    return replace(last, name=node.name, outputs=node.outputs)
-
-
-def _changes_bytes(rewriter: NetworkRewriter, node: Node) -> bool:
-    """Return whether a QuantizeLinear or DequantizeLinear has one constant scale, and integers of 8 bits."""
-    quantization = read_quantization(rewriter, node)
-    return quantization is not None and quantization.axis is None and quantization.data_type in _BYTES
-
-
-def _insert_quantize(rewriter: NetworkRewriter, node: Node, name: str) -> str:
-    """Insert a QuantizeLinear of a tensor with the scale and zero point of another, and return the integers."""
-    inputs, dtype = (name, *node.inputs[1:]), rewriter.tensors[node.outputs[0]].dtype
-    return rewriter.insert_node(node, "QuantizeLinear", inputs, rewriter.dims(name), dict(node.attributes), dtype)
 
 
 # Recognition
@@ -257,7 +97,7 @@ def _recognize_quantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
     """Return the operator on integers that a QuantizeLinear ends; None if there is none."""
     if (
         node.operator != "QuantizeLinear"
-        or not _changes_bytes(rewriter, node)
+        or not changes_bytes(rewriter, node)
         or not is_describable(rewriter.dims(node.outputs[0]))
     ):
         return None
@@ -267,8 +107,6 @@ def _recognize_quantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
     producer = rewriter.producer(source)
     if producer is None or producer.domain:
         return None
-    if producer.operator == "DequantizeLinear" and not post_ops:
-        return _requantize(rewriter, source, result)
     rule = _RULES.get(producer.operator)
     return None if rule is None or not rewriter.is_read_once(source) else rule(rewriter, producer, result)
 
@@ -276,7 +114,7 @@ def _recognize_quantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
 def _recognize_product(rewriter: NetworkRewriter, node: Node) -> Node | None:
     """Return the product of integers with a result of f32 that a product of dequantized tensors computes."""
     if (
-        node.operator not in ("Conv", "Gemm", "MatMul")
+        node.operator not in ("Conv", "ConvTranspose", "Gemm", "MatMul")
         or node.domain
         or not is_describable(rewriter.dims(node.outputs[0]))
     ):
@@ -313,16 +151,6 @@ def _activation(rewriter: NetworkRewriter, node: Node) -> tuple[str, float, floa
     return None if low is None or high is None or low > high else ("clip", float(low), float(high))
 
 
-def _requantize(rewriter: NetworkRewriter, source: str, result: _Result) -> Node | None:
-    """Return the change of scale and zero point of integers; an Identity if both are equal."""
-    found = _dequantized_bytes(rewriter, source)
-    if found is None:
-        return None
-    if found.quantization == result.quantization:
-        return Node(result.node.name, "Identity", (found.integers,), result.node.outputs)
-    return _quantized_node("Requantize", (found.integers,), found.quantization, result, {})
-
-
 def _quantized_node(
     operator: str,
     inputs: Sequence[str],
@@ -354,9 +182,9 @@ def _constant_weights(rewriter: NetworkRewriter, name: str, axis: int, *, transp
     by 128 less with a zero point of 128 less; without a zero point where s8 has all weights less that. None if their
     zero points differ.
     """
-    found = _dequantized(rewriter, name)
+    found = dequantized(rewriter, name)
     array = None if found is None else rewriter.constants.get(found.integers)
-    if found is None or array is None or found.quantization.data_type not in _BYTES:
+    if found is None or array is None or found.quantization.data_type not in BYTES:
         return None
     quantization = found.quantization
     own_axis = 1 - axis if transposed else axis
@@ -377,7 +205,7 @@ def _constant_bias(rewriter: NetworkRewriter, name: str) -> Array | None:
     array = rewriter.constants.get(name)
     if array is not None:
         return array if array.dtype == np.float32 else None
-    found = _dequantized(rewriter, name)
+    found = dequantized(rewriter, name)
     array = None if found is None else rewriter.constants.get(found.integers)
     return None if found is None or array is None else dequantize_array(array, found.quantization)
 
@@ -391,28 +219,68 @@ def dequantize_array(array: Array, quantization: TensorQuantization) -> Array:
 
 
 def _recognize_conv(rewriter: NetworkRewriter, node: Node, result: _Result) -> Node | None:
-    """Return the convolution of integers; None unless weights have the zero point 0 and scales of channels."""
-    src = _dequantized_bytes(rewriter, node.inputs[0])
+    """Return the convolution of integers, or its transpose.
+
+    None unless weights have the zero point 0 and scales of channels, and source, weights and padding are usual.
+    """
+    src = dequantized_bytes(rewriter, node.inputs[0])
     has_bias = len(node.inputs) > 2 and bool(node.inputs[2])
     bias = _constant_bias(rewriter, node.inputs[2]) if has_bias else None
     if src is None or (has_bias and bias is None) or len(rewriter.dims(node.inputs[1])) not in (3, 4, 5):
         return None
     if any(pad < 0 for pad in node.attributes.get("pads", ())):
         return None
-    weights = _constant_weights(rewriter, node.inputs[1], 0)
+    weights = _constant_weights(rewriter, node.inputs[1], 1 if node.operator == "ConvTranspose" else 0)
     if weights is None or weights.attributes["weights_zero_point"]:
         return None
-    inputs = [src.integers, weights.name]
+    integers, attributes = _take_padding(rewriter, node, src)
+    inputs = [integers, weights.name]
     if bias is not None:
         inputs.append(rewriter.add_constant(f"{node.outputs[0]}:bias", bias))
-    attributes = {**node.attributes, **weights.attributes}
+    attributes = {**attributes, **weights.attributes}
+    return _quantized_node(f"Quantized{node.operator}", inputs, src.quantization, result, attributes)
+
+
+def _take_padding(rewriter: NetworkRewriter, node: Node, src: DequantizedTensor) -> tuple[str, Mapping[str, Any]]:
+    """Return the integers that a convolution reads, and its attributes: with the padding of a Pad before it."""
+    pad = rewriter.producer_of_kind(src.integers, "Pad") if node.operator == "Conv" else None
+    kernel = rewriter.dims(node.inputs[1])[2:]
+    total = None if pad is None else join_padding(rewriter, node, pad, kernel, zero_point(src.quantization))
+    if pad is None or total is None:
+        return src.integers, node.attributes
+    return pad.inputs[0], {**node.attributes, "pads": total}
+
+
+def _recognize_normalization(rewriter: NetworkRewriter, node: Node, result: _Result) -> Node | None:
+    """Return a batch normalization with constant statistics as the convolution of each channel with one weight.
+
+    The weight is 1 or -1, and its scale the factor of the channel, so no factor is rounded to an integer.
+    """
+    src, rank = dequantized_bytes(rewriter, node.inputs[0]), len(rewriter.dims(node.inputs[0]))
+    values = [_constant_bias(rewriter, name) for name in node.inputs[1:5]]
+    is_usual = not node.attributes.get("training_mode", 0) and node.attributes.get("spatial", 1)
+    if src is None or rank not in (3, 4, 5) or not is_usual or any(rewriter.is_read(name) for name in node.outputs[1:]):
+        return None
+    known = [array.astype(np.float64) for array in values if array is not None]
+    if len(known) < 4:
+        return None
+    scale, shift, mean, variance = known
+    factors = scale / np.sqrt(variance + node.attributes.get("epsilon", 1e-5))
+    bias = (shift - mean * factors).astype(np.float32)
+    scales = np.where(factors == 0, 1, np.abs(factors)).astype(np.float32)
+    if not (np.isfinite(bias).all() and np.isfinite(scales).all() and (scales > 0).all()):
+        return None
+    weights = np.sign(factors).astype(np.int8).reshape(-1, *(1,) * (rank - 1))
+    constants = (("weights", weights), ("bias", bias))
+    inputs = [src.integers, *(rewriter.add_constant(f"{node.outputs[0]}:{name}", array) for name, array in constants)]
+    attributes = {"group": len(weights), "weights_scales": scales, "weights_zero_point": 0}
     return _quantized_node("QuantizedConv", inputs, src.quantization, result, attributes)
 
 
 def _recognize_gemm(rewriter: NetworkRewriter, node: Node, result: _Result) -> Node | None:
     """Return the matrix product of integers with constant weights and bias; None for other factors than 1."""
     attributes = node.attributes
-    src = _dequantized_bytes(rewriter, node.inputs[0])
+    src = dequantized_bytes(rewriter, node.inputs[0])
     if src is None or attributes.get("transA") or attributes.get("alpha", 1.0) != 1 or attributes.get("beta", 1.0) != 1:
         return None
     has_bias = len(node.inputs) > 2 and bool(node.inputs[2])
@@ -432,11 +300,11 @@ def _recognize_gemm(rewriter: NetworkRewriter, node: Node, result: _Result) -> N
 
 def _recognize_matmul(rewriter: NetworkRewriter, node: Node, result: _Result) -> Node | None:
     """Return the matrix product of integers; the second factor is a constant, or a tensor with one scale."""
-    src = _dequantized_bytes(rewriter, node.inputs[0])
+    src = dequantized_bytes(rewriter, node.inputs[0])
     left, right = (rewriter.dims(name) for name in node.inputs)
     if src is None or min(len(left), len(right)) < 2 or 0 in (*left, *right):
         return None
-    other = _dequantized_bytes(rewriter, node.inputs[1])
+    other = dequantized_bytes(rewriter, node.inputs[1])
     if other is not None:
         values = {"weights_scales": other.quantization.scales, "weights_zero_point": zero_point(other.quantization)}
         return _quantized_node("QuantizedMatMul", (src.integers, other.integers), src.quantization, result, values)
@@ -450,18 +318,18 @@ def _recognize_matmul(rewriter: NetworkRewriter, node: Node, result: _Result) ->
 def _recognize_add(rewriter: NetworkRewriter, node: Node, result: _Result) -> Node | None:
     """Return the sum of integers of one type with dims of the result, and of others or a constant broadcast to them."""
     assert result.quantization is not None
-    if any(algorithm != "clip" and alpha for algorithm, alpha, _ in result.post_ops):
+    if not _bounds_only(result):
         return None
     dims = rewriter.dims(node.outputs[0])
     for name, other in (node.inputs, node.inputs[::-1]):
-        src = _dequantized_bytes(rewriter, name)
+        src = dequantized_bytes(rewriter, name)
         if src is None or rewriter.dims(name) != dims or src.quantization.data_type != result.quantization.data_type:
             continue
         constant = _constant_bias(rewriter, other)
         if constant is not None:
             inputs = (src.integers, rewriter.add_constant(f"{node.outputs[0]}:addend", constant))
             return _quantized_node("QuantizedAdd", inputs, src.quantization, result, {})
-        src_1 = _dequantized_bytes(rewriter, other)
+        src_1 = dequantized_bytes(rewriter, other)
         if src_1 is not None and src_1.quantization.data_type == src.quantization.data_type:
             values = {"src_1_scale": src_1.quantization.scales, "src_1_zero_point": zero_point(src_1.quantization)}
             return _quantized_node("QuantizedAdd", (src.integers, src_1.integers), src.quantization, result, values)
@@ -469,15 +337,13 @@ def _recognize_add(rewriter: NetworkRewriter, node: Node, result: _Result) -> No
 
 
 def _recognize_average(rewriter: NetworkRewriter, node: Node, result: _Result) -> Node | None:
-    """Return the mean of integers of the type of the result; None if it counts padding, which is a zero point."""
+    """Return the mean of integers of the type of the result; None if it has padding, which is a zero point."""
     assert result.quantization is not None
-    src = _dequantized_bytes(rewriter, node.inputs[0])
+    src = dequantized_bytes(rewriter, node.inputs[0])
     if src is None or src.quantization.data_type != result.quantization.data_type:
         return None
     attributes = node.attributes
-    if attributes.get("count_include_pad", 0) or len(rewriter.dims(node.inputs[0])) not in (3, 4, 5):
-        return None
-    if any(algorithm != "clip" and alpha for algorithm, alpha, _ in result.post_ops):
+    if len(rewriter.dims(node.inputs[0])) not in (3, 4, 5) or not _bounds_only(result):
         return None
     if (
         attributes.get("ceil_mode", 0)
@@ -487,6 +353,41 @@ def _recognize_average(rewriter: NetworkRewriter, node: Node, result: _Result) -
         return None
     attributes = {**node.attributes, "is_global": int(node.operator == "GlobalAveragePool")}
     return _quantized_node("QuantizedAveragePool", (src.integers,), src.quantization, result, attributes)
+
+
+def _recognize_resize(rewriter: NetworkRewriter, node: Node, result: _Result) -> Node | None:
+    """Return the linear interpolation of integers of the type of the result, at the middles of pixels."""
+    assert result.quantization is not None
+    src = dequantized_bytes(rewriter, node.inputs[0])
+    if src is None or src.quantization.data_type != result.quantization.data_type or not _bounds_only(result):
+        return None
+    if rewriter.network.opset < 11 or not _interpolates_middles(rewriter, node):
+        return None
+    return _quantized_node("QuantizedResize", (src.integers,), src.quantization, result, {})
+
+
+def _interpolates_middles(rewriter: NetworkRewriter, node: Node) -> bool:
+    """Return whether a Resize interpolates between the middles of pixels, by the ratio of the extents of each axis."""
+    dims, out, attributes = rewriter.dims(node.inputs[0]), rewriter.dims(node.outputs[0]), node.attributes
+    is_smaller = any(m < n for n, m in zip(dims, out, strict=True))
+    mode = attributes.get("coordinate_transformation_mode", "half_pixel")
+    if attributes.get("mode", "nearest") != "linear" or (attributes.get("antialias", 0) and is_smaller):
+        return False
+    if mode != "half_pixel" and (mode != "pytorch_half_pixel" or 1 in out[2:]):
+        return False
+    if attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch" or attributes.get("exclude_outside", 0):
+        return False
+    scales = rewriter.constants.get(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
+    if scales is not None and scales.size:
+        axes = attributes.get("axes") or range(len(dims))
+        if any(scale * dims[axis] != out[axis] for axis, scale in zip(axes, scales.tolist(), strict=True)):
+            return False
+    return len(dims) in (3, 4, 5) and dims[:2] == out[:2] and dims != out
+
+
+def _bounds_only(result: _Result) -> bool:
+    """Return whether the functions between an operator and its result only bound the result."""
+    return not any(algorithm != "clip" and alpha for algorithm, alpha, _ in result.post_ops)
 
 
 def _recognize_softmax(rewriter: NetworkRewriter, node: Node, result: _Result) -> Node | None:
@@ -507,10 +408,13 @@ _RULES: Mapping[str, Callable[[NetworkRewriter, Node, _Result], Node | None]] = 
     {
         "Add": _recognize_add,
         "AveragePool": _recognize_average,
+        "BatchNormalization": _recognize_normalization,
         "Conv": _recognize_conv,
+        "ConvTranspose": _recognize_conv,
         "Gemm": _recognize_gemm,
         "GlobalAveragePool": _recognize_average,
         "MatMul": _recognize_matmul,
+        "Resize": _recognize_resize,
         "Softmax": _recognize_softmax,
     }
 )
@@ -520,6 +424,7 @@ _RULES: Mapping[str, Callable[[NetworkRewriter, Node, _Result], Node | None]] = 
 # Absorption
 
 _LIMITS: Mapping[str, tuple[int, int]] = MappingProxyType({"s8": (-128, 127), "u8": (0, 255)})
+_PRODUCTS = ("QuantizedConv", "QuantizedConvTranspose", "QuantizedMatMul")
 
 
 def _absorb_dequantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
@@ -528,11 +433,11 @@ def _absorb_dequantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
     With a scale s and a zero point z, the result is s * clip(round(x / s), low - z, high - z). That is exact: z is an
     integer, so it is the same before and after rounding.
     """
-    found = _dequantized_bytes(rewriter, node.outputs[0]) if node.operator == "DequantizeLinear" else None
+    found = dequantized_bytes(rewriter, node.outputs[0]) if node.operator == "DequantizeLinear" else None
     product = None if found is None else rewriter.producer(found.integers)
     if found is None or product is None or product.domain != INTERNAL_DOMAIN:
         return None
-    if product.operator not in ("QuantizedConv", "QuantizedMatMul") or not rewriter.is_read_once(found.integers):
+    if product.operator not in _PRODUCTS or not rewriter.is_read_once(found.integers):
         return None
     kept = {name: value for name, value in product.attributes.items() if name not in ("dst_scale", "dst_zero_point")}
     zero, scale = zero_point(found.quantization), found.quantization.scales
@@ -554,8 +459,15 @@ def _absorb_dequantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
 
 
 def _fold_quantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
-    """Replace a QuantizeLinear of constants by its result, a constant."""
-    return _replace_by_result(rewriter, node) if node.operator == "QuantizeLinear" else None
+    """Replace a QuantizeLinear of constants, or of such that a DequantizeLinear computes, by its result, a constant."""
+    if node.operator != "QuantizeLinear":
+        return None
+    found = dequantized(rewriter, node.inputs[0])
+    array = None if found is None else rewriter.constants.get(found.integers)
+    if found is not None and array is not None:
+        real = rewriter.add_constant(f"{node.inputs[0]}:value", dequantize_array(array, found.quantization))
+        node = replace(node, inputs=(real, *node.inputs[1:]))
+    return _replace_by_result(rewriter, node)
 
 
 def _fold_constant(rewriter: NetworkRewriter, node: Node) -> Node | None:

@@ -389,8 +389,7 @@ def _count_terms(op: Op, dims: Mapping[str, Dims]) -> int:
 
 
 _QUANTIZED_RULES: Mapping[str, _Rule] = {
-    "convolution": _quantized_product,
-    "matmul": _quantized_product,
+    **dict.fromkeys(("convolution", "deconvolution", "matmul"), _quantized_product),
     "reorder": _dequantizing_reorder,
 }
 """Rule of each kind of operation with scales and zero points."""

@@ -29,7 +29,7 @@ from inlay.primitives.rules import WEIGHTED
 from inlay.reordering.attributes import Scales, ZeroPoints
 
 _F32 = np.dtype(np.float32)
-_KINDS = frozenset((*WEIGHTED, "binary", "pooling"))
+_KINDS = frozenset((*WEIGHTED, "binary", "pooling", "resampling"))
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
@@ -81,7 +81,12 @@ def is_supported(op: Op, graph: OpGraph, costs: Costs) -> bool:
     if op.kind in WEIGHTED and _reads_bytes(op, graph) and not _is_exact(op, graph, costs.isa):
         return False
     kernels = (costs.kernel(operation_of(op, descs)) for descs in _list_descs(op, graph))
-    return any(kernel is not None and not kernel.impl.startswith("ref") for kernel in kernels)
+    return any(kernel is not None and not _is_reference(kernel.impl) for kernel in kernels)
+
+
+def _is_reference(impl: str) -> bool:
+    """Return whether a kernel is a reference one, or a part of it is: `conv:any+ref:any` of a deconvolution."""
+    return any(part.startswith("ref") for part in impl.split("+"))
 
 
 _INEXACT = frozenset({"SSE41", "AVX", "AVX2", "AVX512_CORE"})

@@ -10,6 +10,8 @@ propagated until no tensor gets another format. Each has at most `MOST` formats 
     by the engine       the formats that it chooses for `any`
     by neighbors        the same tag, through element-wise operations, pooling, normalization, concatenation
     by views            the formats that a reshape or transpose makes of a format, forward and backward
+    by slices           for a source of a concatenation that a reorder or a table lookup writes, its slices of the
+                        result's formats
 
 `FormatCombinations` yields the formats in which an operation is tried, by argument, for each combination of types of
 `types.list_type_combinations`. Constants are included where their format is a choice:
@@ -18,8 +20,9 @@ propagated until no tensor gets another format. Each has at most `MOST` formats 
                         the result cannot have, with every format of the result; and, if the source is an image of few
                         channels, its plain format with every format of the result (`nchw` to `nChw16c`)
     matrix products     the first `MOST_PRODUCTS` combinations of all formats
-    conversions         the first `MOST_PRODUCTS` combinations of all formats, such as f32 in nchw to u8 in nhwc
     recurrent           the engine's own formats, and plain ones
+    reorders            all combinations, such as f32 in nchw to u8 in nhwc
+    table lookups       the same tag; and a slice of a concatenation's result whose axes have the same order
     other kinds         each format of the first source with the same tag for results; other sources with that tag, or
                         plain
 """
@@ -47,6 +50,8 @@ MOST_NARROW = 3
 Domain: TypeAlias = tuple[Format, ...]
 """Formats of a tensor, the plain one first; `NO_FORMAT` alone for a tensor without a descriptor."""
 
+_WRITING_SLICES = ("reorder", "table_lookup")
+"""Kinds that write rows of elements with gaps in between as fast as dense memory."""
 _IMAGES = frozenset(("convolution", "deconvolution", "pooling", "resampling", "lrn", "batch_normalization", "shuffle"))
 
 
@@ -76,6 +81,7 @@ class _DomainPropagation:
         self.passed_on: set[tuple[int, str, str, Dims | None]] = set()
         self.types = {name: self._list_types(tensor) for name, tensor in graph.tensors.items()}
         self.near: dict[str, list[Op]] = {name: [] for name in graph.tensors}
+        self.sliceable = {op.writes["dst"] for op in graph.ops if op.kind in _WRITING_SLICES}
         for op in graph.ops:
             for name in {*op.reads.values(), *op.writes.values()}:
                 self.near[name].append(op)
@@ -188,6 +194,8 @@ class _DomainPropagation:
         """Add new formats of one tensor, with the same tag, to the others of an operation without weights."""
         if op.kind in WEIGHTED or op.kind in RECURRENT or op.kind == "reference":
             return
+        if op.kind == "concat" and name == op.writes["dst"]:
+            self.propagate_slices(op)
         new = [fmt for fmt in self.found[name] if self.is_new(op, fmt)]
         for other in (*op.reads.values(), *op.writes.values()) if new else ():
             types = self.types[other]
@@ -196,6 +204,18 @@ class _DomainPropagation:
                     data_type = self.formats.data_type(fmt)
                     like = data_type if data_type in types else types[0]
                     self.add(other, self.formats.like(fmt, self.graph.tensors[other].dims, like))
+
+    def propagate_slices(self, op: Op) -> None:
+        """Add to sources whose writers may leave gaps between elements their slices of the formats of the result."""
+        axis, names = op.parameters["axis"], tuple(op.reads.values())
+        assert isinstance(axis, int)
+        if op.constants or self.sliceable.isdisjoint(names):
+            return
+        for whole in tuple(self.found[op.writes["dst"]]):
+            parts = self.formats.slices(whole, [self.graph.tensors[name].dims for name in names], axis)
+            for name, (part, _) in zip(names, parts or (), strict=False):
+                if name in self.sliceable:
+                    self.add(name, part)
 
     def is_new(self, op: Op, fmt: Format) -> bool:
         """Return whether an operation has not passed on such a format yet, and record that it does.
@@ -261,7 +281,9 @@ class FormatCombinations:
         if op.kind == "cache_write":
             return self._cache_write(choices)
         if op.kind == "reorder":
-            return self._products(choices)
+            return self._reorders(op, choices)
+        if op.kind == "table_lookup":
+            return self._lookups(op, choices)
         if op.kind == "matmul" or (op.kind in WEIGHTED and "src" not in choices):
             return self._products(choices)
         if op.kind in WEIGHTED:
@@ -322,6 +344,20 @@ class FormatCombinations:
         """Yield each format of the rows; the state has the plain format, in which sessions keep it."""
         for src in choices["src"]:
             yield {"src": src, "position": choices["position"][0], "dst": choices["dst"][0]}
+
+    def _reorders(self, op: Op, choices: Mapping[str, list[Format]]) -> Iterator[ArgumentFormats]:
+        """Yield all combinations of formats of source and result."""
+        values = {name: choices[name][0] for name in op.attributes.value_names if name in op.reads}
+        for src, dst in product(choices["src"], choices["dst"]):
+            yield {"src": src, **values, "dst": dst}
+
+    def _lookups(self, op: Op, choices: Mapping[str, list[Format]]) -> Iterator[ArgumentFormats]:
+        """Yield what `_elementwise` yields, and results without a tag whose axes have the order of the source."""
+        yield from self._elementwise(op, choices)
+        for src, dst in product(choices["src"], choices["dst"]):
+            order = self.formats.axis_order(src)
+            if self.formats.tag(dst) is None and order is not None and order == self.formats.axis_order(dst):
+                yield {"src": src, "dst": dst}
 
     def _products(self, choices: Mapping[str, list[Format]]) -> Iterator[ArgumentFormats]:
         """Yield the first `MOST_PRODUCTS` combinations of all formats of all tensors."""

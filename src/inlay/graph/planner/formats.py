@@ -64,6 +64,8 @@ class Formats:
         """True if two formats place each element alike and have the same size, so that no reorder is needed."""
         self.repeats: Callable[[Format], bool] = cache(lambda fmt: _repeats(self[fmt]))
         """True if several elements of a format share bytes: it is a view that only reorders and NumPy may read."""
+        self.axis_order: Callable[[Format], tuple[int, ...] | None] = cache(lambda fmt: _axis_order(self[fmt]))
+        """The axes of several elements, those with the longest strides first; None for a format with blocks."""
         self.view: Callable[[Format, ViewTransforms], tuple[Format, int] | None] = cache(self._view)
         """The format of a view, and its offset in bytes; None where the view would have to copy elements."""
         self.view_source: Callable[[Format, ViewTransforms, Dims], Format] = cache(self._view_source)
@@ -175,6 +177,14 @@ def _name_of_type(desc: MemoryDesc) -> str:
     """Return the name of the data type of a descriptor of elements."""
     assert desc.data_type is not None
     return desc.data_type.name
+
+
+def _axis_order(desc: MemoryDesc) -> tuple[int, ...] | None:
+    """Return the axes of several elements, those with the longest strides first; None for a format with blocks."""
+    if desc.kind != "blocked" or desc.inner_blocks:
+        return None
+    longer = (axis for axis, n in enumerate(desc.dims) if n > 1)
+    return tuple(sorted(longer, key=lambda axis: -desc.strides[axis]))
 
 
 def _repeats(desc: MemoryDesc) -> bool:
