@@ -247,7 +247,9 @@ class StepRunner:
         if kept := [state.input for state in decoder.states if state.input in names]:
             raise InvalidArguments(f"{kept[0]} is kept in the state: leave it out of the inputs of a step")
         if numbers := [one.name for one in (*decoder.indices, *decoder.counts) if one.name in names]:
-            raise InvalidArguments(f"{numbers[0]} follows from the length of the state: leave it out of the inputs")
+            raise InvalidArguments(
+                f"{numbers[0]} follows from the length of the state: leave it out of the inputs of a step"
+            )
         tensors = (*decoder.given, *(one for one in decoder.optional if one.name in names))
         arrays = as_arrays(check_inputs(inputs, tensors))
         counts = {

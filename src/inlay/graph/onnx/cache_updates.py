@@ -32,10 +32,9 @@ def find_cache_updates(model: ParsedModel) -> CacheUpdates:
             continue
         attributes = {one.name: one.i for one in node.attribute}
         if node.op_type == "TensorScatter" and node.input[0] in inputs and node.output[0] in outputs:
-            index = _source(node, _INDICES, producers)
-            index = index if index in inputs or not index else None
-            cache, name = node.input[0], node.name or node.output[0]
-            updates[cache] = CacheUpdate(name, node.output[0], attributes.get("axis", -2), index)
+            source, name = _source(node, _INDICES, producers), node.name or node.output[0]
+            index = source if source in inputs or not source else None
+            updates[node.input[0]] = CacheUpdate(name, node.output[0], attributes.get("axis", -2), index)
         elif node.op_type == "Attention" and (count := _source(node, _COUNTS, producers)):
             counts |= {count: None} if count in inputs else {}
             has_prompts = has_prompts and count in inputs and bool(attributes.get("is_causal", 0))
