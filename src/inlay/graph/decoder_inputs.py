@@ -131,7 +131,7 @@ def _row_axis(tensor: OpenTensor) -> int | None:
     return next((axis for axis, n in enumerate(tensor.dims) if axis and isinstance(n, str)), None)
 
 
-def describe_decoder(network: object, options: StateOptions) -> DecoderInputs:
+def describe_decoder(model: object, options: StateOptions) -> DecoderInputs:
     """Return the roles of the inputs of a decoder.
 
     Raises:
@@ -142,12 +142,7 @@ def describe_decoder(network: object, options: StateOptions) -> DecoderInputs:
     if not isinstance(given, StateOptions):
         raise InvalidArguments(f"state is {shown(given)}: give options, as state=inlay.StateOptions(maximum=2048)")
     options.require_valid()
-    network = _as_open(network)
-    if network is None:
-        raise InvalidArguments(
-            "the model has no open dims, and the past of a state grows: export it with dynamic axes for past and "
-            "sequence, and leave them open"
-        )
+    network = _as_open(model)
     inputs = {one.name: one for one in network.inputs}
     found = network.model.find_updates()
     updated = {name: one.output for name, one in found.updates.items()}
@@ -180,13 +175,18 @@ def describe_decoder(network: object, options: StateOptions) -> DecoderInputs:
     )
 
 
-def _as_open(network: object) -> OpenNetwork | None:
-    """Return a network whose positions can be opened; None if it has no open dims, and updates no cache."""
+def _as_open(network: object) -> OpenNetwork:
+    """Return a network whose positions are open, or can be opened."""
     if isinstance(network, Network) and isinstance(network.again, OpenModel) and network.again.find_updates().updates:
         tensors = [network.tensors[name] for name in network.inputs]
         inputs = tuple(OpenTensor(one.name, one.dims, one.dtype) for one in tensors)
         return OpenNetwork(network.name, network.opset, inputs, network.outputs, network.again)
-    return network if isinstance(network, OpenNetwork) else None
+    if not isinstance(network, OpenNetwork):
+        raise InvalidArguments(
+            "the model has no open dims, and the past of a state grows: export it with dynamic axes for past and "
+            "sequence, and leave them open"
+        )
+    return network
 
 
 def _axis_of(tensor: OpenTensor, update: CacheUpdate | None) -> int:
