@@ -128,7 +128,10 @@ def test_steps_equal_onnxruntime_with_its_outputs_fed_back() -> None:
     runtime = pytest.importorskip("onnxruntime")
     model, options = write_model(), runtime.SessionOptions()
     options.log_severity_level = 3  # it warns of each copy of a cache
-    peer = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    try:
+        peer = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except runtime.capi.onnxruntime_pybind11_state.Fail:
+        pytest.skip("this ONNX Runtime has no operators of opset 24")
     rows, session = draw_rows(1, 70), decoding_session(model)
     state = session.new_state()
     caches = [np.zeros((1, GROUPS, MOST, size), np.float32) for _, size in PARTS.values()]
