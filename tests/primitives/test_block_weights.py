@@ -170,6 +170,11 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
         InvalidArguments,
         "MatMul: src (1, 48) has 48 columns, weights (32, 48) have 32 rows: make them equal",
     ),
+    "a source of integers": (
+        lambda: MatMul(row_major(1, 32, data_type="u8"), q4(32, 32)),
+        InvalidArguments,
+        "MatMul: src is u8, and ggml:Q4_0 is multiplied by f32, bf16, f16: reorder it to one of these",
+    ),
     "scales": (
         lambda: make_product(1, q4(32, 32), attributes=SCALED),
         InvalidArguments,

@@ -34,6 +34,8 @@ from inlay.primitives.rules import (
 _FLOATS = ("f32", "bf16", "f16", "f64", "f8_e5m2", "f8_e4m3", "f4_e2m1")
 _QUANTIZED = ("s8", "u8")
 _PACKED = ("s8", "u8", "s4", "u4")
+_UNPACKED = ("f32", "bf16", "f16")
+"""Types of sources that are multiplied by weights in compound formats, and of such weights if no kernel reads these."""
 
 
 def require_factors(primitive_name: str, src: MemoryDesc, weights: MemoryDesc, compressed: bool = False) -> None:
@@ -271,6 +273,14 @@ class InnerProductBackwardWeights(WeightedBackwardWeights):
     forward = InnerProduct
 
 
+def _require_addend(primitive_name: str, bias: MemoryDesc, dims: tuple[int, ...]) -> None:
+    """Check that a bias has the dims of dst, or 1 in their place."""
+    if broadcast_dims(primitive_name, ("dst", "bias"), dims, bias.dims) != dims:
+        raise InvalidArguments(
+            f"{primitive_name}: bias {bias.dims} is larger than dst {dims}: give each axis that dim or 1"
+        )
+
+
 class MatMul(Primitive):
     """Matrix multiplication, batched: `dst[b, m, n] = bias + sum over k of src[b, m, k] * weights[b, k, n]`.
 
@@ -364,19 +374,15 @@ class MatMul(Primitive):
         )
         dims = (*batch, left.dims[-2], right.dims[-1])
         if bias is not None:
-            added = require_desc(primitive_name, "bias", bias).dims
-            if broadcast_dims(primitive_name, ("dst", "bias"), dims, added) != dims:
-                raise InvalidArguments(
-                    f"{primitive_name}: bias {added} is larger than dst {dims}: give each axis that dim or 1"
-                )
+            _require_addend(primitive_name, require_desc(primitive_name, "bias", bias), dims)
         descs = {"src": left, "weights": right, "bias": bias}
         descs["dst"] = resolve_desc(primitive_name, "dst", dst, dims, default_dst_type(left), "src and weights")
         if self._blocks is None:
             self._create("forward_inference", descs, {}, attributes, engine, avoid)
         else:
-            self._create_for_blocks(self._blocks, descs, attributes, engine, avoid)
+            self._create_with_blocks(self._blocks, descs, attributes, engine, avoid)
 
-    def _create_for_blocks(
+    def _create_with_blocks(
         self,
         blocks: BlockWeights,
         descs: Mapping[str, MemoryDesc | None],
@@ -389,12 +395,17 @@ class MatMul(Primitive):
         Raises:
             InvalidArguments, Unimplemented: as `__init__`.
         """
+        data_type = type_of(require_desc("MatMul", "src", descs["src"]))
+        if data_type.name not in _UNPACKED:
+            raise InvalidArguments(
+                f"MatMul: src is {data_type.name}, and {blocks.desc.format.name} is multiplied by "
+                f"{', '.join(_UNPACKED)}: reorder it to one of these"
+            )
         scaled, is_default = blocks.add_scales("MatMul", attributes), engine is None
         try:
             self._create("forward_inference", descs, {}, scaled, engine, "reference" if is_default else avoid)
         except Unimplemented:
-            data_type = type_of(descs["src"]) if descs["src"] is not None else None
-            real = MemoryDesc(blocks.desc.dims[::-1], data_type or DATA_TYPES["f32"], "any")
+            real = MemoryDesc(blocks.desc.dims[::-1], data_type, "any")
             self._create("forward_inference", {**descs, "weights": real}, {}, attributes, engine, avoid)
         self._may_substitute = is_default and avoid is None
 

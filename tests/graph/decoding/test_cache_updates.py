@@ -41,7 +41,7 @@ def write_model(
 
     inputs = [value("q", HEADS, rows, SIZE), value("k", GROUPS, rows, SIZE), value("v", GROUPS, rows, WIDTH)]
     inputs += [value(f"past.{part}", GROUPS, maximum, size) for part, (_, size) in PARTS.items()]
-    read = {index, count, *(name for node in more for name in node.input)}
+    read = {index, count, *(name for one in more for name in one.input)}
     inputs += [helper.make_tensor_value_info(name, TensorProto.INT64, [batch]) for name in NUMBERS if name in read]
     outputs = [value("y", HEADS, rows, WIDTH)]
     outputs += [value(f"updated.{part}", GROUPS, maximum, size) for part, (_, size) in PARTS.items()]
@@ -50,11 +50,17 @@ def write_model(
         names = [f"past.{part}", new, index] if index else [f"past.{part}", new]
         result = [f"updated.{part}"]
         nodes.append(helper.make_node("TensorScatter", names, result, name=f"scatter_{part}", mode=mode))
-    names = ["q", "updated.key", "updated.value", "mask" if constants and "mask" in constants else "", "", "", count]
+    has_mask = "mask" in {*(constants or {}), *(name for one in more for name in one.output)}
+    names = ["q", "updated.key", "updated.value", "mask" if has_mask else "", "", "", count]
     nodes.append(helper.make_node("Attention", names, ["y"], name="attention", is_causal=int(is_causal)))
     tensors = [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()]
     graph = helper.make_graph(nodes, "updates", inputs, outputs, tensors)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=11)
+
+
+def node(operator: str, inputs: list[str], output: str, **attributes: Any) -> Any:
+    """A node of another part of the model."""
+    return helper.make_node(operator, inputs, [output], name=operator.lower(), **attributes)
 
 
 def draw_rows(batch: int, rows: int) -> dict[str, Array]:
@@ -157,6 +163,25 @@ def test_a_model_without_open_dims_is_decoded_one_position_at_a_time() -> None:
         }
 
 
+@pytest.mark.parametrize("maximum", [MOST, "maximum"])
+def test_a_mask_of_the_maximum_length_is_one_of_all_positions_so_far(maximum: int | str) -> None:
+    """The first position of the second sequence is padding."""
+    more = node("Cast", ["attention_mask"], "seen", to=TensorProto.BOOL), node("Unsqueeze", ["seen", "axes"], "mask")
+    model = write_model(maximum, 1, is_causal=False, count="", more=more, constants={"axes": np.array([1, 2])})
+    mask = helper.make_tensor_value_info("attention_mask", TensorProto.INT64, ["batch", maximum])
+    model.graph.input.append(mask)
+    rows, session = draw_rows(2, 70), decoding_session(model)
+    alone = {name: array[1:, :, 1:] for name, array in rows.items()}
+    expected, second, state = expected_rows(rows), expected_rows(alone), session.new_state(batch=2)
+    for at in range(70):
+        seen = np.ones((2, at + 1), np.int64)
+        seen[1, 0] = at == 0
+        found = session.step(take(rows, at, at + 1) | {"attention_mask": seen}, state=state)["y"]
+        np.testing.assert_allclose(found[:1], expected[:1, :, at : at + 1], rtol=0, atol=CLOSE)
+        if at:
+            np.testing.assert_allclose(found[1:], second[:, :, at - 1 : at], rtol=0, atol=CLOSE)
+
+
 def test_truncated_states_go_on_from_there() -> None:
     rows, other, session = draw_rows(1, 40), draw_rows(1, 30), decoding_session(write_model(), engine="reference")
     expected, state = expected_rows(rows), session.new_state()
@@ -176,11 +201,6 @@ def test_a_number_of_valid_positions_may_be_computed(formula: list[str]) -> None
     for at in range(70):
         found = session.step(take(rows, at, at + 1), state=state)["y"]
         np.testing.assert_allclose(found, expected[:, :, at : at + 1], rtol=0, atol=CLOSE)
-
-
-def node(operator: str, inputs: list[str], output: str, **attributes: Any) -> Any:
-    """A node of another part of the model."""
-    return helper.make_node(operator, inputs, [output], name=operator.lower(), **attributes)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
