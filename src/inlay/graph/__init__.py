@@ -14,7 +14,8 @@ Data flows through these values; each is built from the one before:
 
 `open_network` has models with open dims, `planning` all steps from a `Network` to a `PlannedProgram`, and `background`
 the pauses of planning beside runs. `precision` has the data types in which a plan may store tensors, `layer_errors` the
-errors of that, and `states` the inputs that a session keeps between the steps of decoding.
+errors of that, and `states` the inputs that a session keeps between the steps of decoding. `decoder_inputs` has the
+roles of all inputs of a decoder, and `decoding` its steps.
 
 A plan can be saved with its packed weights, and a session started from the file                 saved_plans
 

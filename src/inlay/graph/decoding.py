@@ -14,30 +14,24 @@ exported models derive the order of new positions from the length of the past.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 
 from inlay.arguments import integer_or_none
-from inlay.errors import InvalidArguments, OutOfMemory, printable, shown
+from inlay.errors import InvalidArguments, OutOfMemory
 from inlay.forks import ForkResetLock
+from inlay.graph.decoder_inputs import MASK, PLACES, DecoderInputs
 from inlay.graph.op_graph import Array, OpGraph
-from inlay.graph.open_network import OpenNetwork, OpenTensor
 from inlay.graph.passes.absent_positions import ABSENT, HIDDEN
 from inlay.graph.passes.kept_states import POSITION, rows_of
 from inlay.graph.runtime.arguments import as_arrays, check_inputs
-from inlay.graph.states import StateOptions, TensorState, match_names
+from inlay.graph.states import TensorState
 from inlay.layout import Dims
 
 LEAST = 64
 """Least number of positions of a plan, unless the maximum is smaller."""
-MASK = "attention_mask"
-"""Input that is 1 for each position that others may read, 0 elsewhere. A model without one gets an input of this sort
-from `passes.absent_positions`."""
-PLACES = "position_ids"
-"""Input with the number of each new position."""
 
 
 def round_length(count: int, maximum: int) -> int:
@@ -47,137 +41,6 @@ def round_length(count: int, maximum: int) -> int:
     (64, 128, 1000)
     """
     return min(maximum, max(LEAST, 1 << (count - 1).bit_length()))
-
-
-@dataclass(frozen=True)
-class DecoderInputs:
-    """The inputs and outputs of a decoder by their roles, and the axes that differ from step to step."""
-
-    states: tuple[TensorState, ...]
-    """The states."""
-    given: tuple[OpenTensor, ...]
-    """The inputs that a caller gives in each step, the tokens among them."""
-    mask: OpenTensor | None
-    """The input `attention_mask`, if there is one."""
-    places: OpenTensor | None
-    """The input `position_ids`, if there is one."""
-    pasts: Mapping[str, OpenTensor]
-    """The input of each state, by name."""
-    outputs: Mapping[str, OpenTensor]
-    """The outputs but the states, as far as their dims are known."""
-    _known_dims: dict[tuple[object, ...], dict[str, Dims]] = field(default_factory=dict, repr=False, compare=False)
-    """Results of `dims`, by its arguments."""
-
-    @property
-    def maximum(self) -> int:
-        """Most positions of a sequence."""
-        return self.states[0].maximum
-
-    @cached_property
-    def optional(self) -> tuple[OpenTensor, ...]:
-        """The inputs that a caller may leave out."""
-        return tuple(one for one in (self.mask, self.places) if one is not None)
-
-    @cached_property
-    def row_axes(self) -> Mapping[str, int | None]:
-        """Axis of the new positions of each input that a caller gives, and of `position_ids`; None without one."""
-        return {one.name: _row_axis(one) for one in (*self.given, self.places) if one is not None}
-
-    def output_axis(self, name: str, dims: Dims, rows: int) -> int | None:
-        """Return the axis of the new positions of an output whose dims for `rows` of them are `dims`."""
-        tensor = self.outputs.get(name)
-        extents: Sequence[int | str] = dims if tensor is None else tensor.dims
-        axes = range(1, len(dims))
-        return next((i for i in axes if dims[i] == rows and (tensor is None or isinstance(extents[i], str))), None)
-
-    def dims(self, arrays: Mapping[str, Array], past: int, rows: int, batch: int) -> dict[str, Dims]:
-        """Return the dims of all inputs of the network for so many positions."""
-        given = tuple(arrays[one.name].shape for one in self.given)
-        key = given, past, rows, batch
-        found = self._known_dims.get(key)
-        if found is None:
-            found = self._known_dims[key] = self._list_dims(given, past, rows, batch)
-        return found
-
-    def _list_dims(self, given: Sequence[Dims], past: int, rows: int, batch: int) -> dict[str, Dims]:
-        """Return the dims of all inputs, with those of the inputs that a caller gives."""
-        found = {one.name: dims for one, dims in zip(self.given, given, strict=True)}
-        if self.mask is not None:
-            found[self.mask.name] = (batch, past + rows)
-        if self.places is not None:
-            found[self.places.name] = (batch, rows)
-        for state in self.states:
-            found[state.input] = tuple(
-                past if axis == state.axis else n if isinstance(n, int) else batch
-                for axis, n in enumerate(self.pasts[state.input].dims)
-            )
-        return found
-
-    def example_dims(self, past: int) -> dict[str, Dims]:
-        """Return the dims of all inputs for a batch of 1 with one new position."""
-        arrays = {one.name: np.empty([n if isinstance(n, int) else 1 for n in one.dims], "b") for one in self.given}
-        return self.dims(arrays, past, 1, 1)
-
-
-def _row_axis(tensor: OpenTensor) -> int | None:
-    """Return the axis of an input whose extent is the number of new positions; None if it is fixed."""
-    return next((axis for axis, n in enumerate(tensor.dims) if axis and isinstance(n, str)), None)
-
-
-def describe_decoder(network: object, options: StateOptions) -> DecoderInputs:
-    """Return the roles of the inputs of a decoder.
-
-    Raises:
-        InvalidArguments: an option is not valid; the network has no states, or one has no open past or another type
-            than float32.
-    """
-    given: object = options
-    if not isinstance(given, StateOptions):
-        raise InvalidArguments(f"state is {shown(given)}: give options, as state=inlay.StateOptions(maximum=2048)")
-    options.require_valid()
-    if not isinstance(network, OpenNetwork):
-        raise InvalidArguments(
-            "the model has no open dims, and the past of a state grows: export it with dynamic axes for past and "
-            "sequence, and leave them open"
-        )
-    inputs = {one.name: one for one in network.inputs}
-    names = match_names(inputs, network.outputs) if options.names is None else dict(options.names)
-    _require_names(names, inputs, network.outputs)
-    states = tuple(
-        TensorState(name, output, _past_axis(inputs[name]), options.maximum) for name, output in names.items()
-    )
-    rest = tuple(one for one in network.inputs if one.name not in (*names, MASK, PLACES))
-    tensors, kept = network.tensors, set(names.values())
-    outputs = {name: tensors[name] for name in network.outputs if name in tensors and name not in kept}
-    pasts = {name: inputs[name] for name in names}
-    return DecoderInputs(states, rest, inputs.get(MASK), inputs.get(PLACES), pasts, outputs)
-
-
-def _require_names(names: Mapping[str, str], inputs: Mapping[str, OpenTensor], outputs: Sequence[str]) -> None:
-    """Check that there are states, and that their names are those of inputs and outputs."""
-    if not names:
-        listed = ", ".join(map(printable, inputs))
-        raise InvalidArguments(
-            f"no input has the name of a state, such as past_key_values.0.key: name the states of {listed} by names="
-        )
-    for name, output in names.items():
-        if name not in inputs:
-            raise InvalidArguments(f"names have {name!r}, which is no input: give one of {', '.join(inputs)}")
-        if output not in outputs:
-            raise InvalidArguments(f"names have {output!r}, which is no output: give one of {', '.join(outputs)}")
-
-
-def _past_axis(tensor: OpenTensor) -> int:
-    """Return the axis of the positions of a state."""
-    if tensor.dtype != np.float32:
-        raise InvalidArguments(f"state {tensor.name} is {tensor.dtype}: states are kept in float32: export it so")
-    axes = [axis for axis, n in enumerate(tensor.dims) if axis and isinstance(n, str)]
-    if len(axes) != 1:
-        raise InvalidArguments(
-            f"state {tensor.name} {tensor.extents} has {len(axes)} open axes after the first: leave that of the "
-            "positions open, and no other"
-        )
-    return axes[0]
 
 
 class DecodingState:
@@ -203,7 +66,7 @@ class DecodingState:
         self._arrays: dict[str, Array] = {}
         self._views: dict[int, dict[str, Array]] = {}  # results of `first_positions`: sessions recognize the objects
         self._capacity = 0
-        self._grow(decoder.maximum if page is None else page)
+        self._grow(min(decoder.maximum, page or decoder.maximum))
 
     @property
     def length(self) -> int:
@@ -369,7 +232,8 @@ class StepRunner:
 
     def _run(self, arrays: Mapping[str, Array], state: DecodingState, rows: int) -> dict[str, Array]:
         """Run and write new positions, and return the outputs for them."""
-        if state.length == 0 and (rows > 1 or state.maximum == 1):  # a plan of one position has no past
+        is_prompt = rows > 1 and self.decoder.has_prompts
+        if state.length == 0 and (is_prompt or state.maximum == 1):  # a plan of one position has no past
             return self._run_prompt(arrays, state, rows)
         if rows == 1:
             return self._run_one(arrays, state, state.length)
@@ -382,6 +246,10 @@ class StepRunner:
         names = given if isinstance(given, Mapping) else ()
         if kept := [state.input for state in decoder.states if state.input in names]:
             raise InvalidArguments(f"{kept[0]} is kept in the state: leave it out of the inputs of a step")
+        if numbers := [one.name for one in (*decoder.indices, *decoder.counts) if one.name in names]:
+            raise InvalidArguments(
+                f"{numbers[0]} follows from the length of the state: leave it out of the inputs of a step"
+            )
         tensors = (*decoder.given, *(one for one in decoder.optional if one.name in names))
         arrays = as_arrays(check_inputs(inputs, tensors))
         counts = {
@@ -406,7 +274,7 @@ class StepRunner:
         if state.length + rows > state.maximum:
             raise InvalidArguments(
                 f"the state keeps {state.length} positions of at most {state.maximum}, and {rows} "
-                f"{'is' if rows == 1 else 'are'} new: truncate or reset it, or compile with a greater maximum"
+                f"{'is' if rows == 1 else 'are'} new: truncate or reset it, or {self.decoder.longer}"
             )
 
     def _complete(self, arrays: dict[str, Array], state: DecodingState, rows: int) -> dict[str, Array]:
@@ -454,6 +322,7 @@ class StepRunner:
         length = round_length(at + 1, state.maximum)
         dims = decoder.dims(arrays, length - 1, 1, state.batch)
         values = {**arrays, **self._visible(arrays, at + 1, length), **state.first_positions(length)}
+        values |= decoder.positions(at, at + 1, state.batch)
         return self.run(dims, {**values, POSITION: np.array([at])}, {})
 
     def _visible(self, arrays: Mapping[str, Array], count: int, length: int) -> dict[str, Array]:
@@ -470,6 +339,7 @@ class StepRunner:
         length = round_length(rows, state.maximum)
         padded = {name: _pad(arrays[name], axis, length) for name, axis in decoder.row_axes.items()}
         padded |= self._visible(arrays, rows, length)
+        padded |= decoder.positions(0, length, state.batch)  # rows after the last one are read by none before them
         stored = state.first_positions(length)
         out = {rows_of(one): stored[one.input] for one in decoder.states}
         results = self.run(decoder.dims(padded, 0, length, state.batch), padded, out)

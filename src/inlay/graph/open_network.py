@@ -14,12 +14,13 @@ Source: ONNX, "Open Neural Network Exchange Intermediate Representation Specific
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from inlay.errors import InvalidArguments, printable
 from inlay.graph.network import Network
+from inlay.graph.states import CacheUpdates
 from inlay.layout import Dims
 
 OpenDims: TypeAlias = tuple[int | str, ...]
@@ -55,6 +56,7 @@ class OpenTensor:
         return f"({', '.join(map(str, self.dims))}{',' * (len(self.dims) == 1)})"
 
 
+@runtime_checkable
 class OpenModel(Protocol):
     """A parsed model whose inputs have open dims: the origin of an `OpenNetwork`."""
 
@@ -68,6 +70,9 @@ class OpenModel(Protocol):
 
     def infer(self, inputs: Sequence[OpenTensor]) -> Mapping[str, OpenTensor]:
         """Return the tensors whose number of axes is known, by name; see `OpenNetwork.tensors`."""
+
+    def find_updates(self) -> CacheUpdates:
+        """Return the nodes that update a cache, an input whose updated form is an output."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

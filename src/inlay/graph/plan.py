@@ -21,7 +21,7 @@ from typing import Any
 from inlay.errors import InvalidArguments
 from inlay.graph.algorithms import Convolutions
 from inlay.graph.costs.estimates import Costs, Progress
-from inlay.graph.decoding import describe_decoder
+from inlay.graph.decoder_inputs import describe_decoder
 from inlay.graph.fallback.assignment import Fallback
 from inlay.graph.layer_errors import PrecisionReport
 from inlay.graph.network import Network
@@ -318,7 +318,7 @@ def compile(
         samples=samples,
         states=() if decoder is None else decoder.states,
     )
-    planner = Planner(network, options)
+    planner = Planner(network if decoder is None else decoder.network, options)
     if decoder is None or state is None:
         return Session(planner, engine=engine, most_shapes=most_shapes)
     planner.require_states(decoder)

@@ -20,13 +20,15 @@ from inlay.graph.algorithms import ALGORITHMS, CONVOLUTIONS, Convolutions
 from inlay.graph.costs import CostSources, MeasuredCosts, analytic, measured, probed
 from inlay.graph.costs.estimates import Costs, Progress
 from inlay.graph.costs.instruction_sets import allowed_isa
-from inlay.graph.decoding import MASK, DecoderInputs, require_equal_constants
+from inlay.graph.decoder_inputs import MASK, DecoderInputs
+from inlay.graph.decoding import require_equal_constants
 from inlay.graph.fallback.assignment import Fallback, assign_fallback, require_fallback
 from inlay.graph.lowering.translation import lower_network
 from inlay.graph.network import Network, Tensor
 from inlay.graph.op_graph import Array, OpGraph
 from inlay.graph.open_network import OpenNetwork, OpenTensor, describe_open
 from inlay.graph.passes.absent_positions import hide_absent
+from inlay.graph.passes.cache_updates import append_updates
 from inlay.graph.passes.concatenations import nest_concatenations
 from inlay.graph.passes.elementwise_motion import hoist_elementwise
 from inlay.graph.passes.group_query_attention import expand_group_query
@@ -315,6 +317,7 @@ class Planner:
                 network = network.again(dims)
         if self.options.states and isinstance(network, Network):
             states = self.options.states
+            network = append_updates(network, states)
             network = expand_group_query(network, states)
             network = network if MASK in network.inputs else hide_absent(network, states)
             network = keep_states(network, states)

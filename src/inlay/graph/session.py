@@ -27,7 +27,8 @@ from inlay.arguments import integer_or_none
 from inlay.errors import FileError, InlayError, InvalidArguments, StalePlanWarning, printable
 from inlay.forks import ForkResetLock
 from inlay.graph.background import in_background
-from inlay.graph.decoding import DecoderInputs, DecodingState, StepRunner
+from inlay.graph.decoder_inputs import DecoderInputs
+from inlay.graph.decoding import DecodingState, StepRunner
 from inlay.graph.garbage_collection import pause_garbage_collection
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Array

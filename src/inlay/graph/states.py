@@ -34,6 +34,33 @@ class TensorState:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheUpdate:
+    """A TensorScatter that writes new positions into a cache, which is an input of the model and an output."""
+
+    node: str
+    """Name of the node, or of its result if it has none."""
+    output: str
+    """Name of the output with the positions after a step."""
+    axis: int
+    """Axis of the positions; from the last one on if it is below 0."""
+    index: str | None
+    """Name of the input with the position of the first new row; None if it is computed, empty if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheUpdates:
+    """The updates of caches in a model, and the numbers of valid keys that its attention reads."""
+
+    updates: Mapping[str, CacheUpdate]
+    """The update of each cache, by the name of its input."""
+    counts: tuple[str, ...]
+    """Names of the inputs with the number of valid keys of each sequence."""
+    has_prompts: bool
+    """True if all attention with a number of valid keys is causal, and reads that number from an input: then positions
+    that are not valid may follow several new ones."""
+
+
+@dataclass(frozen=True, slots=True)
 class StateOptions:
     """The choices of a caller about the states of a session.
 

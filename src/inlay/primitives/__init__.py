@@ -25,6 +25,7 @@ The modules in the order in which data flows:
     engine               `Operation`, the protocol of engines, and the registry that selects one
     panel_weights        products of few rows, with weights in panels of columns
     row_batches          batches of products of few rows with matrices as they are in memory
+    block_weights        weights of products in compound formats, with one scale for each block
     reference_kernels    warnings about slow kernels
     recurrent_rules      the dims and types of the tensors of a recurrent network
     calls                the checks of attributes and of the arguments of a call

@@ -7,12 +7,16 @@ the machine.
 Source: oneAPI specification, "Convolution and deconvolution", "Inner product", "Matmul".
 """
 
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import MemoryDesc
-from inlay.errors import InvalidArguments
+from inlay.descriptor.compound_desc import CompoundDesc
+from inlay.errors import InvalidArguments, Unimplemented
+from inlay.memory import Memory
 from inlay.primitives.attributes import PrimitiveAttributes
+from inlay.primitives.block_weights import SCALES, BlockWeights, describe_block_weights
 from inlay.primitives.engine import Avoid, EngineLike
 from inlay.primitives.primitive import Primitive, descs_like_forward, require_forward, require_forward_kind
 from inlay.primitives.rules import (
@@ -30,6 +34,8 @@ from inlay.primitives.rules import (
 _FLOATS = ("f32", "bf16", "f16", "f64", "f8_e5m2", "f8_e4m3", "f4_e2m1")
 _QUANTIZED = ("s8", "u8")
 _PACKED = ("s8", "u8", "s4", "u4")
+_UNPACKED = ("f32", "bf16", "f16")
+"""Types of sources that are multiplied by weights in compound formats, and of such weights if no kernel reads these."""
 
 
 def require_factors(primitive_name: str, src: MemoryDesc, weights: MemoryDesc, compressed: bool = False) -> None:
@@ -267,13 +273,21 @@ class InnerProductBackwardWeights(WeightedBackwardWeights):
     forward = InnerProduct
 
 
+def _require_addend(primitive_name: str, bias: MemoryDesc, dims: tuple[int, ...]) -> None:
+    """Check that a bias has the dims of dst, or 1 in their place."""
+    if broadcast_dims(primitive_name, ("dst", "bias"), dims, bias.dims) != dims:
+        raise InvalidArguments(
+            f"{primitive_name}: bias {bias.dims} is larger than dst {dims}: give each axis that dim or 1"
+        )
+
+
 class MatMul(Primitive):
     """Matrix multiplication, batched: `dst[b, m, n] = bias + sum over k of src[b, m, k] * weights[b, k, n]`.
 
     | argument | dims | format |
     |---|---|---|
     | src | (M, K), or with up to ten batch axes before them (B, M, K) | any, sparse |
-    | weights | (K, N), with as many batch axes | any, sparse |
+    | weights | (K, N), with as many batch axes; a CompoundDesc has (N, K) | any, sparse, compound |
     | bias | the axes of dst, each of its dims or 1; may be left out | any |
     | dst | (M, N), with the batch axes | any |
 
@@ -284,6 +298,12 @@ class MatMul(Primitive):
     nothing, even where the other factor is infinite or NaN. Indices and pointers are checked before each run; entries
     must be in row-major order (`inlay.reorder(memory, memory.desc)` sorts them). A packed descriptor without a tag
     leaves the tag to the engine: reorder dense weights to `weights_desc`.
+
+    Weights in a compound format with one scale for each block, such as ggml's Q4_0 and Q8_0, are described by a
+    `CompoundDesc` with the dims (N, K), in elements, and blocks along K. A call takes a `CompoundMemory` of it, which
+    is packed in the format of the kernel at its first call: later changes of its bytes have no effect. The scales of
+    the blocks are no argument. A kernel for f32 reads the integers at few rows; where no engine has one, weights are
+    packed as numbers of the type of src.
 
     Source: oneAPI specification, "Matmul"; oneDNN, "Matrix Multiplication", "Sparsity".
 
@@ -300,15 +320,24 @@ class MatMul(Primitive):
     >>> few = pack(np.array([[0, 5], [0, 0], [7, 0]], np.float32), kept.weights_desc)
     >>> kept(src=pack(np.array([[1, 2, 3], [4, 5, 6]], np.float32), "ab"), weights=few).unpack().tolist()
     [[21.0, 5.0], [42.0, 20.0]]
+
+    >>> from inlay.memory.compound import pack_compound
+    >>> blocks = pack_compound(np.repeat([[1.0], [-3.0]], 32, axis=1), "ggml:Q4_0")
+    >>> narrow = MatMul(MemoryDesc((1, 32), "f32", "ab"), blocks.desc, engine="reference")
+    >>> narrow(src=pack(np.full((1, 32), 0.5, np.float32), "ab"), weights=blocks).unpack().tolist()
+    [[16.0, -48.0]]
     """
 
-    __slots__ = ()
+    __slots__ = ("_blocks", "_packed")
     kind: ClassVar[str] = "matmul"
+
+    _blocks: BlockWeights | None
+    _packed: tuple[object, dict[str, Memory]] | None
 
     def __init__(
         self,
         src: MemoryDesc,
-        weights: MemoryDesc,
+        weights: MemoryDesc | CompoundDesc,
         bias: MemoryDesc | None = None,
         dst: MemoryDesc | None = None,
         *,
@@ -319,12 +348,16 @@ class MatMul(Primitive):
         """Create the primitive; `dst`, if left out, has the implied dims and any format.
 
         Raises:
-            InvalidArguments: axes, dims or types are inconsistent, or an argument is rejected by `Primitive`.
-            Unimplemented: no engine supports the operation.
+            InvalidArguments: axes, dims or types are inconsistent, weights of blocks have other than two axes or scales
+                in `attributes`, or an argument is rejected by `Primitive`.
+            Unimplemented: no engine supports the operation, or blocks of weights have more than integers and a scale.
         """
         primitive_name = "MatMul"
+        self._packed = None
+        self._blocks = describe_block_weights(primitive_name, weights) if isinstance(weights, CompoundDesc) else None
+        matrix = weights if self._blocks is None else self._blocks.describe_integers()
         left = require_desc(primitive_name, "src", src, sparse=True)
-        right = require_desc(primitive_name, "weights", weights, sparse=True)
+        right = require_desc(primitive_name, "weights", matrix, sparse=True)
         require_one_sparse(primitive_name, left, right)
         require_ndims(primitive_name, "src", left, 2, 12, "batch axes, rows and columns")
         require_ndims(
@@ -341,11 +374,75 @@ class MatMul(Primitive):
         )
         dims = (*batch, left.dims[-2], right.dims[-1])
         if bias is not None:
-            added = require_desc(primitive_name, "bias", bias).dims
-            if broadcast_dims(primitive_name, ("dst", "bias"), dims, added) != dims:
-                raise InvalidArguments(
-                    f"{primitive_name}: bias {added} is larger than dst {dims}: give each axis that dim or 1"
-                )
+            _require_addend(primitive_name, require_desc(primitive_name, "bias", bias), dims)
         descs = {"src": left, "weights": right, "bias": bias}
         descs["dst"] = resolve_desc(primitive_name, "dst", dst, dims, default_dst_type(left), "src and weights")
-        self._create("forward_inference", descs, {}, attributes, engine, avoid)
+        if self._blocks is None:
+            self._create("forward_inference", descs, {}, attributes, engine, avoid)
+        else:
+            self._create_with_blocks(self._blocks, descs, attributes, engine, avoid)
+
+    def _create_with_blocks(
+        self,
+        blocks: BlockWeights,
+        descs: Mapping[str, MemoryDesc | None],
+        attributes: PrimitiveAttributes | None,
+        engine: EngineLike,
+        avoid: Avoid,
+    ) -> None:
+        """Create the implementation with integer weights, or with weights of the type of src if no kernel reads these.
+
+        Raises:
+            InvalidArguments, Unimplemented: as `__init__`.
+        """
+        data_type = type_of(require_desc("MatMul", "src", descs["src"]))
+        if data_type.name not in _UNPACKED:
+            raise InvalidArguments(
+                f"MatMul: src is {data_type.name}, and {blocks.desc.format.name} is multiplied by "
+                f"{', '.join(_UNPACKED)}: reorder it to one of these"
+            )
+        scaled, is_default = blocks.add_scales("MatMul", attributes), engine is None
+        try:
+            self._create("forward_inference", descs, {}, scaled, engine, "reference" if is_default else avoid)
+        except Unimplemented:
+            real = MemoryDesc(blocks.desc.dims[::-1], data_type, "any")
+            self._create("forward_inference", {**descs, "weights": real}, {}, attributes, engine, avoid)
+        self._may_substitute = is_default and avoid is None
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The names of the arguments of a call: those that it reads, then those that it writes."""
+        return tuple(name for name in super().arguments if self._blocks is None or name != SCALES)
+
+    def __call__(self, **memories: object) -> Any:
+        """Compute, and return the result; weights in a compound format are a `CompoundMemory`.
+
+        Raises:
+            InvalidArguments: weights are of another format or dims than described, or have a scale that is not finite;
+                or as `Primitive`.
+            OutOfMemory: as `Primitive`.
+        """
+        return super().__call__(**self._pack_blocks(memories))
+
+    def bind(self, **memories: object) -> Callable[[], None]:
+        """Return a function that computes with these memories; see `Primitive.bind`.
+
+        Raises:
+            InvalidArguments: as for a call, or a result is left out.
+        """
+        return super().bind(**self._pack_blocks(memories))
+
+    def _pack_blocks(self, memories: dict[str, object]) -> dict[str, object]:
+        """Return the arguments with packed weights and their scales in place of weights in a compound format."""
+        if self._blocks is None:
+            return memories
+        if SCALES in memories or "weights" not in memories:
+            raise InvalidArguments(
+                f"MatMul: give weights as a CompoundMemory of {self._blocks.desc}, and no {SCALES}, which it has"
+            )
+        weights, packed = memories["weights"], self._packed
+        if packed is None or packed[0] is not weights:
+            descs = self._signature.descs
+            needed = {name: descs[name] for name in ("weights", SCALES) if name in descs}
+            packed = self._packed = weights, self._blocks.pack("MatMul", weights, needed)
+        return {**memories, **packed[1]}

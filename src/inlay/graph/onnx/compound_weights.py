@@ -8,14 +8,13 @@ it. Others are unpacked to f32.
 from collections.abc import Mapping
 from dataclasses import replace
 
-import ml_dtypes
 import numpy as np
 
-from inlay.descriptor.compound_format import Stream
 from inlay.errors import InvalidArguments, printable, shown
 from inlay.graph.network import Network, Node, Tensor, read_only, unused_name
 from inlay.graph.op_graph import Array
 from inlay.layout import Dims
+from inlay.memory.compound.integer_blocks import describe_integers, read_integers
 from inlay.memory.compound.memory import CompoundMemory
 
 
@@ -80,21 +79,7 @@ def _require_weights(network: Network, weights: Mapping[str, CompoundMemory]) ->
 
 def _read_blocks(memory: CompoundMemory) -> tuple[Array, Array] | None:
     """Return signed integers and the scales of their blocks along the last axis; None for any other format."""
-    streams = {stream.name: stream for stream in memory.desc.format.streams}
-    if set(streams) != {"quants", "scale"} or len(memory.desc.dims) != 2 or not _is_signed_by_zero(streams["quants"]):
+    if describe_integers(memory.desc) is None:
         return None
-    scales = memory.stream_values("scale")
-    (rows, inner), count = memory.desc.dims, scales.shape[-1]
-    if scales.shape != (rows, count) or inner % count or not np.isfinite(scales).all():
-        return None
-    quants = memory.stream("quants").astype(np.int16) - streams["quants"].zero
-    dtype = ml_dtypes.int4 if streams["quants"].bits == 4 else np.int8
-    return quants.reshape(rows, inner).astype(dtype), np.asarray(scales, np.float32)
-
-
-def _is_signed_by_zero(stream: Stream) -> bool:
-    """Return whether numbers of a stream are integers of 4 or 8 bits that the zero point makes signed ones."""
-    if stream.codebook or stream.limits is None or stream.bits not in (4, 8):
-        return False
-    half = 1 << (stream.bits - 1)
-    return stream.zero == (0 if stream.data_type[0] == "s" else half)
+    integers, scales = read_integers(memory)
+    return (integers, scales) if np.isfinite(scales).all() else None

@@ -29,6 +29,7 @@ from typing import TypeAlias, overload
 from inlay.arguments import integer_or_none
 from inlay.errors import InvalidArguments, Unimplemented, printable
 from inlay.graph.network import Network, Tensor
+from inlay.graph.onnx.cache_updates import find_cache_updates
 from inlay.graph.onnx.compound_weights import replace_weights
 from inlay.graph.onnx.importer import GraphImporter
 from inlay.graph.onnx.initializers import Proto, element_type
@@ -39,6 +40,7 @@ from inlay.graph.op_graph import Array
 from inlay.graph.open_network import OpenNetwork, OpenTensor, describe_open
 from inlay.graph.passes import simplify_network
 from inlay.graph.passes.rewriting import remove_dead_nodes
+from inlay.graph.states import CacheUpdates
 from inlay.layout import Dims
 from inlay.memory.compound.memory import CompoundMemory
 
@@ -88,6 +90,10 @@ class ModelReloader:
         if key not in self.inferred:
             self.inferred[key] = MappingProxyType(infer_open_tensors(self.model, key))
         return self.inferred[key]
+
+    def find_updates(self) -> CacheUpdates:
+        """Return the nodes that update a cache; see `find_cache_updates`."""
+        return find_cache_updates(self.model)
 
 
 @overload

@@ -21,6 +21,7 @@ Data flow. `simplify_network` runs passes on a `Network`, whose nodes are ONNX's
     common_subexpressions  equal nodes with equal inputs become one node
 
     simplification       `simplify_network`
+    cache_updates        a cache of the maximum length, which TensorScatter updates, becomes one that grows
     group_query_attention  GroupQueryAttention that reads a state becomes nodes that the other passes know
     absent_positions     positions that are not written yet have no share in attention
     kept_states          states of decoding are written in place: `keep_states`, for sessions that have them

@@ -14,6 +14,7 @@ the order in which data flows:
     quantize  numbers from floats, by ggml's rules
     fused     values of blocks by compiled code
     memory    `CompoundMemory`: pack, assemble, unpack
+    integer_blocks  signed integers and scales of the formats that have no more
 
 Terms:
 
