@@ -24,8 +24,8 @@ from inlay.errors import InvalidArguments
 from inlay.graph.layer_errors import Layer, RoundingErrors, measure_layers, measure_outputs, run_in_f32
 from inlay.graph.op_graph import Array, OpGraph
 from inlay.graph.passes.value_ranges import is_float
-from inlay.graph.planned_program import PlannedProgram
-from inlay.graph.planner.cost_cache import NO_PENALTIES, Penalties
+from inlay.graph.planned_program import PlannedProgram, TrialPlan
+from inlay.graph.planner.problem import NO_PENALTIES, Penalties
 from inlay.graph.precision import NARROW_TYPES
 from inlay.graph.program import Program, Step
 from inlay.graph.runtime.program_session import ProgramSession
@@ -70,11 +70,11 @@ def find_type_limits(planned: PlannedProgram) -> TypeLimits:
 
 
 def choose_types(
-    plan_with: Callable[[Penalties | None], PlannedProgram],
+    plan_with: Callable[[Penalties | None], TrialPlan],
     arrays: Mapping[str, Array],
     tolerance: float,
     engine: EngineLike = None,
-) -> PlannedProgram:
+) -> TrialPlan:
     """Return the fastest plan that was found of which no output has an error over `tolerance` on these inputs.
 
     If none is within the limit, it is the plan in f32.
@@ -89,7 +89,8 @@ def choose_types(
         InvalidArguments: no output is of floating-point numbers, or has a finite one.
         Unimplemented, MissingExtra, OutOfMemory: as `ProgramSession`.
     """
-    fastest = plan_with(NO_PENALTIES)
+    trial = plan_with(NO_PENALTIES)
+    fastest = trial.planned
     expected = run_in_f32(fastest.graph, arrays, engine)
     if not measure_outputs(expected, expected):
         raise InvalidArguments(
@@ -114,32 +115,32 @@ def choose_types(
         return result
 
     if not any(map(is_narrow, fastest.program.steps)) or is_within(fastest):
-        return fastest
+        return trial
     layers = list_layers(fastest.program, fastest.graph)
     measured = measure_layers(fastest.graph, layers, arrays, engine)
     return _bisect(plan_with, is_within, _penalties_by_weight(fastest, layers, measured)) or plan_with(None)
 
 
 def _bisect(
-    plan_with: Callable[[Penalties | None], PlannedProgram],
+    plan_with: Callable[[Penalties | None], TrialPlan],
     is_within: Callable[[PlannedProgram], bool],
     penalties_of: Callable[[float], Penalties],
-) -> PlannedProgram | None:
+) -> TrialPlan | None:
     """Return the plan within the limit by the least weight, from 0 to 1 on a logarithmic scale; None if there is none.
 
     Of two plans within the limit, it is the faster one.
     """
     low, high = _LEAST_SHARE / _MOST_SHARE, 1.0
-    best: PlannedProgram | None = None
+    best: TrialPlan | None = None
     for _ in range(MOST_BISECTIONS):
         weight = sqrt(low * high)
-        planned = plan_with(penalties_of(weight))
-        if not is_within(planned):
+        trial = plan_with(penalties_of(weight))
+        if not is_within(trial.planned):
             low = weight
             continue
         high = weight
-        if best is None or planned.ms <= best.ms:
-            best = planned
+        if best is None or trial.planned.ms <= best.planned.ms:
+            best = trial
     return best
 
 

@@ -17,10 +17,9 @@ from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Op, OpGraph
 from inlay.graph.plan import plan_graph
 from inlay.graph.planned_program import PlannedProgram
-from inlay.graph.planner.cost_cache import Penalties
 from inlay.graph.planner.dominance import remove_dominated
 from inlay.graph.planner.plan_search import PlanSearch
-from inlay.graph.planner.problem import Problem, make_problem
+from inlay.graph.planner.problem import Penalties, Problem, make_problem
 from inlay.graph.planner.types import find_views, list_type_combinations
 from inlay.graph.planning import adapt_program, plan_program
 from inlay.graph.precision import PrecisionRequest
