@@ -17,7 +17,8 @@ from inlay.graph.op_graph import Array, Op, OpGraph
 from inlay.graph.planned_program import PlannedProgram, TrialPlan
 from inlay.graph.planner.problem import Penalties
 from inlay.graph.planning import plan_program
-from inlay.graph.precision_search import choose_types, is_narrow, list_layers, run_planned
+from inlay.graph.precision_search import choose_types, is_narrow, list_layers, open_session, run_planned
+from inlay.graph.runtime.program_session import ProgramSession
 from tests.support.graph_programs import conv, drawn, graph_of, plain_plan, pointwise, relu
 from tests.support.narrow_graphs import narrow_graph
 from tests.support.refusals import raises_exactly
@@ -122,11 +123,12 @@ def test_no_program_is_run_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """The plans of several weights may be the same."""
     runs: list[PlannedProgram] = []
 
-    def counted(planned: PlannedProgram, *arguments: Any) -> dict[str, Array]:
-        runs.append(planned)
-        return run_planned(planned, *arguments)
+    def counted(planned: PlannedProgram, engine: Any, weights: Any = None) -> ProgramSession:
+        if weights is not None:
+            runs.append(planned)
+        return open_session(planned, engine, weights)
 
-    monkeypatch.setattr(precision_search, "run_planned", counted)
+    monkeypatch.setattr(precision_search, "open_session", counted)
     choose(chain(), 0.02)
     programs = [planned.program for planned in runs]
     assert 1 < len(programs) < precision_search.MOST_BISECTIONS

@@ -142,6 +142,6 @@ class TrialPlan:
     """A plan that may be discarded, so that it is not compared with others yet."""
 
     planned: PlannedProgram
-    """The plan without `totals` and `cliffs`, and without the costs of plans without its reorders."""
+    """The plan without `totals` and `cliffs`."""
     complete: Callable[[], PlannedProgram]
-    """Returns the same plan with them."""
+    """Function that returns the same plan with them."""

@@ -38,14 +38,7 @@ from inlay.graph.planner.dominance import remove_dominated
 from inlay.graph.planner.emission import Without, emit_program
 from inlay.graph.planner.formats import Format
 from inlay.graph.planner.groups import Candidate
-from inlay.graph.planner.plan_search import (
-    ELIMINATION,
-    FormatAssignment,
-    PlanSearch,
-    SearchResult,
-    compare_plans,
-    compare_types,
-)
+from inlay.graph.planner.plan_search import ELIMINATION, FormatAssignment, PlanSearch, compare_plans, compare_types
 from inlay.graph.planner.problem import NO_PENALTIES, Penalties, Problem, make_problem
 from inlay.graph.precision import PrecisionRequest, assign_storage_types, narrow_constants
 from inlay.graph.precision_search import TypeLimits, choose_types, find_type_limits
@@ -378,7 +371,7 @@ def plan_program(
         Unimplemented: no engine supports an operation, and no reference can be made of it.
         InvalidArguments: the cost of an operation is infinite in every format.
     """
-    return GraphPlanner(graph, costs, convolutions).plan(penalties)
+    return GraphPlanner(graph, costs, convolutions).choose(penalties).complete()
 
 
 class GraphPlanner:
@@ -397,57 +390,33 @@ class GraphPlanner:
         """The planner of the same graph with all tensors in f32."""
         return GraphPlanner(replace(self.graph, storage_types={}), self.costs, self.convolutions)
 
-    def plan(self, penalties: Penalties = NO_PENALTIES) -> PlannedProgram:
-        """Return the cheapest plan with these penalties.
-
-        Raises:
-            Unimplemented, InvalidArguments: as `plan_program`.
-        """
-        return self._complete(*self._search(penalties))
-
     def choose(self, penalties: Penalties = NO_PENALTIES) -> TrialPlan:
         """Return the cheapest plan with these penalties, which is not compared with others yet.
 
         Raises:
             Unimplemented, InvalidArguments: as `plan_program`.
         """
-        whole, search, chosen = self._search(penalties)
-        planned = self._describe(chosen, emit_program(search.problem, chosen.assignment))
-        return TrialPlan(planned, partial(self._complete, whole, search, chosen))
-
-    def _search(self, penalties: Penalties) -> tuple[Problem, PlanSearch, SearchResult]:
-        """Return the problem with these penalties, its search, and the cheapest plan."""
         whole = replace(self._problem_with(self.convolutions), penalties=penalties)
         search = PlanSearch(remove_dominated(whole))
-        return whole, search, search.best()
-
-    def _complete(self, whole: Problem, search: PlanSearch, chosen: SearchResult) -> PlannedProgram:
-        """Compare a plan with others, and with those without each of its reorders."""
-        assignment, others = chosen.assignment, self._compare(search)
-        if self.convolutions == "auto" and any(map(_uses_algorithm, assignment.candidates)):
-            direct = replace(self._problem_with("direct"), penalties=whole.penalties)
-            others["direct"] = PlanSearch(remove_dominated(direct)).best().assignment
+        chosen, costs = search.best(), self.costs
+        assignment = chosen.assignment
         without = _compare_without(whole, search, assignment) if chosen.method == ELIMINATION else None
         program = emit_program(search.problem, assignment, without)
-        return replace(
-            self._describe(chosen, program),
-            totals={name: other.ms for name, other in others.items()},
-            cliffs=_find_cliffs(search.problem, {"plan": assignment, **others}),
-        )
+        sources = _save_sources(costs)
+        of_search = assignment.ms, chosen.bound, chosen.method, chosen.width
+        of_costs = _effective_tier(costs, sources, program), costs.isa, costs.threads, costs.engine
+        planned = PlannedProgram(self.graph, program, *of_search, *of_costs, {}, (), sources)
+        return TrialPlan(planned, lambda: self._compare(planned, search, assignment))
 
-    def _describe(self, chosen: SearchResult, program: Program) -> PlannedProgram:
-        """Return a planned program without other plans to compare it with."""
-        costs, sources = self.costs, _save_sources(self.costs)
-        tier = _effective_tier(costs, sources, program)
-        of_search = chosen.assignment.ms, chosen.bound, chosen.method, chosen.width
-        of_costs = tier, costs.isa, costs.threads, costs.engine
-        return PlannedProgram(self.graph, program, *of_search, *of_costs, {}, (), sources)
-
-    def _compare(self, search: PlanSearch) -> dict[str, FormatAssignment]:
-        """Return the plans to compare a plan with; where tensors may have several types, those in f32 and of each."""
-        if not self.graph.storage_types:
-            return compare_plans(search)
-        return {**self.of_f32.compared, **compare_types(search)}
+    def _compare(self, planned: PlannedProgram, search: PlanSearch, assignment: FormatAssignment) -> PlannedProgram:
+        """Return a plan with the plans to compare it with: of several types, those in f32 and those of each type."""
+        others = {**self.of_f32.compared, **compare_types(search)} if self.graph.storage_types else compare_plans(search)
+        if self.convolutions == "auto" and any(map(_uses_algorithm, assignment.candidates)):
+            direct = replace(self._problem_with("direct"), penalties=search.problem.penalties)
+            others["direct"] = PlanSearch(remove_dominated(direct)).best().assignment
+        totals = {name: other.ms for name, other in others.items()}
+        cliffs = _find_cliffs(search.problem, {"plan": assignment, **others})
+        return replace(planned, totals=totals, cliffs=cliffs, sources=_save_sources(self.costs))
 
     @cached_property
     def compared(self) -> dict[str, FormatAssignment]:

@@ -9,12 +9,14 @@
 
 So a layer stays in f32 if it saves little time for its error, and the planner counts the conversions around it. Errors
 of layers add up as independent random numbers do, by their squares, if they reach the outputs equally; how far they
-reach them is not known. So each plan is run on the samples, and its own errors decide.
+reach them is not known. So each plan is run on the samples, and its own errors decide. Only the plan that is chosen is
+compared with others (`TrialPlan.complete`).
 
 Source: Everett, "Generalized Lagrange Multiplier Method for Solving Problems of Optimum Allocation of Resources", 1963.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from math import inf, sqrt
 
@@ -28,6 +30,7 @@ from inlay.graph.planned_program import PlannedProgram, TrialPlan
 from inlay.graph.planner.problem import NO_PENALTIES, Penalties
 from inlay.graph.precision import NARROW_TYPES
 from inlay.graph.program import Program, Step
+from inlay.graph.runtime.compiling import Weights
 from inlay.graph.runtime.program_session import ProgramSession
 from inlay.primitives.engine import EngineLike
 
@@ -92,33 +95,65 @@ def choose_types(
     trial = plan_with(NO_PENALTIES)
     fastest = trial.planned
     expected = run_in_f32(fastest.graph, arrays, engine)
-    if not measure_outputs(expected, expected):
+    _require_limited(fastest.graph.name, expected)
+    with closing(_ErrorLimit(arrays, expected, tolerance, engine)) as limit:
+        if not any(map(is_narrow, fastest.program.steps)) or limit.holds_for(fastest):
+            return trial
+        layers = list_layers(fastest.program, fastest.graph)
+        measured = measure_layers(fastest.graph, layers, arrays, engine)
+        penalties_of = _penalties_by_weight(fastest, layers, measured)
+        return _bisect(plan_with, limit.holds_for, penalties_of) or plan_with(None)
+
+
+def _require_limited(name: str, outputs: Mapping[str, Array]) -> None:
+    """Raise `InvalidArguments` unless a limit of errors has a meaning for the outputs of a network."""
+    if not measure_outputs(outputs, outputs):
         raise InvalidArguments(
-            f"{fastest.graph.name} has no output of floating-point numbers, so tolerance limits nothing: leave it out"
+            f"{name} has no output of floating-point numbers, so tolerance limits nothing: leave it out"
         )
-    counted = [array for array in expected.values() if is_float(array.dtype) and array.size]
+    counted = [array for array in outputs.values() if is_float(array.dtype) and array.size]
     if counted and not any(np.isfinite(array).any() for array in counted):
         raise InvalidArguments(
-            f"no output of {fastest.graph.name} has a finite number for these inputs, so tolerance limits nothing: "
-            "give other samples"
+            f"no output of {name} has a finite number for these inputs, so tolerance limits nothing: give other samples"
         )
 
-    tried: list[tuple[Program, bool]] = []
 
-    def is_within(planned: PlannedProgram) -> bool:
-        for program, known in tried:
+class _ErrorLimit:
+    """The limit of errors of outputs, and the plans of one graph that were run to check it.
+
+    The session of a plan stays open until that of the next one is compiled, which shares packed constants with it.
+    """
+
+    def __init__(
+        self, arrays: Mapping[str, Array], expected: Mapping[str, Array], tolerance: float, engine: EngineLike
+    ) -> None:
+        """Run nothing yet; `expected` are the outputs in f32 for the inputs `arrays`."""
+        self._arrays, self._expected, self._tolerance, self._engine = arrays, expected, tolerance, engine
+        self._tried: list[tuple[Program, bool]] = []
+        self._weights = Weights()
+        self._session: ProgramSession | None = None
+
+    def holds_for(self, planned: PlannedProgram) -> bool:
+        """Return whether no output of a plan exceeds the limit; an equal program is not run again."""
+        for program, is_within in self._tried:
             if program == planned.program:
-                return known
-        found = run_planned(planned, arrays, engine)
-        result = max(measure_outputs(found, expected).values()) <= tolerance
-        tried.append((planned.program, result))
-        return result
+                return is_within
+        found = self._run(planned)
+        is_within = max(measure_outputs(found, self._expected).values()) <= self._tolerance
+        self._tried.append((planned.program, is_within))
+        return is_within
 
-    if not any(map(is_narrow, fastest.program.steps)) or is_within(fastest):
-        return trial
-    layers = list_layers(fastest.program, fastest.graph)
-    measured = measure_layers(fastest.graph, layers, arrays, engine)
-    return _bisect(plan_with, is_within, _penalties_by_weight(fastest, layers, measured)) or plan_with(None)
+    def _run(self, planned: PlannedProgram) -> dict[str, Array]:
+        """Return the outputs of a plan."""
+        session = open_session(planned, self._engine, self._weights)
+        self.close()
+        self._session = session
+        return session.run(self._arrays)
+
+    def close(self) -> None:
+        """Release the memory of the last plan."""
+        if self._session is not None:
+            self._session.close()
 
 
 def _bisect(
@@ -179,8 +214,17 @@ def run_planned(planned: PlannedProgram, arrays: Mapping[str, Array], engine: En
     Raises:
         InvalidArguments, Unimplemented, MissingExtra, OutOfMemory: as `ProgramSession`.
     """
-    with ProgramSession(planned.program, planned.graph, engine=engine, threads=planned.threads) as session:
+    with open_session(planned, engine) as session:
         return session.run(arrays)
+
+
+def open_session(planned: PlannedProgram, engine: EngineLike = None, weights: Weights | None = None) -> ProgramSession:
+    """Compile a planned program; `weights` are packed constants that it shares with other sessions.
+
+    Raises:
+        InvalidArguments, Unimplemented, MissingExtra, OutOfMemory: as `ProgramSession`.
+    """
+    return ProgramSession(planned.program, planned.graph, engine=engine, weights=weights, threads=planned.threads)
 
 
 def list_layers(program: Program, graph: OpGraph) -> list[Layer]:
