@@ -2,8 +2,8 @@
 
     find_crashes({"OpenVINO": openvino}, case)      {"OpenVINO": "crashed (signal 11)"}
 
-A signal, such as that of a segmentation fault, ends the whole process, so no exception is caught. Only that counts: what
-a runtime refuses, and numbers that differ, are found later, in this process.
+A signal, such as that of a segmentation fault, ends a whole process, and cannot be caught as an exception. Only signals
+count here: what a runtime refuses, and numbers that differ, are found later, in this process.
 """
 
 import os

@@ -161,8 +161,8 @@ class Plan(PlannedProgram):
         """
         if self.planner is None:
             raise InvalidArguments(
-                f"the plan has no costs {use}, since it was read from a file, unpickled, or made of a graph alone: plan "
-                "the network again with inlay.plan"
+                f"the plan has no costs {use}, since it was read from a file, unpickled, or made of a graph alone: "
+                "plan the network again with inlay.plan"
             )
         return self.planner
 

@@ -410,7 +410,10 @@ class GraphPlanner:
 
     def _compare(self, planned: PlannedProgram, search: PlanSearch, assignment: FormatAssignment) -> PlannedProgram:
         """Return a plan with the plans to compare it with: of several types, those in f32 and those of each type."""
-        others = {**self.of_f32.compared, **compare_types(search)} if self.graph.storage_types else compare_plans(search)
+        if self.graph.storage_types:
+            others = {**self.of_f32.compared, **compare_types(search)}
+        else:
+            others = compare_plans(search)
         if self.convolutions == "auto" and any(map(_uses_algorithm, assignment.candidates)):
             direct = replace(self._problem_with("direct"), penalties=search.problem.penalties)
             others["direct"] = PlanSearch(remove_dominated(direct)).best().assignment

@@ -39,7 +39,6 @@ from inlay.graph.planner.groups import Candidate, Group, group_operations
 from inlay.graph.planner.types import find_views
 from inlay.primitives.engine import Operation
 
-
 Penalties: TypeAlias = Mapping[tuple[str, str], float]
 """Milliseconds by name of an operation and narrow type that its kernel computes in."""
 NO_PENALTIES: Penalties = MappingProxyType({})
