@@ -6,7 +6,8 @@ Networks are those of the zoo at their published sizes, with seeded weights and 
 statistics of samples. `int8` is the file that ONNX Runtime's quantizer makes of the f32 file: QDQ, activations in u8,
 weights in s8 with a scale for each channel. Each piece is measured in a process of its own,
 `python -m benchmarks.precision FOLDER resnet50 1 bf16 FILE ROUNDS`, in which Inlay's plan in f32 takes turns with the
-narrow one too. The files of the networks stay in the folder.
+narrow one too. A runtime that crashes is found before, in a process of its own (`inlay.bench.crashes`), and its cell
+has the signal. The files of the networks stay in the folder.
 """
 
 import json
@@ -172,6 +173,13 @@ class PrecisionResult:
         line = self.found["measured"].get(peer)
         return None if line is None else Spread(**line["inlay_is_times_as_fast"])
 
+    def ratio_or_reason(self, peer: str) -> str:
+        """Return the ratio to a runtime as text; the signal if it crashed, and a dash if it is absent otherwise."""
+        ratio, reason = self.ratio(peer), str(self.found["absent"].get(peer, ""))
+        if ratio is not None:
+            return ratio_text(ratio)
+        return reason if reason.startswith("crashed") else "-"
+
     def error(self, peer: str) -> float | None:
         """Return the error of a runtime against f64; None if it did not take part."""
         line = self.found["measured"].get(peer)
@@ -207,8 +215,7 @@ def precision_table(results: Sequence[PrecisionResult]) -> Table:
     """Return a line for each result: times, how many times as fast as others Inlay is, and errors of all."""
     lines = []
     for result in results:
-        ratios = [result.ratio(peer) for peer in PEERS]
-        own, texts = result.own, ["-" if ratio is None else ratio_text(ratio) for ratio in ratios]
+        own, texts = result.own, map(result.ratio_or_reason, PEERS)
         errors = ["-" if (error := result.error(one)) is None else f"{error:.0e}" for one in (INLAY, *PEERS)]
         off, others = f"{100 * result.off:+.0f} %", f"{100 * (result.found['share_of_others'] or 0):.0f}"
         milliseconds = ratio_text(result.spread.times(1e3))

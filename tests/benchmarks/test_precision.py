@@ -66,6 +66,16 @@ def test_the_table_has_a_line_for_each_result() -> None:
     assert [str(cell) for cell in table.columns[6].cells] == ["1e-03", "1e-03"]
 
 
+def test_the_cell_of_a_runtime_that_crashed_has_the_signal() -> None:
+    one = result(absent={"ONNX Runtime": "crashed (signal 11)"})
+    assert one.ratio_or_reason("ONNX Runtime") == "crashed (signal 11)"
+    assert result().ratio_or_reason("ONNX Runtime") == "-"
+    assert result().ratio_or_reason("OpenVINO") == "1.20 [1.20-1.20]"
+    cells = [str(cell) for column in precision_table([one]).columns for cell in column.cells]
+    assert cells[3:6] == ["1.20 [1.20-1.20]", "crashed (signal 11)", "3.00 [3.00-3.00]"]
+    assert precision_notes([one]) == ["bert b8 bf16: ONNX Runtime is absent: crashed (signal 11)"]
+
+
 def test_the_networks_are_those_of_the_aims() -> None:
     assert set(NETWORKS) == {"resnet50", "mobilenet_v2", "densenet121", "bert", "vit_b", "unet"}
     assert PRECISIONS[0] == "f32"

@@ -1,6 +1,7 @@
 """Plans in narrow types from the request to the run: errors beside f64 and torch, reports, tolerances, other dims."""
 
 import json
+import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ from inlay.errors import InvalidArguments
 from inlay.graph.costs import analytic
 from inlay.graph.costs.estimates import KernelEstimate
 from inlay.graph.op_graph import Array
-from inlay.graph.plan import Plan
+from inlay.graph.plan import Plan, plan_graph
 from inlay.graph.precision_search import is_narrow
 from inlay.primitives.engine import Operation, get_engine
 from tests.support.lowered_models import normal
@@ -135,6 +136,19 @@ def test_the_report_has_the_errors_of_a_run() -> None:
     assert len(lines) == 1 + len(report.layers) + 1 + 2
     assert lines[-3] == f"{len(report.layers)} of {len(report.layers)} layers in a narrow type"
     assert json.loads(json.dumps(report.as_json()))["outputs"] == dict(report.outputs)
+
+
+def test_a_plan_without_costs_has_no_report() -> None:
+    """An unpickled one, one of a graph alone, and one that was read from a file, which is in a session."""
+    found = plan("bf16")
+    text = (
+        "the plan has no costs for the times of layers, since it was read from a file, unpickled, or made of a graph "
+        "alone: plan the network again with inlay.plan"
+    )
+    for lonely in (pickle.loads(pickle.dumps(found)), plan_graph(found.graph, analytic("AVX512_CORE_BF16", 1))):
+        with raises_exactly(InvalidArguments, text):
+            lonely.precision_report({"x": X})
+        assert error_of(lonely.compile("reference").run({"x": X})["c"], exact(X)["c"]) < 2.0**-8
 
 
 def test_samples_that_do_not_fit_are_refused() -> None:

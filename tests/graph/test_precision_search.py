@@ -14,10 +14,11 @@ from inlay.graph import precision_search
 from inlay.graph.costs import analytic
 from inlay.graph.layer_errors import Layer, measure_error, measure_layers, measure_outputs, run_in_f32
 from inlay.graph.op_graph import Array, Op, OpGraph
-from inlay.graph.planned_program import PlannedProgram
-from inlay.graph.planner.cost_cache import Penalties
+from inlay.graph.planned_program import PlannedProgram, TrialPlan
+from inlay.graph.planner.problem import Penalties
 from inlay.graph.planning import plan_program
-from inlay.graph.precision_search import choose_types, is_narrow, list_layers, run_planned
+from inlay.graph.precision_search import choose_types, is_narrow, list_layers, open_session, run_planned
+from inlay.graph.runtime.program_session import ProgramSession
 from tests.support.graph_programs import conv, drawn, graph_of, plain_plan, pointwise, relu
 from tests.support.narrow_graphs import narrow_graph
 from tests.support.refusals import raises_exactly
@@ -60,19 +61,25 @@ class StandIn:
     def __init__(self, graph: OpGraph) -> None:
         self.graph = graph
 
-    def __call__(self, penalties: Penalties | None) -> PlannedProgram:
+    def __call__(self, penalties: Penalties | None) -> TrialPlan:
         names = [op.name for op in self.graph.ops]
         chosen = [one for one in names if penalties is not None and penalties.get((one, "bf16"), 0.0) < SAVED_MS]
         typed = narrow_graph(replace(self.graph, storage_types={}), "bf16", chosen)
         planned = plan_program(typed, analytic("AVX512_CORE_BF16", 1))
-        return replace(planned, graph=replace(self.graph, tensors=typed.tensors), ms=10.0 - SAVED_MS * len(chosen))
+        graph, ms = replace(self.graph, tensors=typed.tensors), 10.0 - SAVED_MS * len(chosen)
+        return trial_of(replace(planned, graph=graph, ms=ms))
+
+
+def trial_of(planned: PlannedProgram) -> TrialPlan:
+    """A plan that needs no completion."""
+    return TrialPlan(planned, lambda: planned)
 
 
 def choose(graph: OpGraph, tolerance: float) -> tuple[frozenset[str], float]:
     """The operations in bf16, and the error of the output as NumPy measures it."""
     planner, arrays = StandIn(graph), {"x": drawn(*DIMS)}
-    planned = choose_types(planner, arrays, tolerance, "reference")
-    found, expected = (run_planned(one, arrays, "reference")["y"] for one in (planned, planner(None)))
+    planned = choose_types(planner, arrays, tolerance, "reference").planned
+    found, expected = (run_planned(one, arrays, "reference")["y"] for one in (planned, planner(None).planned))
     narrow = {name for step in planned.program.steps if is_narrow(step) for name in step.ops}
     return frozenset(narrow), float(np.abs(found - expected).max() / np.abs(expected).max())
 
@@ -100,27 +107,28 @@ def test_a_limit_without_an_output_of_floats_is_refused() -> None:
     planned = plain_plan(graph)
     text = "by hand has no output of floating-point numbers, so tolerance limits nothing: leave it out"
     with raises_exactly(InvalidArguments, text):
-        choose_types(lambda penalties: planned, {"x": np.ones((2, 8), np.int32)}, 0.1, "reference")
+        choose_types(lambda penalties: trial_of(planned), {"x": np.ones((2, 8), np.int32)}, 0.1, "reference")
 
 
 def test_samples_without_a_finite_result_are_refused() -> None:
     graph = graph_of([relu("relu", "x", "y")], dict.fromkeys("xy", (2, 8)), "x", "y")
-    planned = plain_plan(graph)
+    trial = trial_of(plain_plan(graph))
     text = "no output of by hand has a finite number for these inputs, so tolerance limits nothing: give other samples"
     with raises_exactly(InvalidArguments, text):
-        choose_types(lambda penalties: planned, {"x": np.full((2, 8), np.nan, np.float32)}, 0.1, "reference")
-    assert choose_types(lambda penalties: planned, {"x": np.ones((2, 8), np.float32)}, 0.1, "reference") is planned
+        choose_types(lambda penalties: trial, {"x": np.full((2, 8), np.nan, np.float32)}, 0.1, "reference")
+    assert choose_types(lambda penalties: trial, {"x": np.ones((2, 8), np.float32)}, 0.1, "reference") is trial
 
 
 def test_no_program_is_run_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """The plans of several weights may be the same."""
     runs: list[PlannedProgram] = []
 
-    def counted(planned: PlannedProgram, *arguments: Any) -> dict[str, Array]:
-        runs.append(planned)
-        return run_planned(planned, *arguments)
+    def counted(planned: PlannedProgram, engine: Any, weights: Any = None) -> ProgramSession:
+        if weights is not None:
+            runs.append(planned)
+        return open_session(planned, engine, weights)
 
-    monkeypatch.setattr(precision_search, "run_planned", counted)
+    monkeypatch.setattr(precision_search, "open_session", counted)
     choose(chain(), 0.02)
     programs = [planned.program for planned in runs]
     assert 1 < len(programs) < precision_search.MOST_BISECTIONS
@@ -151,7 +159,7 @@ def test_errors_of_layers_are_those_of_rounded_sources_weights_and_results() -> 
 
 def test_layers_are_the_steps_with_types_of_storage() -> None:
     graph = chain()
-    planned = StandIn(graph)(None)
+    planned = StandIn(graph)(None).planned
     layers = list_layers(planned.program, graph)
     assert {name for layer in layers for name in layer.ops} == {op.name for op in graph.ops}
     assert {layer.data_type for layer in layers} == {"bf16"}

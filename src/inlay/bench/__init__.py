@@ -8,6 +8,7 @@
     machine_report  the machine model beside what the operating system reports
     precision       what each runtime is asked for in a precision, and the run in f64 as the measure of errors
     runtimes        ONNX Runtime, OpenVINO and PyTorch, each in its configurations
+    crashes         runtimes that crash, found in processes of their own
     networks        `bench_network`: one network
 
 Terms:

@@ -6,6 +6,8 @@ All contenders get the same arrays, seeded normal numbers, and the same number o
 differ from Inlay's is not timed; where an output is a softmax, its input is compared too. Each runtime takes part in
 the fastest of its configurations.
 
+A runtime that crashes on a quantized network, or in another precision than f32, is absent (see `inlay.bench.crashes`).
+
 With `precision` each runtime is asked for the same types (see `inlay.bench.precision`). The numbers of all, Inlay's
 included, are then compared with a run in f64, and the errors stand beside the times.
 """
@@ -17,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from inlay.bench.crashes import find_crashes
 from inlay.bench.measurement import INLAY, Measurement, table_text
-from inlay.bench.precision import REQUESTS, BenchPrecision, require_precision, run_in_f64
+from inlay.bench.precision import REQUESTS, BenchPrecision, is_quantized, require_precision, run_in_f64
 from inlay.bench.runtimes import Configuration, NetworkInputs, Runtime, chosen_runtimes, prepare_model, softmax_inputs
 from inlay.errors import InvalidArguments, MissingExtra, Unimplemented
 from inlay.graph.algorithms import Convolutions
@@ -219,7 +222,9 @@ def _time_all(
     **seconds: Any,
 ) -> NetworkReport:
     """Time Inlay and the runtimes with right numbers in turns, and return the report."""
-    chosen, absent = _agreeing(comparison, runtimes)
+    is_wide = comparison.precision in (None, "f32") and not is_quantized(network)
+    crashed = {} if is_wide else find_crashes(runtimes, comparison.case)
+    chosen, absent = _agreeing(comparison, {name: one for name, one in runtimes.items() if name not in crashed})
     inputs = comparison.case.inputs
     calls = {INLAY: lambda: session.run(inputs)} | {name: one.call for name, (one, _) in chosen.items()}
     by = ", the reference engine" if session.engine.name == "reference" else ""
@@ -228,7 +233,7 @@ def _time_all(
         network.name,
         {name: network.tensors[name].dims for name in network.inputs},
         get_num_threads(),
-        Measurement(measure_interleaved(calls, rounds, _TURN), absent=absent),
+        Measurement(measure_interleaved(calls, rounds, _TURN), absent={**crashed, **absent}),
         hows,
         {INLAY: comparison.own} | {name: error for name, (_, error) in chosen.items()},
         numpy=session.measure_numpy(inputs) if session.numpy.count else None,

@@ -106,7 +106,7 @@ class Plan(PlannedProgram):
                 to NaN or infinities, for which other kernels run.
             OutOfMemory, MissingExtra, Unimplemented: as `compile`.
         """
-        planner = self._require_planner()
+        planner = self._require_planner("to refine")
         if seconds is not None and not seconds > 0:
             raise InvalidArguments(f"seconds is {seconds}: give a positive number")
         count, drawn = require_runs(runs), {tensor.name: draw_input(tensor) for tensor in self.inputs}
@@ -134,8 +134,8 @@ class Plan(PlannedProgram):
             samples: arrays of the dims that the plan is for, by name; seeded random ones if None.
 
         Raises:
-            InvalidArguments: a sample is not suitable; or the plan has no costs, since it was unpickled or made of a
-                graph alone.
+            InvalidArguments: a sample is not suitable; or the plan has no costs, since it was read from a file,
+                unpickled, or made of a graph alone.
             OutOfMemory, MissingExtra, Unimplemented: as `compile`.
 
         >>> import numpy as np
@@ -146,22 +146,22 @@ class Plan(PlannedProgram):
         no layer may be in a narrow type
         error of y: 0.0e+00
         """
-        planner = self._require_planner()
+        planner = self._require_planner("for the times of layers")
         drawn = {tensor.name: draw_input(tensor) for tensor in self.inputs}
         arrays = as_arrays(check_inputs(drawn if samples is None else samples, self.inputs))
         require_dims(self.inputs, {name: array.shape for name, array in arrays.items()})
         with planner.hold_costs() as costs:
             return report_precision(self, costs, arrays, planner.options.precision.limit, self.computed_by)
 
-    def _require_planner(self) -> Planner:
-        """Return the planner, which has the costs.
+    def _require_planner(self, use: str) -> Planner:
+        """Return the planner, which has the costs; `use` is what they are needed for, in words.
 
         Raises:
             InvalidArguments: there is none.
         """
         if self.planner is None:
             raise InvalidArguments(
-                "the plan has no costs to refine, since it was read from a file, unpickled, or made of a graph alone: "
+                f"the plan has no costs {use}, since it was read from a file, unpickled, or made of a graph alone: "
                 "plan the network again with inlay.plan"
             )
         return self.planner

@@ -7,7 +7,7 @@
 See `planner` for the search, and `plan` for `Plan`, which compiles it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from inlay.graph.costs.estimates import CostSources
@@ -135,3 +135,13 @@ class PlannedProgram:
     def reorders(self) -> tuple[Step, ...]:
         """The steps that change the format of a tensor."""
         return tuple(step for step in self.program.steps if step.kind == "reorder")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrialPlan:
+    """A plan that may be discarded, so that it is not compared with others yet."""
+
+    planned: PlannedProgram
+    """The plan without `totals` and `cliffs`."""
+    complete: Callable[[], PlannedProgram]
+    """Function that returns the same plan with them."""

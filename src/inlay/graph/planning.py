@@ -10,7 +10,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property, partial
 from typing import Any, Literal, TypeAlias
 
 from inlay.arguments import integer_or_none
@@ -33,16 +33,15 @@ from inlay.graph.passes.concatenations import nest_concatenations
 from inlay.graph.passes.elementwise_motion import hoist_elementwise
 from inlay.graph.passes.group_query_attention import expand_group_query
 from inlay.graph.passes.kept_states import keep_states
-from inlay.graph.planned_program import ADAPTED, Cliff, PlannedProgram
+from inlay.graph.planned_program import ADAPTED, Cliff, PlannedProgram, TrialPlan
 from inlay.graph.planner.adaptation import collect_choices, has_same_operations, lacks_kernels, share_constants
-from inlay.graph.planner.cost_cache import NO_PENALTIES, Penalties
 from inlay.graph.planner.dequantization import dequantize_unsupported
 from inlay.graph.planner.dominance import remove_dominated
 from inlay.graph.planner.emission import Without, emit_program
 from inlay.graph.planner.formats import Format
 from inlay.graph.planner.groups import Candidate
 from inlay.graph.planner.plan_search import ELIMINATION, FormatAssignment, PlanSearch, compare_plans, compare_types
-from inlay.graph.planner.problem import Problem, make_problem
+from inlay.graph.planner.problem import NO_PENALTIES, Penalties, Problem, make_problem
 from inlay.graph.precision import PrecisionRequest, assign_storage_types, narrow_constants
 from inlay.graph.precision_search import TypeLimits, choose_types, find_type_limits
 from inlay.graph.program import Program
@@ -273,12 +272,14 @@ class Planner:
         if limit is None or self._type_limits is not None or not graph.storage_types:
             return self.plan_again(graph, costs)
 
-        def plan_with(penalties: Penalties | None) -> PlannedProgram:
-            restricted = replace(graph, storage_types={}) if penalties is None else graph
-            charged = {**(penalties or {}), **self.options.precision.penalties}
-            return self._plan_restricted(graph, costs, restricted, charged)
+        planner = GraphPlanner(graph, costs, self.options.convolutions)
 
-        found = choose_types(plan_with, self._samples_for(graph), limit, self.options.engine)
+        def plan_with(penalties: Penalties | None) -> TrialPlan:
+            charged = {**(penalties or {}), **self.options.precision.penalties}
+            return (planner.of_f32 if penalties is None else planner).choose(charged)
+
+        chosen = choose_types(plan_with, self._samples_for(graph), limit, self.options.engine)
+        found = replace(chosen.complete(), graph=graph)
         self._type_limits = find_type_limits(found)
         return found
 
@@ -373,34 +374,61 @@ def plan_program(
         Unimplemented: no engine supports an operation, and no reference can be made of it.
         InvalidArguments: the cost of an operation is infinite in every format.
     """
-    whole = make_problem(graph, costs, convolutions, penalties=penalties)
-    problem = remove_dominated(whole)
-    search = PlanSearch(problem)
-    chosen = search.best()
-    assignment = chosen.assignment
+    return GraphPlanner(graph, costs, convolutions).choose(penalties).complete()
 
-    others = _compare_plans(search, graph, costs, convolutions)
-    if convolutions == "auto" and any(map(_uses_algorithm, assignment.candidates)):
-        direct = make_problem(graph, costs, "direct", penalties=penalties)
-        others["direct"] = PlanSearch(remove_dominated(direct)).best().assignment
-    without = _compare_without(whole, search, assignment) if chosen.method == ELIMINATION else None
-    program = emit_program(problem, assignment, without)
-    sources = _save_sources(costs)
-    return PlannedProgram(
-        graph,
-        program,
-        assignment.ms,
-        chosen.bound,
-        chosen.method,
-        chosen.width,
-        _effective_tier(costs, sources, program),
-        costs.isa,
-        costs.threads,
-        costs.engine,
-        {name: other.ms for name, other in others.items()},
-        _find_cliffs(problem, {"plan": assignment, **others}),
-        sources,
-    )
+
+class GraphPlanner:
+    """Plans one graph with the same costs and with several penalties.
+
+    Candidates do not depend on penalties, nor do plans in f32 to compare others with: both are computed once.
+    """
+
+    def __init__(self, graph: OpGraph, costs: Costs, convolutions: Convolutions = "auto") -> None:
+        """Plan nothing yet; arguments are those of `plan_program`."""
+        self.graph, self.costs, self.convolutions = graph, costs, convolutions
+        self._problem_with = cache(partial(make_problem, graph, costs))
+
+    @cached_property
+    def of_f32(self) -> "GraphPlanner":
+        """The planner of the same graph with all tensors in f32."""
+        return GraphPlanner(replace(self.graph, storage_types={}), self.costs, self.convolutions)
+
+    def choose(self, penalties: Penalties = NO_PENALTIES) -> TrialPlan:
+        """Return the cheapest plan with these penalties, which is not compared with others yet.
+
+        Raises:
+            Unimplemented, InvalidArguments: as `plan_program`.
+        """
+        whole = replace(self._problem_with(self.convolutions), penalties=penalties)
+        search = PlanSearch(remove_dominated(whole))
+        chosen, costs = search.best(), self.costs
+        assignment = chosen.assignment
+        without = _compare_without(whole, search, assignment) if chosen.method == ELIMINATION else None
+        program = emit_program(search.problem, assignment, without)
+        sources = _save_sources(costs)
+        of_search = assignment.ms, chosen.bound, chosen.method, chosen.width
+        of_costs = _effective_tier(costs, sources, program), costs.isa, costs.threads, costs.engine
+        planned = PlannedProgram(self.graph, program, *of_search, *of_costs, {}, (), sources)
+        return TrialPlan(planned, lambda: self._compare(planned, search, assignment))
+
+    def _compare(self, planned: PlannedProgram, search: PlanSearch, assignment: FormatAssignment) -> PlannedProgram:
+        """Return a plan with the plans to compare it with: of several types, those in f32 and those of each type."""
+        if self.graph.storage_types:
+            others = {**self.of_f32.compared, **compare_types(search)}
+        else:
+            others = compare_plans(search)
+        if self.convolutions == "auto" and any(map(_uses_algorithm, assignment.candidates)):
+            direct = replace(self._problem_with("direct"), penalties=search.problem.penalties)
+            others["direct"] = PlanSearch(remove_dominated(direct)).best().assignment
+        totals = {name: other.ms for name, other in others.items()}
+        cliffs = _find_cliffs(search.problem, {"plan": assignment, **others})
+        return replace(planned, totals=totals, cliffs=cliffs, sources=_save_sources(self.costs))
+
+    @cached_property
+    def compared(self) -> dict[str, FormatAssignment]:
+        """The cheapest plan in f32, and the plans in f32 to compare it with."""
+        search = PlanSearch(self._problem_with(self.convolutions))
+        return {"f32": search.best().assignment, **compare_plans(search)}
 
 
 def _compare_without(whole: Problem, search: PlanSearch, assignment: FormatAssignment) -> Without:
@@ -416,16 +444,6 @@ def _compare_without(whole: Problem, search: PlanSearch, assignment: FormatAssig
         return None if other is None else max(other - assignment.cost, 0.0)
 
     return without
-
-
-def _compare_plans(
-    search: PlanSearch, graph: OpGraph, costs: Costs, convolutions: Convolutions
-) -> dict[str, FormatAssignment]:
-    """Return the plans to compare a plan with; where tensors may have several types, those in f32 and of each type."""
-    if not graph.storage_types:
-        return compare_plans(search)
-    of_f32 = PlanSearch(make_problem(replace(graph, storage_types={}), costs, convolutions))
-    return {"f32": of_f32.best().assignment, **compare_plans(of_f32), **compare_types(search)}
 
 
 def _uses_algorithm(candidate: Candidate) -> bool:

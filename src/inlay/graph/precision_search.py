@@ -9,12 +9,14 @@
 
 So a layer stays in f32 if it saves little time for its error, and the planner counts the conversions around it. Errors
 of layers add up as independent random numbers do, by their squares, if they reach the outputs equally; how far they
-reach them is not known. So each plan is run on the samples, and its own errors decide.
+reach them is not known. So each plan is run on the samples, and its own errors decide. Only the plan that is chosen is
+compared with others (`TrialPlan.complete`).
 
 Source: Everett, "Generalized Lagrange Multiplier Method for Solving Problems of Optimum Allocation of Resources", 1963.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from math import inf, sqrt
 
@@ -24,10 +26,11 @@ from inlay.errors import InvalidArguments
 from inlay.graph.layer_errors import Layer, RoundingErrors, measure_layers, measure_outputs, run_in_f32
 from inlay.graph.op_graph import Array, OpGraph
 from inlay.graph.passes.value_ranges import is_float
-from inlay.graph.planned_program import PlannedProgram
-from inlay.graph.planner.cost_cache import NO_PENALTIES, Penalties
+from inlay.graph.planned_program import PlannedProgram, TrialPlan
+from inlay.graph.planner.problem import NO_PENALTIES, Penalties
 from inlay.graph.precision import NARROW_TYPES
 from inlay.graph.program import Program, Step
+from inlay.graph.runtime.compiling import Weights
 from inlay.graph.runtime.program_session import ProgramSession
 from inlay.primitives.engine import EngineLike
 
@@ -70,11 +73,11 @@ def find_type_limits(planned: PlannedProgram) -> TypeLimits:
 
 
 def choose_types(
-    plan_with: Callable[[Penalties | None], PlannedProgram],
+    plan_with: Callable[[Penalties | None], TrialPlan],
     arrays: Mapping[str, Array],
     tolerance: float,
     engine: EngineLike = None,
-) -> PlannedProgram:
+) -> TrialPlan:
     """Return the fastest plan that was found of which no output has an error over `tolerance` on these inputs.
 
     If none is within the limit, it is the plan in f32.
@@ -89,57 +92,90 @@ def choose_types(
         InvalidArguments: no output is of floating-point numbers, or has a finite one.
         Unimplemented, MissingExtra, OutOfMemory: as `ProgramSession`.
     """
-    fastest = plan_with(NO_PENALTIES)
+    trial = plan_with(NO_PENALTIES)
+    fastest = trial.planned
     expected = run_in_f32(fastest.graph, arrays, engine)
-    if not measure_outputs(expected, expected):
+    _require_limited(fastest.graph.name, expected)
+    with closing(_ErrorLimit(arrays, expected, tolerance, engine)) as limit:
+        if not any(map(is_narrow, fastest.program.steps)) or limit.holds_for(fastest):
+            return trial
+        layers = list_layers(fastest.program, fastest.graph)
+        measured = measure_layers(fastest.graph, layers, arrays, engine)
+        penalties_of = _penalties_by_weight(fastest, layers, measured)
+        return _bisect(plan_with, limit.holds_for, penalties_of) or plan_with(None)
+
+
+def _require_limited(name: str, outputs: Mapping[str, Array]) -> None:
+    """Raise `InvalidArguments` unless a limit of errors has a meaning for the outputs of a network."""
+    if not measure_outputs(outputs, outputs):
         raise InvalidArguments(
-            f"{fastest.graph.name} has no output of floating-point numbers, so tolerance limits nothing: leave it out"
+            f"{name} has no output of floating-point numbers, so tolerance limits nothing: leave it out"
         )
-    counted = [array for array in expected.values() if is_float(array.dtype) and array.size]
+    counted = [array for array in outputs.values() if is_float(array.dtype) and array.size]
     if counted and not any(np.isfinite(array).any() for array in counted):
         raise InvalidArguments(
-            f"no output of {fastest.graph.name} has a finite number for these inputs, so tolerance limits nothing: "
-            "give other samples"
+            f"no output of {name} has a finite number for these inputs, so tolerance limits nothing: give other samples"
         )
 
-    tried: list[tuple[Program, bool]] = []
 
-    def is_within(planned: PlannedProgram) -> bool:
-        for program, known in tried:
+class _ErrorLimit:
+    """The limit of errors of outputs, and the plans of one graph that were run to check it.
+
+    The session of a plan stays open until that of the next one is compiled, which shares packed constants with it.
+    """
+
+    def __init__(
+        self, arrays: Mapping[str, Array], expected: Mapping[str, Array], tolerance: float, engine: EngineLike
+    ) -> None:
+        """Run nothing yet; `expected` are the outputs in f32 for the inputs `arrays`."""
+        self._arrays, self._expected, self._tolerance, self._engine = arrays, expected, tolerance, engine
+        self._tried: list[tuple[Program, bool]] = []
+        self._weights = Weights()
+        self._session: ProgramSession | None = None
+
+    def holds_for(self, planned: PlannedProgram) -> bool:
+        """Return whether no output of a plan exceeds the limit; an equal program is not run again."""
+        for program, is_within in self._tried:
             if program == planned.program:
-                return known
-        found = run_planned(planned, arrays, engine)
-        result = max(measure_outputs(found, expected).values()) <= tolerance
-        tried.append((planned.program, result))
-        return result
+                return is_within
+        found = self._run(planned)
+        is_within = max(measure_outputs(found, self._expected).values()) <= self._tolerance
+        self._tried.append((planned.program, is_within))
+        return is_within
 
-    if not any(map(is_narrow, fastest.program.steps)) or is_within(fastest):
-        return fastest
-    layers = list_layers(fastest.program, fastest.graph)
-    measured = measure_layers(fastest.graph, layers, arrays, engine)
-    return _bisect(plan_with, is_within, _penalties_by_weight(fastest, layers, measured)) or plan_with(None)
+    def _run(self, planned: PlannedProgram) -> dict[str, Array]:
+        """Return the outputs of a plan."""
+        session = open_session(planned, self._engine, self._weights)
+        self.close()
+        self._session = session
+        return session.run(self._arrays)
+
+    def close(self) -> None:
+        """Release the memory of the last plan."""
+        if self._session is not None:
+            self._session.close()
 
 
 def _bisect(
-    plan_with: Callable[[Penalties | None], PlannedProgram],
+    plan_with: Callable[[Penalties | None], TrialPlan],
     is_within: Callable[[PlannedProgram], bool],
     penalties_of: Callable[[float], Penalties],
-) -> PlannedProgram | None:
+) -> TrialPlan | None:
     """Return the plan within the limit by the least weight, from 0 to 1 on a logarithmic scale; None if there is none.
 
     Of two plans within the limit, it is the faster one.
     """
     low, high = _LEAST_SHARE / _MOST_SHARE, 1.0
-    best: PlannedProgram | None = None
+    best: TrialPlan | None = None
     for _ in range(MOST_BISECTIONS):
         weight = sqrt(low * high)
-        planned = plan_with(penalties_of(weight))
-        if not is_within(planned):
+        trial = plan_with(penalties_of(weight))
+        if not is_within(trial.planned):
             low = weight
             continue
         high = weight
-        if best is None or planned.ms <= best.ms:
-            best = planned
+        if best is None or trial.planned.ms <= best.planned.ms:
+            best = trial
     return best
 
 
@@ -178,8 +214,17 @@ def run_planned(planned: PlannedProgram, arrays: Mapping[str, Array], engine: En
     Raises:
         InvalidArguments, Unimplemented, MissingExtra, OutOfMemory: as `ProgramSession`.
     """
-    with ProgramSession(planned.program, planned.graph, engine=engine, threads=planned.threads) as session:
+    with open_session(planned, engine) as session:
         return session.run(arrays)
+
+
+def open_session(planned: PlannedProgram, engine: EngineLike = None, weights: Weights | None = None) -> ProgramSession:
+    """Compile a planned program; `weights` are packed constants that it shares with other sessions.
+
+    Raises:
+        InvalidArguments, Unimplemented, MissingExtra, OutOfMemory: as `ProgramSession`.
+    """
+    return ProgramSession(planned.program, planned.graph, engine=engine, weights=weights, threads=planned.threads)
 
 
 def list_layers(program: Program, graph: OpGraph) -> list[Layer]:

@@ -11,18 +11,18 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from inlay.graph import planning
 from inlay.graph.costs import AnalyticCosts, Machine
 from inlay.graph.costs.estimates import KernelEstimate
 from inlay.graph.network import Tensor
 from inlay.graph.op_graph import Op, OpGraph
 from inlay.graph.plan import plan_graph
 from inlay.graph.planned_program import PlannedProgram
-from inlay.graph.planner.cost_cache import Penalties
 from inlay.graph.planner.dominance import remove_dominated
 from inlay.graph.planner.plan_search import PlanSearch
-from inlay.graph.planner.problem import Problem, make_problem
+from inlay.graph.planner.problem import Penalties, Problem, make_problem
 from inlay.graph.planner.types import find_views, list_type_combinations
-from inlay.graph.planning import adapt_program, plan_program
+from inlay.graph.planning import GraphPlanner, adapt_program, plan_program
 from inlay.graph.precision import PrecisionRequest
 from inlay.graph.precision_search import is_narrow
 from inlay.graph.runtime.plain import plain_program
@@ -100,6 +100,36 @@ def test_penalties_count_in_the_choice_and_not_in_the_times() -> None:
         assert plan.ms + charge <= 1.02 * least * (1 + 1e-12), f"seed {seed}"
         differ += plan.program != plan_program(problem.graph, costs).program
     assert differ > 20
+
+
+def test_plans_of_one_planner_are_those_of_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With penalties, without and with others, in f32, and completed in another order."""
+    built = []
+
+    def counted(*arguments: Any, **named: Any) -> Problem:
+        built.append(arguments)
+        return make_problem(*arguments, **named)
+
+    reordered = 0
+    for seed, problem, penalties in typed_problems(40, penalties=True):
+        graph, costs = problem.graph, TypedCosts(seed)
+        others = {key: 3 * penalty for key, penalty in penalties.items()}
+        with monkeypatch.context() as patch:
+            patch.setattr(planning, "make_problem", counted)
+            planner = GraphPlanner(graph, costs)
+            trials = [planner.choose(penalties), planner.choose(), planner.choose(others), planner.of_f32.choose()]
+            found = [trial.complete() for trial in reversed(trials)]
+        assert len(built) == 2, f"seed {seed}"
+        built.clear()
+        wanted = [plan_program(graph, costs, penalties=one) for one in (penalties, {}, others)]
+        wanted.append(plan_program(replace(graph, storage_types={}), costs))
+        for trial, complete, plan in zip(trials, reversed(found), wanted, strict=True):
+            assert complete == plan, f"seed {seed}"
+            assert trial.planned == replace(plan, totals={}, cliffs=()), f"seed {seed}"
+            alternatives = [step.without for step in plan.program.steps]
+            assert [step.without for step in complete.program.steps] == alternatives, f"seed {seed}"
+            reordered += any(alternatives)
+    assert reordered > 20
 
 
 def charge_of(plan: PlannedProgram, penalties: Penalties) -> float:

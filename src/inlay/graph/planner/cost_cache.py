@@ -8,7 +8,6 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from types import MappingProxyType
-from typing import TypeAlias
 
 from inlay.data_type import as_data_type
 from inlay.descriptor import MemoryDesc
@@ -24,9 +23,6 @@ from inlay.graph.planner.groups import KernelCall
 from inlay.primitives.attributes import PLAIN, PostOp, PrimitiveAttributes
 from inlay.primitives.engine import Operation
 
-Penalties: TypeAlias = Mapping[tuple[str, str], float]
-"""Milliseconds by name of an operation and narrow type that its kernel computes in."""
-NO_PENALTIES: Penalties = MappingProxyType({})
 NO_ALGORITHMS: Mapping[str, str] = MappingProxyType({})
 _NEVER_MS = 1e9
 """Cost of a reorder to a format whose elements share bytes, which none can write; finite, so that sums stay exact."""
@@ -41,14 +37,11 @@ class CostCache:
         formats: Formats,
         convolutions: Convolutions = "auto",
         algorithms: Mapping[str, str] = NO_ALGORITHMS,
-        penalties: Penalties = NO_PENALTIES,
     ) -> None:
         """Begin with an empty cache of `costs`; `convolutions` names the algorithms that these may use.
 
-        `algorithms` has the algorithm of each convolution, by name, that may use only one. `penalties` count in the
-        choice of candidates, and not in their reported times.
+        `algorithms` has the algorithm of each convolution, by name, that may use only one.
         """
-        self.penalties = penalties
         self.source, self.formats, self.convolutions, self.algorithms = costs, formats, convolutions, algorithms
         self._shapes: dict[int, tuple[Op, Hashable]] = {}
         self._numbers: dict[Hashable, int] = {}

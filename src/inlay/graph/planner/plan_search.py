@@ -83,7 +83,7 @@ class FormatAssignment:
     ms: float
     """Milliseconds of all calls, reorders and copies."""
     penalty: float
-    """Milliseconds of the penalties of all candidates, which the search adds to `ms` (see `CostCache`)."""
+    """Milliseconds of the penalties of all candidates, which the search adds to `ms` (see `Problem`)."""
     reorders: int
     """Number of reorders and copies."""
 

@@ -20,6 +20,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, permutations
+from types import MappingProxyType
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,13 +31,17 @@ from inlay.graph.background import yield_to_runs
 from inlay.graph.costs.estimates import Costs
 from inlay.graph.op_graph import OpGraph
 from inlay.graph.planner.candidates import CandidateGenerator
-from inlay.graph.planner.cost_cache import NO_ALGORITHMS, NO_PENALTIES, CostCache, Penalties
+from inlay.graph.planner.cost_cache import NO_ALGORITHMS, CostCache
 from inlay.graph.planner.domains import Domain, Tags, domains
 from inlay.graph.planner.elimination import Factor
 from inlay.graph.planner.formats import Format, Formats
 from inlay.graph.planner.groups import Candidate, Group, group_operations
 from inlay.graph.planner.types import find_views
 from inlay.primitives.engine import Operation
+
+Penalties: TypeAlias = Mapping[tuple[str, str], float]
+"""Milliseconds by name of an operation and narrow type that its kernel computes in."""
+NO_PENALTIES: Penalties = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,6 +62,8 @@ class Problem:
     """Indices of the groups that read each tensor, once for each argument."""
     concat_targets: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """For each tensor that can be stored in the result of a concatenation: the group, and the number of the source."""
+    penalties: Penalties = field(default_factory=lambda: NO_PENALTIES)
+    """Milliseconds that count in the choice of candidates, and not in their reported times."""
 
     @property
     def formats(self) -> Formats:
@@ -90,12 +98,11 @@ class Problem:
 
     def penalty(self, group: int, one: Candidate) -> float:
         """Return the penalties of the narrow types that a candidate of a group has, in milliseconds."""
-        penalties = self.cost_cache.penalties
-        if not penalties:
+        if not self.penalties:
             return 0.0
         types = {self.formats.data_type(fmt) for fmt in (*one.reads, *one.writes) if fmt}
         names = (name for names in self.groups[group].names for name in names)
-        return sum(penalties.get((name, data_type), 0.0) for name in names for data_type in types)
+        return sum(self.penalties.get((name, data_type), 0.0) for name in names for data_type in types)
 
     def can_relocate(self, name: str) -> bool:
         """Return whether a tensor can be produced at any address: it is neither an input nor a view."""
@@ -124,14 +131,14 @@ def make_problem(
 ) -> Problem:
     """Build the problem of assigning formats to `graph` at these costs; `convolutions` names the allowed algorithms.
 
-    `choices` restricts the formats and algorithms to those of another plan. `penalties` are those of `CostCache`.
+    `choices` restricts the formats and algorithms to those of another plan. `penalties` are those of `Problem`.
 
     Raises:
         Unimplemented: an operation has no candidate (see `CandidateGenerator.of`).
     """
     graph = find_views(graph)
     tags, algorithms = (None, NO_ALGORITHMS) if choices is None else (choices.tags, choices.algorithms)
-    cost_cache = CostCache(costs, Formats(), convolutions, algorithms, penalties)
+    cost_cache = CostCache(costs, Formats(), convolutions, algorithms)
     groups = group_operations(graph)
     found = domains(graph, cost_cache, costs.isa, tags)
     reorders = [pair for pair in _list_reorders(groups, found) if not cost_cache.formats.repeats(pair[1])]
@@ -155,6 +162,7 @@ def make_problem(
         producers,
         {name: tuple(by) for name, by in readers.items()},
         _find_concat_targets(graph, groups),
+        penalties,
     )
 
 
