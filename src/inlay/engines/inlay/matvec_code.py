@@ -27,7 +27,6 @@ STEP = 8
 """Rows of the weights that one iteration multiplies; it divides the number of rows, and the rows of a group."""
 ENTRY = "inlay_matvec"
 """Name of the exported function."""
-_AHEAD = 8  # groups between a prefetch of scales and their use
 _MOST_LANES = 16
 
 
@@ -223,11 +222,16 @@ class _Strip:
         return [code.let(f"icmp ult {self.integers} {_constant('i32', each)}, {limit}") for each in numbers]
 
     def load_values(self, word: MatvecWord, group: str, element: str) -> list[str]:
-        """Emit loads of a number for each column: of a group, from the array whose address is in the table."""
+        """Emit loads of a number for each column: of a group, from the array whose address is in the table.
+
+        Those of the next strip are prefetched.
+        """
         code = self.code
         row = code.byte(emit_pointer(code, word), self._product(group, MatvecWord.VALUES_STRIDE))
         row = code.byte(row, self.column_bytes)
-        code.prefetch(code.byte(row, self._product(str(_AHEAD), MatvecWord.VALUES_STRIDE)))
+        following = code.byte(row, self.width * self.vectors.bytes)
+        for w in range(self.width):  # rows are far apart if there are many columns: the processor prefetches nothing
+            code.prefetch(code.byte(following, w * self.vectors.bytes))
         kind = f"<{self.lanes} x {element}>"
         found = [
             code.masked_load(kind, code.byte(row, w * self.vectors.bytes), mask) for w, mask in enumerate(self.masks)
