@@ -29,6 +29,7 @@ STEP = 8
 """Rows of the weights that one iteration multiplies; it divides the number of rows, and the rows of a group."""
 ENTRY = "inlay_matvec"
 """Name of the exported function."""
+_AHEAD = 2  # strips between a prefetch of scales and their use
 _MOST_LANES = 16
 
 
@@ -247,14 +248,14 @@ class _Strip:
     def load_values(self, word: MatvecWord, group: str, element: str) -> list[str]:
         """Emit loads of a number for each column: of a group, from the array whose address is in the table.
 
-        Those of the next strip are prefetched.
+        Those of a strip that comes soon are prefetched. If there are many columns, the rows of the array are in
+        different pages of memory, and the processor prefetches nothing by itself.
         """
         code = self.code
         row = code.byte(emit_pointer(code, word), self._product(group, MatvecWord.VALUES_STRIDE))
         row = code.byte(row, self.column_bytes)
-        following = code.byte(row, self.width * self.vectors.bytes)
-        for w in range(self.width):  # rows are far apart if there are many columns: the processor prefetches nothing
-            code.prefetch(code.byte(following, w * self.vectors.bytes))
+        for w in range(_AHEAD * self.width, (_AHEAD + 1) * self.width):
+            code.prefetch(code.byte(row, w * self.vectors.bytes))
         kind = f"<{self.lanes} x {element}>"
         found = [
             code.masked_load(kind, code.byte(row, w * self.vectors.bytes), mask) for w, mask in enumerate(self.masks)
