@@ -260,7 +260,9 @@ ROUNDED = 0.02
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("zero_points", ["", "integers"])
-@pytest.mark.parametrize(("rows", "inner", "columns", "block"), [(1, 768, 768, 32), (1, 1024, 100, 128), (4, 256, 96, 16)])
+@pytest.mark.parametrize(
+    ("rows", "inner", "columns", "block"), [(1, 768, 768, 32), (1, 1024, 100, 128), (4, 256, 96, 16)]
+)
 def test_a_rounded_source_is_as_exact_as_in_onnxruntime(
     rows: int, inner: int, columns: int, block: int, zero_points: str, tmp_path: Path
 ) -> None:

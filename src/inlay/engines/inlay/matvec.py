@@ -108,7 +108,7 @@ def create_matvec(
 
 
 def _rounds_source(operation: Operation, group: int, target: TargetMachine) -> bool:
-    """Return whether the source of a product of few rows is rounded to integers: it may be, and the target can do it."""
+    """Return whether the source of a product is rounded to integers: it may be, and the target can do it."""
     is_few = operation.descs["src"].dims[0] <= MOST_ROWS and group <= MOST_GROUP
     is_packed = str(operation.descs["weights"].data_type) in ("s4", "u4")
     return operation.attributes.rounds_source and is_few and is_packed and can_round(target)

@@ -364,7 +364,7 @@ def _emit_scaled_sums(strip: _Strip, steps: str, scales: Sequence[str], zeros: S
 def _emit_rounded_sums(
     strip: _Strip, groups: str, steps: str, scales: Sequence[str], zeros: Sequence[str]
 ) -> list[str]:
-    """Emit the products of all rows of the rounded source in a group, and return the totals for each row and register."""
+    """Emit the products of the rounded source in a group, and return the totals for each row and register."""
     code, vectors, width, kind = strip.code, strip.vectors, strip.width, strip.integers
     is_signed = strip.kernel.weights == "s4"
     records = [RoundedRow(code, vectors, m, groups, steps) for m in range(strip.rows)]

@@ -9,8 +9,8 @@ buffer of its own, so that no thread waits for another one. The buffer of a row 
     scale f32 | sum of the integers s32 | integers s8, of each 8 the even ones before the odd ones
 
 A register of weights has 8 rows of a column in each lane. Its even rows are the lower halves of the bytes, its odd rows
-are the upper ones. An instruction of VNNI multiplies the four bytes of a lane by four bytes of the source, and adds them.
-Sums of integers are exact. A group of the source with NaN or infinity makes the whole row of results NaN.
+are the upper ones. An instruction of VNNI multiplies the four bytes of a lane by four bytes of the source, and adds the
+products. Sums of integers are exact. A group of the source with NaN or infinity makes the whole row of results NaN.
 
 Source: ONNX Runtime, "Contrib Operators": MatMulNBits; Intel, "Intel 64 and IA-32 Architectures Software Developer's
 Manual": VPDPBUSD.
@@ -23,7 +23,7 @@ from inlay.reordering.target import TargetMachine
 RECORD = 8
 """Bytes of a record before its integers: the scale and the sum."""
 MOST_GROUP = 1 << 16
-"""Most rows of a group, so that sums of products of integers of 4 and 8 bits fit 32 bits with any zero point."""
+"""Most rows of a group: sums of so many products of integers of 4 and 8 bits fit 32 bits."""
 ROUND = "round_source"
 """Name of the function that rounds the source."""
 _ROW = 8  # elements that are rounded together: a step
