@@ -200,7 +200,10 @@ def test_fpmath_integers_is_true_or_false_and_refused_by_onednn() -> None:
         primitives.MatMul(rows(2, 4), rows(4, 3, data_type="s8"), attributes=wrong, engine="reference")
     assert create(True, "reference").operation.attributes.fpmath_integers
     if "onednn" in get_engine().name:
-        with pytest.raises(Unimplemented, match="integer weights"):
+        # On threads of GNU OpenMP Inlay's own kernel computes it, with weights in its own format.
+        with pytest.raises(
+            Unimplemented, match=r"integer weights|a product of few rows has no weights .* leave them any"
+        ):
             create(True, "onednn")
 
 
