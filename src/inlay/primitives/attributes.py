@@ -133,6 +133,11 @@ class PrimitiveAttributes:
 
     Source: `dnnl_primitive_attr_set_fpmath_mode_v2`, `apply_to_int`.
     """
+    rounds_source: bool = False
+    """True if an engine may round the source to integers of 8 bits, in the groups of the weights' scales.
+
+    It has effect beside `fpmath_integers`. It is `accuracy_level` 4 of ONNX Runtime's MatMulNBits.
+    """
 
     @property
     def value_names(self) -> tuple[str, ...]:

@@ -73,10 +73,10 @@ def require_attributes(primitive_name: str, operation: Operation) -> None:
         )
     for name, modes in _MODES.items():
         require_choice(primitive_name, name, getattr(attributes, name), modes)
-    if not isinstance(attributes.fpmath_integers, bool):
-        raise InvalidArguments(
-            f"{primitive_name}: fpmath_integers is {shown(attributes.fpmath_integers)}: give True or False"
-        )
+    for name in ("fpmath_integers", "rounds_source"):
+        if not isinstance(getattr(attributes, name), bool):
+            value = shown(getattr(attributes, name))
+            raise InvalidArguments(f"{primitive_name}: {name} is {value}: give True or False")
     _require_quantization(primitive_name, operation)
     if attributes.recurrent is not None and operation.kind not in ("lstm", "gru", "reorder"):
         raise InvalidArguments(

@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import inlay
+from inlay.engines.inlay.matvec_rounding import can_round
 from inlay.errors import InvalidArguments
 from inlay.graph.costs import analytic
 from inlay.graph.costs.estimates import Costs, KernelEstimate
@@ -22,6 +23,7 @@ from inlay.graph.planner.dequantization import dequantize_unsupported
 from inlay.graph.runtime.program_session import ProgramSession
 from inlay.graph.session import Session
 from inlay.primitives.engine import Operation, get_engine
+from inlay.reordering.target import host_target
 from tests.support.graph_programs import plain_plan
 from tests.support.refusals import raises_exactly
 
@@ -47,6 +49,7 @@ def packed_product(
     zero_points: str = "",
     bias: bool = False,
     order: bool = False,
+    level: int = 0,
 ) -> bytes:
     """Return a model with a MatMulNBits of random weights."""
     rng, inner = np.random.default_rng(7), src[-1]
@@ -68,9 +71,10 @@ def packed_product(
         names[place] = name if name in constants else ""
     while not names[-1]:
         names.pop()
-    node = helper.make_node(
-        "MatMulNBits", names, ["y"], domain="com.microsoft", K=inner, N=columns, bits=bits, block_size=block, name="n"
-    )
+    attributes: dict[str, Any] = {"K": inner, "N": columns, "bits": bits, "block_size": block}
+    if level:
+        attributes["accuracy_level"] = level
+    node = helper.make_node("MatMulNBits", names, ["y"], domain="com.microsoft", name="n", **attributes)
     return model(node, src, (*src[:-1], columns), **constants)
 
 
@@ -227,6 +231,54 @@ def test_a_plan_takes_the_kernel_for_integers(tmp_path: Path) -> None:
         pytest.skip("this oneDNN does not run on GNU OpenMP")
     network, _ = products(packed_product((1, 256), 96, 32), tmp_path)
     assert "matvec:s4" in str(inlay.plan(network, costs="probed"))
+
+
+def test_a_model_may_allow_a_rounded_source(tmp_path: Path) -> None:
+    for level in range(5):
+        _, (product,) = products(packed_product((1, 256), 96, 32, level=level), tmp_path)
+        assert product.attributes.rounds_source == (level == 4)
+
+
+def test_a_plan_takes_the_kernel_for_a_rounded_source(tmp_path: Path) -> None:
+    if get_engine("onednn").thread_team is None or not can_round(host_target()):
+        pytest.skip("this oneDNN does not run on GNU OpenMP, or this processor has no VNNI")
+    network, _ = products(packed_product((1, 256), 96, 32, level=4), tmp_path)
+    plan = inlay.plan(network, costs="probed")
+    assert "matvec:s4:rounded" in str(plan)
+    src, path = sample((1, 256)), tmp_path / "plan.inlay"
+    plan.save(path)
+    with plan.compile() as session, Session.load(path) as loaded:
+        found = session.run({"x": src})["y"]
+        np.testing.assert_array_equal(loaded.run({"x": src})["y"], found)
+    exact = run(network, src, "reference")
+    assert 0 < np.abs(found - exact).max() <= ROUNDED * np.abs(exact).max()
+
+
+ROUNDED = 0.02
+"""Largest difference of a product whose source is rounded to 8 bits, as a share of the largest result."""
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("zero_points", ["", "integers"])
+@pytest.mark.parametrize(
+    ("rows", "inner", "columns", "block"), [(1, 768, 768, 32), (1, 1024, 100, 128), (4, 256, 96, 16)]
+)
+def test_a_rounded_source_is_as_exact_as_in_onnxruntime(
+    rows: int, inner: int, columns: int, block: int, zero_points: str, tmp_path: Path
+) -> None:
+    """Mean errors beside f64: those of ONNX Runtime with the same attribute, which rounds in the same way."""
+    runtime = pytest.importorskip("onnxruntime")
+    data = packed_product((rows, inner), columns, block, zero_points=zero_points, level=4)
+    network, (product,) = products(data, tmp_path)
+    src = sample((rows, inner))
+    weights = product.constants["weights"].astype(np.float64)
+    if zero_points:
+        weights -= product.constants["weights_zero_points"].reshape(-1, columns).repeat(block, 0)
+    exact = src @ (weights * product.constants["weights_scales"].reshape(-1, columns).repeat(block, 0))
+    peer = runtime.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, {"x": src})[0]
+    with inlay.compile(network, costs="probed") as session:
+        found = session.run({"x": src})["y"]
+    assert np.abs(found - exact).mean() <= 1.05 * max(np.abs(peer - exact).mean(), CLOSE * np.abs(exact).max())
 
 
 class ReferenceCosts:

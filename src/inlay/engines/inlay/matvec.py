@@ -28,6 +28,7 @@ from inlay.engines.inlay.matvec_code import (
     weights_tag,
 )
 from inlay.engines.inlay.matvec_post_ops import is_matrix_operand, parse_post_ops
+from inlay.engines.inlay.matvec_rounding import MOST_GROUP, can_round, rounded_nbytes
 from inlay.engines.inlay.winograd_code import Registers
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Layout
@@ -44,6 +45,7 @@ _FLOATS = (("f32", "f32", "f32"), ("bf16", "bf16", "bf16"), ("bf16", "bf16", "f3
 """Types of source, weights and destination without integers."""
 _PANEL = 4  # registers in a row of a panel of the weights
 _FLOAT = 4  # bytes
+_LINE = 64  # bytes of a cache line
 _Words: TypeAlias = npt.NDArray[np.int64]
 
 
@@ -87,12 +89,14 @@ def create_matvec(
         str(descs["dst"].data_type),
         parse_post_ops(operation.attributes.post_ops, descs["dst"], is_matrix_operand),
         registers,
+        _rounds_source(operation, group, target),
     )
     operands = _find_operands(operation)
     descs |= operands
     table = _table(kernel, descs, group, team)
     _add_operands(table, operands.values())
     bind = partial(_bind, kernel, target, table, tuple(operands), threads)
+    impl = f"matvec:{kernel.weights}{':rounded' if kernel.rounds_source else ''}"
     values = inner // group * columns
     if kernel.has_scales:
         descs["weights_scales"] = MemoryDesc((values,), "f32", "a")
@@ -100,7 +104,14 @@ def create_matvec(
         descs["weights_zero_points"] = MemoryDesc((values,), "s32", "a")
     if operation.attributes.scratchpad_mode == "user":
         descs["scratchpad"] = MemoryDesc((0,), "u8", "a", allow_empty=True)
-    return PlainImplementation(operation, descs, f"matvec:{kernel.weights}", bind, is_batched=True)
+    return PlainImplementation(operation, descs, impl, bind, is_batched=True)
+
+
+def _rounds_source(operation: Operation, group: int, target: TargetMachine) -> bool:
+    """Return whether the source of a product is rounded to integers: it may be, and the target can do it."""
+    is_few = operation.descs["src"].dims[0] <= MOST_ROWS and group <= MOST_GROUP
+    is_packed = str(operation.descs["weights"].data_type) in ("s4", "u4")
+    return operation.attributes.rounds_source and is_few and is_packed and can_round(target)
 
 
 def _find_operands(operation: Operation) -> dict[str, MemoryDesc]:
@@ -213,12 +224,14 @@ def _table(kernel: MatvecCode, descs: Mapping[str, MemoryDesc], group: int, team
     (rows, inner), columns = src.dims, dst.dims[1]
     src_width = 2 if kernel.src == "bf16" else 4
     strip = kernel.width * kernel.registers.lanes
+    rounded = rows * rounded_nbytes(inner, group) if kernel.rounds_source else 0
     words = {
         MatvecWord.SRC: src.offset0 * src_width,
         MatvecWord.DST: dst.offset0 * kernel.dst_width,
         MatvecWord.BIAS: descs["bias"].offset0 * _FLOAT if "bias" in descs else 0,
         MatvecWord.SRC_STRIDE: int(src.strides[0]) * src_width,
         MatvecWord.DST_STRIDE: int(dst.strides[0]) * kernel.dst_width,
+        MatvecWord.ROUNDED_STRIDE: -(-rounded // _LINE) * _LINE,
         MatvecWord.VALUES_STRIDE: columns * _FLOAT,
         MatvecWord.PANEL_STRIDE: inner // STEP * kernel.step_nbytes,
         MatvecWord.BLOCKS: -(-rows // MOST_ROWS),
@@ -238,7 +251,7 @@ def _table(kernel: MatvecCode, descs: Mapping[str, MemoryDesc], group: int, team
 _EMITTER = digest_of(
     [
         Path(__file__).with_name(name)
-        for name in ("matvec_code.py", "matvec_post_ops.py", "winograd_code.py", "team_code.py")
+        for name in ("matvec_code.py", "matvec_rounding.py", "matvec_post_ops.py", "winograd_code.py", "team_code.py")
     ]
 )
 """Digest of the source files that write the module; empty if they cannot be read, as in a zip archive."""
@@ -277,4 +290,6 @@ def _bind(
     for word, name in _ARGUMENTS.items():
         if name in memories:
             table[word] += memories[name].address
-    return MachineCall(_compile_entry(kernel, target), address_of(table), threads, (table, dict(memories)))
+    rounded = np.empty(threads * int(table[MatvecWord.ROUNDED_STRIDE]) + _LINE, np.uint8)
+    table[MatvecWord.ROUNDED] = -(-address_of(rounded) // _LINE) * _LINE
+    return MachineCall(_compile_entry(kernel, target), address_of(table), threads, (table, rounded, dict(memories)))

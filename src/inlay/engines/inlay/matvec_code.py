@@ -9,7 +9,8 @@ each panel `STEP` rows after the other. A register that is loaded from weights o
 the elements of `STEP` rows in its 32 bits. One that is loaded from bf16 weights has elements of two rows in a lane.
 
 Weights of one row of the source are multiplied as integers, and a group's sum is scaled: scale * (sum(x q) - zero_point
-* sum(x)). Weights of several rows are scaled as they are read: q * scale - zero_point * scale.
+* sum(x)). Weights of several rows are scaled as they are read: q * scale - zero_point * scale. If the operation allows
+it, the source is rounded to integers, see `matvec_rounding`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from enum import IntEnum, auto
 from functools import partial
 
 from inlay.engines.inlay.matvec_post_ops import PostOpCode, emit_post_op
+from inlay.engines.inlay.matvec_rounding import ROUND, RoundedRow, emit_dot, emit_half, emit_rounding
 from inlay.engines.inlay.team_code import TEAM_WORK, emit_openmp_call, emit_part, emit_pointer, emit_team_entry
 from inlay.engines.inlay.winograd_code import Registers, Vectors
 from inlay.primitives.panel_weights import MOST_ROWS, panel_tag
@@ -27,7 +29,7 @@ STEP = 8
 """Rows of the weights that one iteration multiplies; it divides the number of rows, and the rows of a group."""
 ENTRY = "inlay_matvec"
 """Name of the exported function."""
-_AHEAD = 8  # groups between a prefetch of scales and their use
+_AHEAD = 2  # strips between a prefetch of scales and their use
 _MOST_LANES = 16
 
 
@@ -49,6 +51,8 @@ class MatvecWord(IntEnum):
     OPERAND_1_STRIDE = auto()
     SRC_STRIDE = auto()
     DST_STRIDE = auto()
+    ROUNDED = auto()
+    ROUNDED_STRIDE = auto()
     VALUES_STRIDE = auto()
     PANEL_STRIDE = auto()
     BLOCKS = auto()
@@ -85,6 +89,8 @@ class MatvecCode:
     """The post-operations."""
     registers: Registers
     """Lanes of a register, and registers in a row of a panel."""
+    rounds_source: bool = False
+    """True if the source is rounded to integers; the weights have 4 bits then."""
 
     @property
     def is_packed(self) -> bool:
@@ -128,6 +134,7 @@ def weights_tag(weights: str, columns: int) -> str:
 def build_module(kernel: MatvecCode, attributes: str) -> str:
     """Return the LLVM IR of the module; `attributes` are the function attributes of the target."""
     blocks = [partial(_emit_block, kernel=kernel, rows=rows) for rows in sorted({kernel.rows, kernel.rest} - {0})]
+    blocks += [partial(_emit_source, kernel=kernel)] if kernel.rounds_source else []
     emitters: list[tuple[Callable[[Code], str], str]] = [(emit, "void") for emit in blocks]
     emitters += [
         (partial(_emit_work, kernel=kernel), "void"),
@@ -155,23 +162,39 @@ def _emit_work(code: Code, kernel: MatvecCode) -> str:
     code.do(f"%is_idle = icmp eq i64 {count}, 0")
     code.do("br i1 %is_idle, label %exit, label %work")
     code.label("work")
+    rounded = _emit_rounded(code, thread) if kernel.rounds_source else "null"
     with code.loop("strip", count) as relative:
         strip = code.let(f"add i64 {begin}, {relative}")
         with code.loop("rows", blocks) as block:
-            _emit_block_call(code, kernel, strip, block, blocks)
+            _emit_block_call(code, kernel, rounded, strip, block, blocks)
     code.do("br label %exit")
     code.label("exit")
     return f"define internal void @{TEAM_WORK}(ptr %table)"
 
 
-def _emit_block_call(code: Code, kernel: MatvecCode, strip: str, block: str, blocks: str) -> None:
+def _emit_rounded(code: Code, thread: str) -> str:
+    """Emit the rounding of the source into the buffer of a thread, and return its address."""
+    offset = code.let(f"mul i64 {thread}, {code.load_word('%table', MatvecWord.ROUNDED_STRIDE)}")
+    rounded = code.byte(emit_pointer(code, MatvecWord.ROUNDED), offset)
+    code.do(f"call void @{ROUND}(ptr %table, ptr {rounded})")
+    return rounded
+
+
+def _emit_source(code: Code, kernel: MatvecCode) -> str:
+    """Emit the function that rounds the source, and return its head."""
+    words = (MatvecWord.SRC_STRIDE, MatvecWord.GROUPS, MatvecWord.STEPS)
+    stride, groups, steps = (code.load_word("%table", word) for word in words)
+    return emit_rounding(code, kernel.rows, emit_pointer(code, MatvecWord.SRC), stride, groups, steps)
+
+
+def _emit_block_call(code: Code, kernel: MatvecCode, rounded: str, strip: str, block: str, blocks: str) -> None:
     """Emit a call of the function for the rows of a block, which are fewer in the last one."""
     name = f"@rows{kernel.rows}"
     if kernel.rest:
         last = code.let(f"sub i64 {blocks}, 1")
         is_last = code.let(f"icmp eq i64 {block}, {last}")
         name = code.let(f"select i1 {is_last}, ptr @rows{kernel.rest}, ptr @rows{kernel.rows}")
-    code.do(f"call void {name}(ptr %table, i64 {strip}, i64 {block})")
+    code.do(f"call void {name}(ptr %table, ptr {rounded}, i64 {strip}, i64 {block})")
 
 
 # A block of rows times a strip of columns
@@ -223,11 +246,16 @@ class _Strip:
         return [code.let(f"icmp ult {self.integers} {_constant('i32', each)}, {limit}") for each in numbers]
 
     def load_values(self, word: MatvecWord, group: str, element: str) -> list[str]:
-        """Emit loads of a number for each column: of a group, from the array whose address is in the table."""
+        """Emit loads of a number for each column: of a group, from the array whose address is in the table.
+
+        Those of a strip that comes soon are prefetched. If there are many columns, the rows of the array are in
+        different pages of memory, and the processor prefetches nothing by itself.
+        """
         code = self.code
         row = code.byte(emit_pointer(code, word), self._product(group, MatvecWord.VALUES_STRIDE))
         row = code.byte(row, self.column_bytes)
-        code.prefetch(code.byte(row, self._product(str(_AHEAD), MatvecWord.VALUES_STRIDE)))
+        for w in range(_AHEAD * self.width, (_AHEAD + 1) * self.width):
+            code.prefetch(code.byte(row, w * self.vectors.bytes))
         kind = f"<{self.lanes} x {element}>"
         found = [
             code.masked_load(kind, code.byte(row, w * self.vectors.bytes), mask) for w, mask in enumerate(self.masks)
@@ -265,7 +293,9 @@ def _emit_block(code: Code, kernel: MatvecCode, rows: int) -> str:
     scales = strip.load_values(MatvecWord.SCALES, "%g", "float") if kernel.has_scales else []
     zeros = strip.load_values(MatvecWord.ZERO_POINTS, "%g", "i32") if kernel.has_zero_points else []
     code.do(f"%first = mul i64 %g, {steps}")
-    if rows == 1:
+    if kernel.rounds_source:
+        totals = _emit_rounded_sums(strip, groups, steps, scales, zeros)
+    elif rows == 1:
         totals = _emit_sums_of_group(strip, steps, scales, zeros)
     else:
         totals = _emit_scaled_sums(strip, steps, scales, zeros)
@@ -278,7 +308,7 @@ def _emit_block(code: Code, kernel: MatvecCode, rows: int) -> str:
     code.do("br i1 %more_groups, label %group, label %done")
     code.label("done")
     _emit_results(strip, [f"%total_next{name}" for name in names])
-    return f"define internal void @rows{rows}(ptr %table, i64 %strip, i64 %block)"
+    return f"define internal void @rows{rows}(ptr %table, ptr %rounded, i64 %strip, i64 %block)"
 
 
 def _emit_sums_of_group(strip: _Strip, steps: str, scales: Sequence[str], zeros: Sequence[str]) -> list[str]:
@@ -331,10 +361,42 @@ def _emit_scaled_sums(strip: _Strip, steps: str, scales: Sequence[str], zeros: S
     return [f"%next{name}" for name in names]
 
 
-def _begin_steps(strip: _Strip, sums: dict[str, str], after: str) -> tuple[str, str]:
+def _emit_rounded_sums(
+    strip: _Strip, groups: str, steps: str, scales: Sequence[str], zeros: Sequence[str]
+) -> list[str]:
+    """Emit the products of the rounded source in a group, and return the totals for each row and register."""
+    code, vectors, width, kind = strip.code, strip.vectors, strip.width, strip.integers
+    is_signed = strip.kernel.weights == "s4"
+    records = [RoundedRow(code, vectors, m, groups, steps) for m in range(strip.rows)]
+    firsts = [record.first_value(is_signed) for record in records]
+    current = {f"%sum{m}_{w}": firsts[m] for m in range(strip.rows) for w in range(width)}
+    _, weights = _begin_steps(strip, current, "%next", kind)
+    current = {name: name for name in current}
+    for half in range(2):
+        xs = [record.load(half) for record in records]
+        for w in range(width):
+            bits = code.let(f"load {kind}, ptr {code.byte(weights, 4 * w * strip.lanes)}, align 4")
+            factor = emit_half(code, strip.lanes, bits, half, is_signed)
+            for m, x in enumerate(xs):
+                name = f"%sum{m}_{w}"
+                current[name] = emit_dot(code, strip.lanes, current[name], factor, x)
+    _end_steps(strip, steps, {name.replace("%sum", "%next"): value for name, value in current.items()}, kind)
+    totals = []
+    for m, record in enumerate(records):
+        for w in range(width):
+            total = code.let(f"sitofp {kind} %next{m}_{w} to {vectors.type}")
+            if zeros:
+                total = vectors.fma(code.let(f"fneg {vectors.type} {zeros[w]}"), record.sum, total)
+            factor = vectors.binary("fmul", scales[w], record.scale)
+            totals.append(vectors.fma(factor, total, f"%total{m}_{w}"))
+    return totals
+
+
+def _begin_steps(strip: _Strip, sums: dict[str, str], after: str, kind: str = "") -> tuple[str, str]:
     """Begin the loop over the steps of a group; return the row of the weights, and the address of its step.
 
-    `sums` has the first value of each sum, whose name after a step begins with `after` in place of `%sum`.
+    `sums` has the first value of each sum, whose name after a step begins with `after` in place of `%sum`. `kind` is
+    their type, floats by default.
     """
     code, kernel = strip.code, strip.kernel
     code.do("br label %before_steps")
@@ -344,15 +406,15 @@ def _begin_steps(strip: _Strip, sums: dict[str, str], after: str) -> tuple[str, 
     code.do("%s = phi i64 [0, %before_steps], [%s_next, %step]")
     for name, first in sums.items():
         following = name.replace("%sum", after)
-        code.do(f"{name} = phi {strip.vectors.type} [{first}, %before_steps], [{following}, %step]")
+        code.do(f"{name} = phi {kind or strip.vectors.type} [{first}, %before_steps], [{following}, %step]")
     number = code.let("add i64 %first, %s")
     weights = code.byte(strip.weights, code.let(f"mul i64 {number}, {kernel.step_nbytes}"))
     return code.let(f"mul i64 {number}, {STEP}"), weights
 
 
-def _end_steps(strip: _Strip, steps: str, sums: dict[str, str]) -> None:
+def _end_steps(strip: _Strip, steps: str, sums: dict[str, str], kind: str = "") -> None:
     """Name the sums after a step, and end the loop after `steps` of them."""
-    code, kind = strip.code, strip.vectors.type
+    code, kind = strip.code, kind or strip.vectors.type
     for name, value in sums.items():
         code.do(f"{name} = select i1 true, {kind} {value}, {kind} {value}")
     code.do("%s_next = add i64 %s, 1")

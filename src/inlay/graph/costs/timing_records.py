@@ -73,7 +73,7 @@ def digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:32]
 
 
-_LATER_FIELDS = frozenset({"fpmath_integers"})
+_LATER_FIELDS = frozenset({"fpmath_integers", "rounds_source"})
 """Fields that are left out of the text where they have their default value."""
 
 

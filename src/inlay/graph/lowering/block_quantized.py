@@ -46,7 +46,11 @@ def _quantization(context: LoweringContext) -> tuple[PrimitiveAttributes, dict[s
         values["weights_zero_points"] = context.constant(3, "zero points").astype(np.int32).reshape(-1)
         zero_points = {"weights": ZeroPoints(mask=3, groups=groups)}
     scales = {"weights": Scales(mask=3, groups=groups)}
-    return PrimitiveAttributes(scales=scales, zero_points=zero_points, fpmath_integers=True), values
+    rounds_source = bool(context.attribute("rounds_source", 0))
+    attributes = PrimitiveAttributes(
+        scales=scales, zero_points=zero_points, fpmath_integers=True, rounds_source=rounds_source
+    )
+    return attributes, values
 
 
 def _dequantize(context: LoweringContext, weights: Array) -> Array:

@@ -9,7 +9,8 @@ weights stay integers. The inputs of BlockMatMul:
     zero points   (K / group, N) int32; left out if all are 0
     bias          (N,) f32; may be left out
 
-Its attribute `group` divides K: a last block that is shorter than the others is cut into groups with equal scales.
+Its attribute `group` divides K: a last block that is shorter than the others is cut into groups with equal scales. If
+MatMulNBits has `accuracy_level` 4, the attribute `rounds_source` is 1: the source may be rounded to 8 bits.
 
 Source: ONNX Runtime, "Contrib Operators": MatMulNBits; ONNX, "Operators": DequantizeLinear.
 """
@@ -29,6 +30,8 @@ _Real = npt.NDArray[np.float32]
 _S4, _U4 = np.dtype(ml_dtypes.int4), np.dtype(ml_dtypes.uint4)
 _SIGNED = {_U4: (_S4, 8), np.dtype(np.uint8): (np.dtype(np.int8), 128)}
 """Signed type of each unsigned one, and the zero point that becomes 0 with it."""
+_ROUNDED = 4
+"""The `accuracy_level` that allows a source that is rounded to integers of 8 bits."""
 _TYPES = (_S4, _U4, np.dtype(np.int8), np.dtype(np.uint8))
 
 
@@ -153,7 +156,10 @@ def _emit_product(rewriter: NetworkRewriter, node: Node, blocks: _Blocks, bias: 
     if bias:
         flat = rewriter.constants[bias].reshape(-1)
         names += [""] * (4 - len(names)) + [rewriter.add_constant(f"{node.outputs[0]}:bias", flat)]
-    return Node(node.name, "BlockMatMul", tuple(names), node.outputs, {"group": group}, domain="inlay")
+    attributes: dict[str, Any] = {"group": group}
+    if node.attributes.get("accuracy_level") == _ROUNDED:
+        attributes["rounds_source"] = 1
+    return Node(node.name, "BlockMatMul", tuple(names), node.outputs, attributes, domain="inlay")
 
 
 def _emit_real_product(rewriter: NetworkRewriter, node: Node, blocks: _Blocks, bias: str) -> Node:

@@ -160,4 +160,5 @@ class CostCache:
 def _attributes_key(attributes: PrimitiveAttributes) -> Hashable:
     """Return a key that is equal for equal attributes of an operation of a graph."""
     entries = (*attributes.scales.items(), *attributes.zero_points.items())
-    return attributes.fpmath_mode, attributes.fpmath_integers, attributes.post_ops, len(attributes.scales), entries
+    arithmetic = attributes.fpmath_mode, attributes.fpmath_integers, attributes.rounds_source
+    return arithmetic, attributes.post_ops, len(attributes.scales), entries
