@@ -63,13 +63,14 @@ def test_the_content_does_not_depend_on_the_order_in_which_an_operation_was_put_
 
 
 def test_the_numbers_of_a_requantization_change_nothing_and_its_functions_do() -> None:
-    def ending(*functions: EltwisePostOp) -> str:
+    def ending(*functions: EltwisePostOp | SumPostOp) -> str:
         return operation_text(convolution("nhwc", post_ops=functions))
 
     one = ending(EltwisePostOp("linear", 0.25, 3.0), EltwisePostOp("clip", 0.0, 255.0))
     other = ending(EltwisePostOp("linear", 0.5, -7.0), EltwisePostOp("clip", -128.0, 127.0))
     assert one == other
     assert len({one, ending(EltwisePostOp("linear", 0.25, 3.0)), ending(RELU), ending(EltwisePostOp("relu", 0.1))}) == 4
+    assert ending(SumPostOp(0.3)) == ending(SumPostOp(0.7)) != ending(SumPostOp())
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 The key of a kernel is the digest of its operation as text. Equal operations have equal text in every process. The text
 leaves out what changes neither formats nor time: who allocates the scratchpad, the numbers of `linear` and `clip` among
-the post-operations, and post-operations that an algorithm of convolutions applies at no cost.
+the post-operations, the scale of a sum other than 0 and 1, and post-operations that an algorithm of convolutions
+applies at no cost.
 
 >>> relu = Operation("eltwise", "forward_inference", {}, {"beta": 0.0, "algorithm": "relu"})
 >>> operation_text(relu)
@@ -55,7 +56,7 @@ _PARAMETRIC = frozenset({"linear", "clip"})
 
 
 def _without_numbers(post_op: PostOp) -> PostOp:
-    """Return a post-operation with parameters 0 if its time does not depend on them."""
+    """Return a post-operation with parameters that are equal for all on which its time does not depend."""
     if isinstance(post_op, EltwisePostOp) and post_op.algorithm in _PARAMETRIC:
         return EltwisePostOp(post_op.algorithm)
     if isinstance(post_op, SumPostOp) and post_op.scale not in (0, 1):
