@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import llvmlite.binding as llvm
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 
 from inlay import MemoryDesc
 from inlay.engines.inlay.matvec import create_matvec
-from inlay.engines.inlay.matvec_code import MatvecWord
-from inlay.engines.inlay.matvec_rounding import can_round
+from inlay.engines.inlay.matvec_code import MatvecCode, MatvecWord, build_module
+from inlay.engines.inlay.matvec_rounding import MOST_GROUP, can_round
+from inlay.engines.inlay.winograd_code import Registers
 from inlay.memory import Memory, pack
 from inlay.primitives.engine import MachineCall, Operation
 from inlay.primitives.panel_weights import MOST_ROWS
@@ -145,13 +147,14 @@ def test_special_values_make_their_row_nan(value: float) -> None:
 
 
 def test_products_that_are_not_rounded() -> None:
-    """Many rows, integers of 8 bits, and processors without VNNI have the exact product."""
+    """Many rows, integers of 8 bits, groups whose sums may overflow, and processors without VNNI: the exact product."""
 
     def impl(case: Case, target: TargetMachine | None = None) -> str:
         return create_matvec(rounding_operation(case), team(), 2, target).impl
 
     assert impl(Case(MOST_ROWS + 1, 64, 40, 16)) == "matvec:s4"
     assert impl(Case(1, 64, 40, 16, "s8")) == "matvec:s8"
+    assert impl(Case(1, MOST_GROUP + 8, 40, MOST_GROUP + 8)) == "matvec:s4"
     for name in ("x86-64-v3", "x86-64-v4"):
         assert impl(Case(1, 64, 40, 16), TARGETS[name]) == "matvec:s4"
 
@@ -159,3 +162,18 @@ def test_products_that_are_not_rounded() -> None:
 def test_weights_have_one_format_for_all_rows() -> None:
     few, many = (create_matvec(rounding_operation(Case(rows, 64, 40, 16)), team(), 2) for rows in (1, 100))
     assert few.descs["weights"] == many.descs["weights"] == MemoryDesc((64, 40), "s4", few.descs["weights"].tag)
+
+
+@pytest.mark.parametrize(("cpu", "vector_bytes"), [("alderlake", 32), ("icelake-server", 64)])
+def test_code_for_both_instruction_sets(cpu: str, vector_bytes: int) -> None:
+    """AVX_VNNI of processors without AVX-512, and AVX512_VNNI: the module compiles to VPDPBUSD of its own registers."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    level = TARGETS["x86-64-v3" if vector_bytes == 32 else "x86-64-v4"]
+    registers = Registers(vector_bytes // 4, 4)
+    kernel = MatvecCode("s4", 2, 0, True, False, False, "f32", "f32", (), registers, rounds_source=True)
+    module = llvm.parse_assembly(build_module(kernel, level.attributes))
+    machine = llvm.Target.from_triple(level.triple).create_target_machine(cpu=cpu, features="")
+    lines = [line for line in machine.emit_assembly(module).splitlines() if "vpdpbusd" in line]
+    assert len(lines) == 2 * 2 * kernel.width  # halves of bytes, and rows
+    assert all(("zmm" if vector_bytes == 64 else "ymm") in line for line in lines)

@@ -64,7 +64,8 @@ def create_matvec(
 ) -> PlainImplementation:
     """Create a product that runs on `threads` threads of `team`.
 
-    Source and destination are row-major, with any stride of rows. Results are those of f32 arithmetic.
+    Source and destination are row-major, with any stride of rows. Results are those of f32 arithmetic;
+    if the operation allows it, those of at most `MOST_ROWS` rows by integers of 4 bits are of a rounded source.
 
     Raises:
         Unimplemented: the operation has other types or formats, the rows of its weights or of their groups are no

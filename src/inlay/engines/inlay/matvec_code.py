@@ -8,9 +8,9 @@ rows of the source. The weights have a blocked format, see `weights_tag`: a pane
 each panel `STEP` rows after the other. A register that is loaded from weights of 4 bits has a column in each lane, with
 the elements of `STEP` rows in its 32 bits. One that is loaded from bf16 weights has elements of two rows in a lane.
 
-Weights of one row of the source are multiplied as integers, and a group's sum is scaled: scale * (sum(x q) - zero_point
-* sum(x)). Weights of several rows are scaled as they are read: q * scale - zero_point * scale. If the operation allows
-it, the source is rounded to integers, see `matvec_rounding`.
+Weights are multiplied as integers, and a group's sum is scaled: scale * (sum(x q) - zero_point * sum(x)). For several
+rows of the source and zero points, weights are scaled as they are read: q * scale - zero_point * scale. If the
+operation allows it, the source is rounded to integers, see `matvec_rounding`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -295,7 +295,7 @@ def _emit_block(code: Code, kernel: MatvecCode, rows: int) -> str:
     code.do(f"%first = mul i64 %g, {steps}")
     if kernel.rounds_source:
         totals = _emit_rounded_sums(strip, groups, steps, scales, zeros)
-    elif rows == 1:
+    elif rows == 1 or (scales and not zeros):
         totals = _emit_sums_of_group(strip, steps, scales, zeros)
     else:
         totals = _emit_scaled_sums(strip, steps, scales, zeros)
@@ -312,26 +312,33 @@ def _emit_block(code: Code, kernel: MatvecCode, rows: int) -> str:
 
 
 def _emit_sums_of_group(strip: _Strip, steps: str, scales: Sequence[str], zeros: Sequence[str]) -> list[str]:
-    """Emit the products of one row in a group, and return its totals for each register."""
-    code, vectors, width = strip.code, strip.vectors, strip.width
-    sums = [f"{w}_{chain}" for w in range(width) for chain in range(2)] + (["x"] if zeros else [])
+    """Emit the products of rows in a group, and return the totals for each row and register.
+
+    There is one row, or there are no zero points. One row has two sums for each register, so that additions overlap.
+    """
+    code, vectors, width, rows = strip.code, strip.vectors, strip.width, strip.rows
+    chains = 2 if rows == 1 else 1
+    names = [f"{m}_{w}" for m in range(rows) for w in range(width)]
+    sums = [f"{name}_{chain}" for name in names for chain in range(chains)] + (["x"] if zeros else [])
     k, weights = _begin_steps(strip, {f"%sum{name}": "zeroinitializer" for name in sums}, "%next")
     current = {name: f"%sum{name}" for name in sums}
     for j in range(STEP):
-        x = strip.load_source(0, k, j)
+        xs = [strip.load_source(m, k, j) for m in range(rows)]
         for w in range(width):
-            name = f"{w}_{j % 2}"
-            current[name] = vectors.fma(x, _emit_weights(strip, weights, j, w), current[name])
+            factor = _emit_weights(strip, weights, j, w)
+            for m, x in enumerate(xs):
+                name = f"{m}_{w}_{j % chains}"
+                current[name] = vectors.fma(x, factor, current[name])
         if zeros:
-            current["x"] = vectors.binary("fadd", current["x"], x)
+            current["x"] = vectors.binary("fadd", current["x"], xs[0])
     _end_steps(strip, steps, {f"%next{name}": value for name, value in current.items()})
     results = []
-    for w in range(width):
-        total = vectors.binary("fadd", f"%next{w}_0", f"%next{w}_1")
+    for number, name in enumerate(names):
+        w, total, before = number % width, f"%next{name}_0", f"%total{name}"
+        if chains > 1:
+            total = vectors.binary("fadd", total, f"%next{name}_1")
         if zeros:
-            negative = code.let(f"fneg {vectors.type} {zeros[w]}")
-            total = vectors.fma(negative, "%nextx", total)
-        before = f"%total0_{w}"
+            total = vectors.fma(code.let(f"fneg {vectors.type} {zeros[w]}"), "%nextx", total)
         results.append(vectors.fma(scales[w], total, before) if scales else vectors.binary("fadd", total, before))
     return results
 
