@@ -320,7 +320,7 @@ class Planner:
         if self.options.states and isinstance(network, Network):
             states = self.options.states
             network = append_updates(network, states)
-            network = network if MASK in network.inputs else fold_counts(network, states, self.options.counts)
+            network = fold_counts(network, states, self.options.counts)
             network = expand_group_query(network, states)
             network = network if MASK in network.inputs else hide_absent(network, states)
             network = keep_states(network, states)

@@ -6,7 +6,8 @@ The cache of the model has as many positions as the plan. A session writes new o
 positions before a step have a length, as those of a model without TensorScatter.
 
 `fold_counts` makes constants of masks by a number of valid keys: `Less(table, count)`, as `attention_operators` writes
-them. All positions of the plan count as valid, since `absent_positions` hides those that are not.
+them. All positions of the plan count as valid: `absent_positions` hides those that are not, and in a prompt they follow
+all others.
 """
 
 from collections.abc import Collection
@@ -15,8 +16,9 @@ from dataclasses import replace
 import numpy as np
 
 from inlay.errors import InvalidArguments
-from inlay.graph.network import Network, Node
+from inlay.graph.network import Network, Node, Subgraph
 from inlay.graph.op_graph import Array
+from inlay.graph.passes.group_query_attention import MASK
 from inlay.graph.passes.rewriting import NetworkRewriter
 from inlay.graph.passes.simplification import simplify_network
 from inlay.graph.states import TensorState
@@ -74,11 +76,19 @@ def _require_masks(network: Network, state: TensorState) -> None:
 def fold_counts(network: Network, states: tuple[TensorState, ...], counts: Collection[str]) -> Network:
     """Return the network with masks by these inputs, numbers of valid keys, for as many keys as states have positions.
 
+    They stay in steps of a model with `attention_mask`, which has no other input that hides positions.
+
     The network has one new position, or as many as positions; attention is causal then. So no row is masked completely.
+
+    Raises:
+        InvalidArguments: an attention reads a number of valid keys, and is none that other passes know.
     """
     if not counts:
         return network
-    length = network.tensors[states[0].output or ""].dims[states[0].axis]
+    _require_known_attention(network, counts)
+    past, length = (network.tensors[name or ""].dims[states[0].axis] for name in (states[0].input, states[0].output))
+    if past and MASK in network.inputs:
+        return network
     rewriter = NetworkRewriter(network)
     known: dict[str, Array] = {}
     for node in network.nodes:
@@ -88,6 +98,17 @@ def fold_counts(network: Network, states: tuple[TensorState, ...], counts: Colle
         elif known.keys() & set(node.inputs):
             rewriter.replace_node(node, _with_constants(rewriter, node, known))
     return simplify_network(rewriter.build()) if known else network
+
+
+def _require_known_attention(network: Network, counts: Collection[str]) -> None:
+    """Check that no Attention reads numbers of valid keys, so that all were replaced by other nodes."""
+    for node in network.nodes:
+        inner = node.nodes if isinstance(node, Subgraph) else (node,)
+        if any(one.operator == "Attention" for one in inner) and set(counts) & set(node.inputs):
+            raise InvalidArguments(
+                f"Attention {node.name!r} has a window, its scores as a result, or another type than float32, beside "
+                "nonpad_kv_seqlen: export the model without these"
+            )
 
 
 def _fold(
