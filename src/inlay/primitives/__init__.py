@@ -24,12 +24,12 @@ The modules in the order in which data flows:
     rules                `SIGNATURES`, the table of arguments, and the argument checks that all kinds share
     engine               `Operation`, the protocol of engines, and the registry that selects one
     panel_weights        products of few rows, with weights in panels of columns
+    block_weights        weights of products in compound formats, with one scale for each block
     reference_kernels    warnings about slow kernels
     recurrent_rules      the dims and types of the tensors of a recurrent network
     calls                the checks of attributes and of the arguments of a call
     primitive            `Primitive`, the base of all classes
     bandwidth_limited    eltwise, PReLU, softmax, shuffle, reduction
-    block_weights        weights of products in compound formats, with one scale for each block
     products             inner product, matmul
     spatial              pooling, resampling, and the geometry of sliding windows
     convolution          convolution, deconvolution
