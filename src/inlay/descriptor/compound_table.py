@@ -11,7 +11,6 @@ the low four bits hold the first half of the block, the high four bits the secon
 """
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -272,8 +271,10 @@ def compound(name: str) -> CompoundFormat:
     fmt = find_compound(name)
     if fmt is not None:
         return fmt
+    import difflib  # slow to import, and only this message needs it
+
     formats = compound_formats()
-    near = get_close_matches(name, formats, 3, 0.4) if isinstance(name, str) else []  # type: ignore[redundant-expr]
+    near = difflib.get_close_matches(name, formats, 3, 0.4) if isinstance(name, str) else []  # type: ignore[redundant-expr]
     remedy = f"did you mean {' or '.join(near)}?" if near else f"name one of {', '.join(formats)}"
     raise InvalidArguments(f"no compound format is called {shown(name)}: {remedy}")
 

@@ -339,7 +339,7 @@ class StepRunner:
         length = round_length(rows, state.maximum)
         padded = {name: _pad(arrays[name], axis, length) for name, axis in decoder.row_axes.items()}
         padded |= self._visible(arrays, rows, length)
-        padded |= decoder.positions(0, length, state.batch)  # rows after the last one are read by none before them
+        padded |= decoder.positions(0, rows, state.batch)
         stored = state.first_positions(length)
         out = {rows_of(one): stored[one.input] for one in decoder.states}
         results = self.run(decoder.dims(padded, 0, length, state.batch), padded, out)

@@ -317,6 +317,7 @@ def compile(
         precision=PrecisionRequest(precision, tolerance),
         samples=samples,
         states=() if decoder is None else decoder.states,
+        counts=() if decoder is None else tuple(one.name for one in decoder.counts),
     )
     planner = Planner(network if decoder is None else decoder.network, options)
     if decoder is None or state is None:

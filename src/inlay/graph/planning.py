@@ -28,7 +28,7 @@ from inlay.graph.network import Network, Tensor
 from inlay.graph.op_graph import Array, OpGraph
 from inlay.graph.open_network import OpenNetwork, OpenTensor, describe_open
 from inlay.graph.passes.absent_positions import hide_absent
-from inlay.graph.passes.cache_updates import append_updates
+from inlay.graph.passes.cache_updates import append_updates, fold_counts
 from inlay.graph.passes.concatenations import nest_concatenations
 from inlay.graph.passes.elementwise_motion import hoist_elementwise
 from inlay.graph.passes.group_query_attention import expand_group_query
@@ -81,6 +81,8 @@ class PlanOptions:
     """Data types in which tensors of f32 may be stored."""
     states: tuple[TensorState, ...] = ()
     """Inputs that the session keeps between steps; see `graph.states`."""
+    counts: tuple[str, ...] = ()
+    """Inputs with the number of valid positions of each sequence, which follow from the length of the states."""
     samples: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     """Inputs on which errors are measured, by name; seeded random ones if None."""
 
@@ -319,6 +321,7 @@ class Planner:
         if self.options.states and isinstance(network, Network):
             states = self.options.states
             network = append_updates(network, states)
+            network = fold_counts(network, states, self.options.counts)
             network = expand_group_query(network, states)
             network = network if MASK in network.inputs else hide_absent(network, states)
             network = keep_states(network, states)

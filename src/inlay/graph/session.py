@@ -257,7 +257,8 @@ class Session:
         Inputs are those of the network but its states: arrays with one or several new positions, such as `input_ids`
         with dims (batch, positions). `attention_mask` may be left out: all positions are read; else it has a number for
         each kept and new one, 0 for those that are not read. `position_ids` may be left out: they go on from the length
-        of the state. The outputs of states are left out of the results.
+        of the state. The write index and the number of positions of caches of the maximum length are left out. So are
+        the outputs of states in the results.
 
         A step that fails leaves the length of the state as it was.
 

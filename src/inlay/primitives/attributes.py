@@ -150,6 +150,8 @@ class PrimitiveAttributes:
         return scales + tuple(f"{name}_zero_points" for name in self.zero_points)
 
 
+WEIGHTS_SCALES = "weights_scales"
+"""Argument with the values of the scales of `weights`."""
 PLAIN = PrimitiveAttributes()
 """Attributes with all defaults: no quantization and no post-operation."""
 

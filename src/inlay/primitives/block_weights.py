@@ -18,11 +18,8 @@ from inlay.errors import InvalidArguments, Unimplemented, shown
 from inlay.memory import Memory, pack
 from inlay.memory.compound.integer_blocks import IntegerBlocks, describe_integers, read_integers
 from inlay.memory.compound.memory import CompoundMemory
-from inlay.primitives.attributes import PLAIN, PrimitiveAttributes
+from inlay.primitives.attributes import PLAIN, WEIGHTS_SCALES, PrimitiveAttributes
 from inlay.reordering.attributes import Scales
-
-SCALES = "weights_scales"
-"""Argument with the scales of the blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +65,8 @@ class BlockWeights:
         integers, scales = read_integers(memory)
         if not np.isfinite(scales).all():
             raise InvalidArguments(f"{primitive_name}: weights have a scale that is not finite: quantize them again")
-        arrays: dict[str, npt.NDArray[Any]] = {"weights": integers.T, SCALES: scales.T}
-        if SCALES not in descs:
+        arrays: dict[str, npt.NDArray[Any]] = {"weights": integers.T, WEIGHTS_SCALES: scales.T}
+        if WEIGHTS_SCALES not in descs:
             arrays = {"weights": memory.unpack().T}
         return {
             name: pack(np.ascontiguousarray(array).reshape(descs[name].dims), descs[name])

@@ -8,15 +8,13 @@ Source: oneAPI specification, "Convolution and deconvolution", "Inner product", 
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from inlay.data_type import DATA_TYPES, DataType
 from inlay.descriptor import MemoryDesc
-from inlay.descriptor.compound_desc import CompoundDesc
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.memory import Memory
-from inlay.primitives.attributes import PrimitiveAttributes
-from inlay.primitives.block_weights import SCALES, BlockWeights, describe_block_weights
+from inlay.primitives.attributes import WEIGHTS_SCALES, PrimitiveAttributes
 from inlay.primitives.engine import Avoid, EngineLike
 from inlay.primitives.primitive import Primitive, descs_like_forward, require_forward, require_forward_kind
 from inlay.primitives.rules import (
@@ -30,6 +28,10 @@ from inlay.primitives.rules import (
     resolve_desc,
     type_of,
 )
+
+if TYPE_CHECKING:
+    from inlay.descriptor.compound_desc import CompoundDesc
+    from inlay.primitives.block_weights import BlockWeights
 
 _FLOATS = ("f32", "bf16", "f16", "f64", "f8_e5m2", "f8_e4m3", "f4_e2m1")
 _QUANTIZED = ("s8", "u8")
@@ -273,6 +275,21 @@ class InnerProductBackwardWeights(WeightedBackwardWeights):
     forward = InnerProduct
 
 
+def _describe_blocks(primitive_name: str, weights: object) -> "BlockWeights | None":
+    """Return weights that are described by a CompoundDesc; None for any other object.
+
+    Raises:
+        InvalidArguments, Unimplemented: as `describe_block_weights`.
+    """
+    from inlay.descriptor.compound_desc import CompoundDesc
+
+    if not isinstance(weights, CompoundDesc):
+        return None
+    from inlay.primitives.block_weights import describe_block_weights  # loads the compiler of reorders
+
+    return describe_block_weights(primitive_name, weights)
+
+
 def _require_addend(primitive_name: str, bias: MemoryDesc, dims: tuple[int, ...]) -> None:
     """Check that a bias has the dims of dst, or 1 in their place."""
     if broadcast_dims(primitive_name, ("dst", "bias"), dims, bias.dims) != dims:
@@ -331,13 +348,13 @@ class MatMul(Primitive):
     __slots__ = ("_blocks", "_packed")
     kind: ClassVar[str] = "matmul"
 
-    _blocks: BlockWeights | None
+    _blocks: "BlockWeights | None"
     _packed: tuple[object, dict[str, Memory]] | None
 
     def __init__(
         self,
         src: MemoryDesc,
-        weights: MemoryDesc | CompoundDesc,
+        weights: "MemoryDesc | CompoundDesc",
         bias: MemoryDesc | None = None,
         dst: MemoryDesc | None = None,
         *,
@@ -354,7 +371,7 @@ class MatMul(Primitive):
         """
         primitive_name = "MatMul"
         self._packed = None
-        self._blocks = describe_block_weights(primitive_name, weights) if isinstance(weights, CompoundDesc) else None
+        self._blocks = None if isinstance(weights, MemoryDesc) else _describe_blocks(primitive_name, weights)
         matrix = weights if self._blocks is None else self._blocks.describe_integers()
         left = require_desc(primitive_name, "src", src, sparse=True)
         right = require_desc(primitive_name, "weights", matrix, sparse=True)
@@ -384,7 +401,7 @@ class MatMul(Primitive):
 
     def _create_with_blocks(
         self,
-        blocks: BlockWeights,
+        blocks: "BlockWeights",
         descs: Mapping[str, MemoryDesc | None],
         attributes: PrimitiveAttributes | None,
         engine: EngineLike,
@@ -412,7 +429,7 @@ class MatMul(Primitive):
     @property
     def arguments(self) -> tuple[str, ...]:
         """The names of the arguments of a call: those that it reads, then those that it writes."""
-        return tuple(name for name in super().arguments if self._blocks is None or name != SCALES)
+        return tuple(name for name in super().arguments if self._blocks is None or name != WEIGHTS_SCALES)
 
     def __call__(self, **memories: object) -> Any:
         """Compute, and return the result; weights in a compound format are a `CompoundMemory`.
@@ -436,13 +453,14 @@ class MatMul(Primitive):
         """Return the arguments with packed weights and their scales in place of weights in a compound format."""
         if self._blocks is None:
             return memories
-        if SCALES in memories or "weights" not in memories:
+        if WEIGHTS_SCALES in memories or "weights" not in memories:
             raise InvalidArguments(
-                f"MatMul: give weights as a CompoundMemory of {self._blocks.desc}, and no {SCALES}, which it has"
+                f"MatMul: give weights as a CompoundMemory of {self._blocks.desc}, and no {WEIGHTS_SCALES}, "
+                "which it has"
             )
         weights, packed = memories["weights"], self._packed
         if packed is None or packed[0] is not weights:
             descs = self._signature.descs
-            needed = {name: descs[name] for name in ("weights", SCALES) if name in descs}
+            needed = {name: descs[name] for name in ("weights", WEIGHTS_SCALES) if name in descs}
             packed = self._packed = weights, self._blocks.pack("MatMul", weights, needed)
         return {**memories, **packed[1]}

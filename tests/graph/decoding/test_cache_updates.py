@@ -29,6 +29,7 @@ def write_model(
     *,
     mode: str = "linear",
     is_causal: bool = True,
+    scores: bool = False,
     index: str = "write_indices",
     count: str = "nonpad_kv_seqlen",
     more: tuple[Any, ...] = (),
@@ -52,7 +53,9 @@ def write_model(
         nodes.append(helper.make_node("TensorScatter", names, result, name=f"scatter_{part}", mode=mode))
     has_mask = "mask" in {*(constants or {}), *(name for one in more for name in one.output)}
     names = ["q", "updated.key", "updated.value", "mask" if has_mask else "", "", "", count]
-    nodes.append(helper.make_node("Attention", names, ["y"], name="attention", is_causal=int(is_causal)))
+    results = ["y", "", "", "scores"] if scores else ["y"]
+    outputs += [value("scores", HEADS, rows, maximum)] if scores else []
+    nodes.append(helper.make_node("Attention", names, results, name="attention", is_causal=int(is_causal)))
     tensors = [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()]
     graph = helper.make_graph(nodes, "updates", inputs, outputs, tensors)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=11)
@@ -124,9 +127,9 @@ def test_steps_equal_the_whole_sequence(options: dict[str, Any]) -> None:
     assert (state.length, state.maximum) == (150, 180)
     lengths = {tensor.dims[0] for plan in session.plans for tensor in plan.inputs if "past" in tensor.name}
     assert lengths == {64, 128, 180}  # not the 200 positions of the model
-    operations = [op for plan in session.plans for op in plan.graph.ops]
-    assert sum(op.kind == "cache_write" for op in operations) == 2 * len(lengths)
-    assert not [op.name for op in operations if op.kind == "reference" and "scatter" in op.name]
+    steps = [[op.kind for op in plan.graph.ops] for plan in session.plans if "inlay:position" in plan.graph.inputs]
+    assert [kinds.count("cache_write") for kinds in steps] == [2] * len(lengths)
+    assert not [kinds for kinds in steps if "reference" in kinds]  # the number of valid positions is not compared
 
 
 @pytest.mark.heavy
@@ -203,6 +206,34 @@ def test_a_number_of_valid_positions_may_be_computed(formula: list[str]) -> None
         np.testing.assert_allclose(found, expected[:, :, at : at + 1], rtol=0, atol=CLOSE)
 
 
+def test_other_nodes_read_the_number_of_valid_positions_of_a_prompt() -> None:
+    last = node("Sub", ["nonpad_kv_seqlen", "one"], "last")
+    model = write_model(more=(last,), constants={"one": np.array([1])})
+    model.graph.output.append(helper.make_tensor_value_info("last", TensorProto.INT64, ["batch"]))
+    rows, session = draw_rows(2, 30), decoding_session(model, engine="reference")
+    expected, state = expected_rows(rows), session.new_state(batch=2)
+    for first, end in ((0, 20), (20, 21), (21, 22)):
+        found = session.step(take(rows, first, end), state=state)
+        assert found["last"].tolist() == [end - 1] * 2
+        np.testing.assert_allclose(found["y"], expected[:, :, first:end], rtol=0, atol=CLOSE)
+
+
+def test_a_mask_and_a_number_of_valid_positions_are_both_heeded() -> None:
+    more = node("Cast", ["attention_mask"], "seen", to=TensorProto.BOOL), node("Unsqueeze", ["seen", "axes"], "mask")
+    model = write_model(more=more, constants={"axes": np.array([1, 2])})
+    mask = helper.make_tensor_value_info("attention_mask", TensorProto.INT64, ["batch", MOST])
+    model.graph.input.append(mask)
+    rows, session = draw_rows(1, 30), decoding_session(model)
+    expected, state = expected_rows({name: array[:, :, 2:] for name, array in rows.items()}), session.new_state()
+    for first, end in ((0, 20), *((at, at + 1) for at in range(20, 30))):
+        seen = (np.arange(end)[None] >= 2).astype(np.int64)
+        found = session.step(take(rows, first, end) | {"attention_mask": seen}, state=state)["y"]
+        start = max(first, 2)
+        np.testing.assert_allclose(
+            found[:, :, start - first :], expected[:, :, start - 2 : end - 2], rtol=0, atol=CLOSE
+        )
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no index": (
         {"index": ""},
@@ -217,6 +248,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "TensorScatter 'scatter_key' computes write_indices, and a state supplies the position of new rows: export the "
         "model with write_indices as an input",
+    ),
+    "several positions in each step": (
+        {"rows": 4},
+        "TensorScatter 'scatter_key' writes 4 positions, and a step has one: export the model with an open dim for new "
+        "positions",
+    ),
+    "scores as a result": (
+        {"scores": True},
+        "Attention 'attention' has a window, its scores as a result, or another type than float32, beside "
+        "nonpad_kv_seqlen: export the model without these",
     ),
     "a constant mask": (
         {"constants": {"mask": np.zeros((1, 1, 1, MOST), np.float32)}},
