@@ -54,8 +54,8 @@ def recognize_quantized(network: Network) -> Network:
     """
     if not any(node.operator in ("DequantizeLinear", "QuantizeLinear") for node in network.nodes):
         return network
-    network = remove_noops(rewrite_nodes(_divide_splits(network), _fold_quantize))
-    for rule in (_move_dequantize, _move_quantize):
+    network = _divide_splits(network)
+    for rule in (_fold_quantize, _move_dequantize, _move_quantize):
         network = rewrite_nodes(network, rule)
     network = tabulate_functions(network, _changes_bytes)
     for rule in (_recognize_quantize, _recognize_product, _absorb_dequantize, _fold_constant):
@@ -551,35 +551,22 @@ def _absorb_dequantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
 
 
 def _fold_quantize(rewriter: NetworkRewriter, node: Node) -> Node | None:
-    """Replace a QuantizeLinear of constants, or of dequantized constants, by its result, a constant."""
-    if node.operator != "QuantizeLinear":
-        return None
-    source = rewriter.producer_of_kind(node.inputs[0], "DequantizeLinear")
-    array = None if source is None else _result_of(rewriter, source, rewriter.constants)
-    known = rewriter.constants if array is None else {**rewriter.constants, node.inputs[0]: array}
-    return _replace_by_result(rewriter, node, known)
+    """Replace a QuantizeLinear of constants by its result, a constant."""
+    return _replace_by_result(rewriter, node) if node.operator == "QuantizeLinear" else None
 
 
 def _fold_constant(rewriter: NetworkRewriter, node: Node) -> Node | None:
     """Replace a DequantizeLinear of constants by its result, a constant."""
-    return _replace_by_result(rewriter, node, rewriter.constants) if node.operator == "DequantizeLinear" else None
+    return _replace_by_result(rewriter, node) if node.operator == "DequantizeLinear" else None
 
 
-def _replace_by_result(rewriter: NetworkRewriter, node: Node, known: Mapping[str, Array]) -> Node | None:
-    """Return an Identity of the node's result, a constant; None if there is no result."""
-    array = _result_of(rewriter, node, known)
-    if array is None:
+def _replace_by_result(rewriter: NetworkRewriter, node: Node) -> Node | None:
+    """Return an Identity of the node's result; None if an input is no constant, or NumPy cannot compute the node."""
+    if not all(name in rewriter.constants for name in node.inputs if name):
+        return None
+    try:
+        (array,) = compute_node(node, rewriter.network.opset, rewriter.constants).values()
+    except InlayError:
         return None
     constant = rewriter.add_constant(f"{node.outputs[0]}:value", array)
     return Node(node.name, "Identity", (constant,), node.outputs)
-
-
-def _result_of(rewriter: NetworkRewriter, node: Node, known: Mapping[str, Array]) -> Array | None:
-    """Return the result of a node; None if an input is not among the known ones, or NumPy cannot compute the node."""
-    if not all(name in known for name in node.inputs if name):
-        return None
-    try:
-        (array,) = compute_node(node, rewriter.network.opset, known).values()
-    except InlayError:
-        return None
-    return array
