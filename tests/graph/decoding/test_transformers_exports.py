@@ -14,24 +14,25 @@ from inlay.graph.session import Session
 from inlay.graph.states import StateOptions
 
 pytestmark = pytest.mark.heavy
-LAYERS, VOCABULARY, POSITIONS = 2, 100, 140
+VOCABULARY, POSITIONS = 100, 140
+LAYERS = {True: 1, False: 2}
+"""Layers by whether dynamo exports them: it takes ten times as long as TorchScript, and layers are alike."""
 SIZES = {"gpt2": (4, 16), "llama": (2, 16)}
 """Heads of the cache and features of a head; llama has two heads of queries for each."""
-STATES = [f"past_key_values.{layer}.{part}" for layer in range(LAYERS) for part in ("key", "value")]
 CLOSE = 1e-5
 
 
 @cache
-def module(name: str, attention: str) -> Any:
+def module(name: str, attention: str, layers: int) -> Any:
     """A small decoder with seeded weights."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     sizes = {"vocab_size": VOCABULARY, "attn_implementation": attention}
     if name == "gpt2":
-        config = transformers.GPT2Config(n_layer=LAYERS, n_embd=64, n_head=4, n_positions=256, **sizes)
+        config = transformers.GPT2Config(n_layer=layers, n_embd=64, n_head=4, n_positions=256, **sizes)
     else:
         heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
         widths = {"hidden_size": 64, "intermediate_size": 128, "max_position_embeddings": 256}
-        config = transformers.LlamaConfig(num_hidden_layers=LAYERS, **heads, **widths, **sizes)
+        config = transformers.LlamaConfig(num_hidden_layers=layers, **heads, **widths, **sizes)
     torch.manual_seed(0)
     return transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
 
@@ -67,37 +68,39 @@ def exported(name: str, attention: str, is_dynamo: bool) -> bytes:
     torch = pytest.importorskip("torch")
     if is_dynamo:
         pytest.importorskip("onnxscript")
-    decoder = with_cache(module(name, attention))
+    layers = LAYERS[is_dynamo]
+    decoder = with_cache(module(name, attention, layers))
     heads, features = SIZES[name]
     batch, new, past = 2, 3, 5
-    keys = [tuple(torch.zeros(batch, heads, past, features) for _ in range(2)) for _ in range(LAYERS)]
+    keys = [tuple(torch.zeros(batch, heads, past, features) for _ in range(2)) for _ in range(layers)]
     places = torch.arange(past, past + new).repeat(batch, 1)
     arguments = places.clone(), torch.ones(batch, past + new, dtype=torch.int64), places, keys
     names = ["input_ids", "attention_mask", "position_ids"]
-    outputs = ["logits", *(state.replace("past_key_values", "present") for state in STATES)]
-    stream, options = BytesIO(), {"input_names": [*names, *STATES], "output_names": outputs}
+    states = [f"past_key_values.{layer}.{part}" for layer in range(layers) for part in ("key", "value")]
+    outputs = ["logits", *(state.replace("past_key_values", "present") for state in states)]
+    stream, options = BytesIO(), {"input_names": [*names, *states], "output_names": outputs}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if is_dynamo:
             dynamic = torch.export.Dim.DYNAMIC
             shapes: dict[str, Any] = {one: {0: dynamic, 1: dynamic} for one in names}
-            shapes["past"] = [({0: dynamic, 2: dynamic},) * 2 for _ in range(LAYERS)]
+            shapes["past"] = [({0: dynamic, 2: dynamic},) * 2 for _ in range(layers)]
             torch.onnx.export(decoder, arguments, dynamo=True, dynamic_shapes=shapes, **options).save(stream)
         else:
             axes = {one: {0: "batch", 1: "total" if one == names[1] else "sequence"} for one in (*names, "logits")}
-            axes |= {state: {0: "batch", 2: "past"} for state in STATES}
+            axes |= {state: {0: "batch", 2: "past"} for state in states}
             axes |= {present: {0: "batch", 2: "total"} for present in outputs[1:]}
             torch.onnx.export(decoder, arguments, stream, dynamo=False, dynamic_axes=axes, opset_version=17, **options)
     return stream.getvalue()
 
 
-def whole_logits(name: str, attention: str, ids: Array, mask: Array, places: Array) -> Array:
+def whole_logits(decoder: Any, ids: Array, mask: Array, places: Array) -> Array:
     """The logits of all positions by PyTorch."""
     import torch
 
     with torch.no_grad():
         arrays = [torch.from_numpy(array) for array in (ids, mask, places)]
-        found = module(name, attention)(arrays[0], attention_mask=arrays[1], position_ids=arrays[2])
+        found = decoder(arrays[0], attention_mask=arrays[1], position_ids=arrays[2])
     logits: Array = found.logits.numpy()
     return logits
 
@@ -118,7 +121,8 @@ def test_steps_of_an_export_equal_the_module(name: str, attention: str, is_dynam
         part = slice(first, last)
         inputs = {"input_ids": ids[:, part], "attention_mask": mask[:, :last], "position_ids": places[:, part]}
         rows.append(session.step(inputs, state=state)["logits"])
-    found, expected = np.concatenate(rows, 1), whole_logits(name, attention, ids, mask, places)
+    decoder = module(name, attention, LAYERS[is_dynamo])
+    found, expected = np.concatenate(rows, 1), whole_logits(decoder, ids, mask, places)
     np.testing.assert_allclose(found[0], expected[0], rtol=0, atol=CLOSE)
     np.testing.assert_allclose(found[1, 4:], expected[1, 4:], rtol=0, atol=CLOSE)
     require_fast_masks(session)
