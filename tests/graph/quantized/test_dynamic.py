@@ -27,7 +27,7 @@ pytestmark = pytest.mark.heavy
 
 CASES = [(network, form) for network in NETWORKS for form in DYNAMIC_FORMS]
 """Networks and forms."""
-PRODUCTS = {"residual network": 4, "transformer block": 5, "dense network": 4}
+PRODUCTS = {"residual network": 4, "transformer block": 5, "dense network": 4, "upsampling network": 4}
 """Number of products of integers in each network."""
 
 
