@@ -15,7 +15,7 @@ from inlay import MemoryDesc
 from inlay.engines.inlay.row_batch import create_row_batch, requests_row_batch
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.graph.costs.models import model_of_kind
-from inlay.layout import Dims
+from inlay.layout import Dims, Layout
 from inlay.memory import Memory, pack
 from inlay.primitives.attributes import BinaryPostOp, EltwisePostOp, PostOp, PrimitiveAttributes, SumPostOp
 from inlay.primitives.engine import (
@@ -200,7 +200,7 @@ def test_own_code_computes_batches_of_few_rows(features: Features, order: Dims) 
     case = Case(features, (2, 3), 1, 40, 64, tuple(axes[i] for i in order))
     engine, made = create_with_companions(get_engine("onednn"), operation(case))
     assert (engine.name, made.impl, made.is_batched) == ("inlay", "matvec:batch", True)
-    assert model_of_kind(operation(case), made.kernel_kind, "AVX2").impl == "matvec"
+    assert model_of_kind(operation(case), made.kernel_kind, "AVX2", made.impl).impl == "matvec"
 
 
 def test_other_operations_are_those_of_the_library() -> None:
@@ -221,6 +221,17 @@ def test_other_operations_are_those_of_the_library() -> None:
     assert find_features(product) == "columns"
     assert [requests_row_batch(one) for one in others[:2]] == [False, False]
     assert [find_features(one, LANES) for one in others] == [None] * len(others)
+
+
+def test_what_the_code_refuses_has_the_costs_of_the_library() -> None:
+    team()
+    product = operation(Case("columns", (2, 3), 1, 40, 64))
+    refused = replace(product, attributes=PrimitiveAttributes(post_ops=(EltwisePostOp("elu", 1.0),)))
+    library = get_engine("onednn")
+    engine, made = create_with_companions(library, refused)
+    assert (engine, made.impl) == (library, library.create(refused).impl)
+    model = model_of_kind(refused, made.kernel_kind, "AVX2", made.impl)
+    assert model.impl != model_of_kind(product, "jit", "AVX2", "matvec:batch").impl == "matvec"
 
 
 def test_a_destination_of_any_is_row_major_and_batches_run_the_code() -> None:
@@ -254,6 +265,9 @@ def test_refused_operations() -> None:
     refuse(SumPostOp(), "a batch of products of few rows adds nothing to its destination")
     column = BinaryPostOp("add", MemoryDesc((2, 1, 64), "bf16", "abc"))
     refuse(column, f"a product of few rows has no post-operation {column}")
+    backward = Layout.from_strides((2, 1, 64), (-64, 64, 1))  # which oneDNN has no format for
+    reversed_rows = BinaryPostOp("add", MemoryDesc.from_layout(backward, "f32", offset0=64))
+    refuse(reversed_rows, f"a product of few rows has no post-operation {reversed_rows}")
     scaled = replace(product, attributes=PrimitiveAttributes(scales={"src": Scales()}))
     with raises_exactly(
         Unimplemented, "a batch of products of few rows has f32 with contiguous features, without scales"

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from inlay.descriptor import MemoryDesc
-from inlay.engines.inlay.team_code import emit_openmp_call, emit_part, emit_pointer
+from inlay.engines.inlay.team_code import emit_openmp_call, emit_part, emit_pointer, load_entry
 from inlay.errors import Unimplemented
 from inlay.layout import Layout
 from inlay.memory import Memory
@@ -33,7 +33,7 @@ from inlay.memory.buffers import address_of
 from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engine import MachineCall, Operation, PlainImplementation, ThreadTeam
 from inlay.reordering.ir import Code, Lanes, module_text
-from inlay.reordering.target import TargetMachine, digest_of, host_target, load_permanently
+from inlay.reordering.target import TargetMachine, digest_of, host_target
 
 _RANGE, _QUANTIZE, _ENTRY = "inlay_range", "inlay_quantize", "inlay_dynamic_quantization"
 _UNROLLED = 4  # vectors of an iteration; that many minima are independent of each other
@@ -261,10 +261,7 @@ def _build_module(target: TargetMachine) -> str:
 @cache
 def _compile_entry(target: TargetMachine) -> int:
     """Return the address of the compiled function; the first call compiles or loads it."""
-    text = partial(_build_module, target)
-    key = (_EMITTER, _ENTRY) if _EMITTER else text()
-    (address,) = load_permanently(key, text, target, _ENTRY)
-    return address
+    return load_entry(_EMITTER, _ENTRY, partial(_build_module, target), target, _ENTRY)
 
 
 def requests_dynamic_quantization(operation: Operation) -> bool:

@@ -69,6 +69,11 @@ def _parse(post_op: PostOp, dst: MemoryDesc, is_operand: Callable[[MemoryDesc, M
     raise Unimplemented(f"a product of few rows has no post-operation {post_op}")
 
 
+def find_operands(post_ops: Sequence[PostOp]) -> dict[str, MemoryDesc]:
+    """Return the descriptor of each second operand of post-operations, by argument."""
+    return {f"post_op_{i}_src_1": one.src_1 for i, one in enumerate(post_ops) if isinstance(one, BinaryPostOp)}
+
+
 def is_matrix_operand(desc: MemoryDesc, dst: MemoryDesc) -> bool:
     """Return whether a second operand is a row-major matrix of the result's dims, or one row of it."""
     layout = desc.layout

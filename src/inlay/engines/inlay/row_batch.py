@@ -16,16 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay.descriptor import MemoryDesc
-from inlay.engines.inlay.matvec_post_ops import parse_post_ops
+from inlay.engines.inlay.matvec_post_ops import find_operands, parse_post_ops
 from inlay.engines.inlay.row_batch_code import ENTRY, TENSORS, RowBatchCode, RowBatchWord, build_module
+from inlay.engines.inlay.team_code import load_entry
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.layout import Dims, Layout
+from inlay.layout import Dims
 from inlay.memory import Memory
 from inlay.memory.buffers import address_of
-from inlay.primitives.attributes import BinaryPostOp
 from inlay.primitives.engine import MachineCall, Operation, PlainImplementation, ThreadTeam
-from inlay.primitives.row_batches import find_features
-from inlay.reordering.target import TargetMachine, digest_of, host_target, load_permanently
+from inlay.primitives.row_batches import find_features, has_contiguous_rows
+from inlay.reordering.target import TargetMachine, digest_of, host_target
 
 _Words: TypeAlias = npt.NDArray[np.int64]
 _FLOAT = 4
@@ -54,7 +54,7 @@ def create_row_batch(
         raise Unimplemented("a batch of products of few rows has f32 with contiguous features, without scales")
     descs = _settle_result(operation)
     _require_fitting_dims(descs)
-    operands = _find_operands(operation)
+    operands = find_operands(operation.attributes.post_ops)
     if attributes.scratchpad_mode == "user":
         descs["scratchpad"] = MemoryDesc((0,), "u8", "a", allow_empty=True)
     codes = parse_post_ops(attributes.post_ops, descs["dst"], _is_operand)
@@ -95,18 +95,11 @@ def _broadcasts(dims: Dims, result: Dims) -> bool:
     return all(n in (1, whole) for n, whole in zip(dims, result, strict=True))
 
 
-def _find_operands(operation: Operation) -> dict[str, MemoryDesc]:
-    """Return the descriptor of each second operand of the post-operations, by argument."""
-    post_ops = operation.attributes.post_ops
-    return {f"post_op_{i}_src_1": one.src_1 for i, one in enumerate(post_ops) if isinstance(one, BinaryPostOp)}
-
-
 def _is_operand(desc: MemoryDesc, dst: MemoryDesc) -> bool:
     """Return whether a second operand is plain f32 that broadcasts to the result, with contiguous rows."""
-    is_plain = isinstance(desc.layout, Layout) and not desc.has_runtime and desc.padded_dims == desc.dims
-    if not is_plain or desc.inner_blocks or str(desc.data_type) != "f32" or desc.ndims != dst.ndims:
+    if str(desc.data_type) != "f32" or desc.ndims != dst.ndims:
         return False
-    return _broadcasts(desc.dims, dst.dims) and (desc.dims[-1] == 1 or desc.strides[-1] == 1)
+    return has_contiguous_rows(desc) and _broadcasts(desc.dims, dst.dims)
 
 
 def _table(
@@ -146,9 +139,7 @@ _EMITTER = digest_of(
 @cache
 def _compile_entry(kernel: RowBatchCode, target: TargetMachine) -> int:
     """Return the address of the compiled function; the first call compiles or loads it."""
-    text = partial(build_module, kernel, target.attributes)
-    (address,) = load_permanently((_EMITTER, kernel) if _EMITTER else text(), text, target, ENTRY)
-    return address
+    return load_entry(_EMITTER, kernel, partial(build_module, kernel, target.attributes), target, ENTRY)
 
 
 def _bind(

@@ -26,14 +26,21 @@ from pathlib import Path
 import numpy as np
 
 from inlay.descriptor import MemoryDesc
-from inlay.engines.inlay.team_code import TEAM_WORK, emit_openmp_call, emit_part, emit_pointer, emit_team_entry
+from inlay.engines.inlay.team_code import (
+    TEAM_WORK,
+    emit_openmp_call,
+    emit_part,
+    emit_pointer,
+    emit_team_entry,
+    load_entry,
+)
 from inlay.errors import Unimplemented
 from inlay.layout import Layout
 from inlay.memory import Memory
 from inlay.memory.buffers import address_of
 from inlay.primitives.engine import MachineCall, Operation, PlainImplementation, ThreadTeam
 from inlay.reordering.ir import Code, module_text
-from inlay.reordering.target import TargetMachine, digest_of, host_target, load_permanently
+from inlay.reordering.target import TargetMachine, digest_of, host_target
 
 _LINE = 64
 _PAGE = 1 << 12
@@ -169,9 +176,7 @@ def _compile_entry(target: TargetMachine) -> int:
     """Return the address of the compiled function; the first call compiles or loads it."""
     has_byte_permutation = target.arithmetic.permute_bits == 8
     text = partial(build_module, has_byte_permutation, target.attributes)
-    key = (_EMITTER, has_byte_permutation) if _EMITTER else text()
-    (address,) = load_permanently(key, text, target, ENTRY)
-    return address
+    return load_entry(_EMITTER, has_byte_permutation, text, target, ENTRY)
 
 
 @dataclass(frozen=True, slots=True)
