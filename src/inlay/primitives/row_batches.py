@@ -4,7 +4,7 @@
     result = shares @ values        the weights are contiguous along the features, which are the columns
 
 Such weights change in each run and are read once, so a kernel that packs them first takes longer than to read them.
-Inlay's own machine code reads each key or value once, wherever its features are contiguous.
+Inlay's own machine code reads keys and values where they are, if the features of each are contiguous.
 
 >>> from inlay.primitives.engine import Operation
 >>> queries, scores = MemoryDesc((1, 12, 1, 64), "f32", "abcd"), MemoryDesc((1, 12, 1, 512), "f32", "abcd")

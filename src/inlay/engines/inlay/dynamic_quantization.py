@@ -268,10 +268,10 @@ def requests_dynamic_quantization(operation: Operation) -> bool:
     """Return whether an operation is a dynamic quantization of f32 that the machine code supports."""
     if operation.kind != "dynamic_quantization" or str(operation.descs["src"].data_type) != "f32":
         return False
-    return _find_unsupported(operation, operation.descs["src"], _settle_result(operation)) is None
+    return _find_unsupported(operation, operation.descs["src"], _resolve_result(operation)) is None
 
 
-def _settle_result(operation: Operation) -> MemoryDesc:
+def _resolve_result(operation: Operation) -> MemoryDesc:
     """Return the descriptor of the destination; `any` becomes the layout of the source."""
     src, dst = operation.descs["src"], operation.descs["dst"]
     if dst.kind == "any" and isinstance(src.layout, Layout):
@@ -289,7 +289,7 @@ def create_dynamic_quantization(
     Raises:
         Unimplemented: source and destination have other layouts, one that is not dense, or there are attributes.
     """
-    src, dst = operation.descs["src"], _settle_result(operation)
+    src, dst = operation.descs["src"], _resolve_result(operation)
     why = _find_unsupported(operation, src, dst)
     if why is not None:
         raise Unimplemented(f"machine code does not quantize {why}")

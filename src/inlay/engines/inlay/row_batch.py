@@ -52,7 +52,7 @@ def create_row_batch(
     features, attributes = find_features(operation, lanes), operation.attributes
     if features is None or attributes.scales or attributes.zero_points:
         raise Unimplemented("a batch of products of few rows has f32 with contiguous features, without scales")
-    descs = _settle_result(operation)
+    descs = _resolve_result(operation)
     _require_fitting_dims(descs)
     operands = find_operands(operation.attributes.post_ops)
     if attributes.scratchpad_mode == "user":
@@ -63,14 +63,14 @@ def create_row_batch(
     count = descs["weights"].dims[-2 if features == "summed" else -1]
     is_single = tuple(desc.dims[-1] == 1 for desc in operands.values())
     kernel = RowBatchCode(features, count, lanes, codes, is_single)
-    table = _table(kernel, descs, tuple(operands.values()), team)
+    table = _make_table(kernel, descs, tuple(operands.values()), team)
     useful = descs["weights"].size // _LEAST_NBYTES
     most = max(1, min(threads, useful, int(table[RowBatchWord.PRODUCTS])))
     bind = partial(_bind, kernel, target, table, tuple(operands), most)
     return PlainImplementation(operation, descs | operands, "matvec:batch", bind, is_batched=True)
 
 
-def _settle_result(operation: Operation) -> dict[str, MemoryDesc]:
+def _resolve_result(operation: Operation) -> dict[str, MemoryDesc]:
     """Return the descriptors of the matrices; a destination of `any` is row-major."""
     descs = {name: operation.descs[name] for name in ("src", "weights", "dst")}
     if descs["dst"].kind == "any":
@@ -86,11 +86,11 @@ def _require_fitting_dims(descs: Mapping[str, MemoryDesc]) -> None:
     """
     src, weights, dst = (descs[name].dims for name in ("src", "weights", "dst"))
     is_product = (src[-2], weights[-1], src[-1]) == (dst[-2], dst[-1], weights[-2])
-    if not is_product or not all(_broadcasts(dims[:-2], dst[:-2]) for dims in (src, weights)):
+    if not is_product or not all(_can_broadcast(dims[:-2], dst[:-2]) for dims in (src, weights)):
         raise InvalidArguments(f"products of {src} and {weights} have no results {dst}: give dims that fit")
 
 
-def _broadcasts(dims: Dims, result: Dims) -> bool:
+def _can_broadcast(dims: Dims, result: Dims) -> bool:
     """Return whether each extent is that of the result, or 1."""
     return all(n in (1, whole) for n, whole in zip(dims, result, strict=True))
 
@@ -99,10 +99,10 @@ def _is_operand(desc: MemoryDesc, dst: MemoryDesc) -> bool:
     """Return whether a second operand is plain f32 that broadcasts to the result, with contiguous rows."""
     if str(desc.data_type) != "f32" or desc.ndims != dst.ndims:
         return False
-    return has_contiguous_rows(desc) and _broadcasts(desc.dims, dst.dims)
+    return has_contiguous_rows(desc) and _can_broadcast(desc.dims, dst.dims)
 
 
-def _table(
+def _make_table(
     kernel: RowBatchCode, descs: Mapping[str, MemoryDesc], operands: Sequence[MemoryDesc], team: ThreadTeam
 ) -> _Words:
     """Return the call table; the words of addresses contain offsets, to which `_bind` adds the addresses."""
@@ -110,8 +110,8 @@ def _table(
     table = np.zeros(len(TENSORS) * 4 + 7, np.int64)
     for word, desc in zip(TENSORS, (descs["src"], weights, dst, *operands), strict=False):
         axis = -1 if word == RowBatchWord.WEIGHTS and kernel.features == "summed" else -2
-        batch = [_stride(desc, one) for one in range(desc.ndims - 2)]
-        table[word : word + 4] = desc.offset0, *([0] * (2 - len(batch))), *batch, _stride(desc, axis)
+        batch = [_find_stride(desc, one) for one in range(desc.ndims - 2)]
+        table[word : word + 4] = desc.offset0, *([0] * (2 - len(batch))), *batch, _find_stride(desc, axis)
         table[word : word + 4] *= _FLOAT
     extents = (1, *dst.dims[:-2])[-2:]
     keys = weights.dims[-1 if kernel.features == "summed" else -2]
@@ -122,7 +122,7 @@ def _table(
     return table
 
 
-def _stride(desc: MemoryDesc, axis: int) -> int:
+def _find_stride(desc: MemoryDesc, axis: int) -> int:
     """Return the elements between neighbors along an axis; 0 for extent 1."""
     return int(desc.strides[axis]) if desc.dims[axis] > 1 else 0
 

@@ -195,10 +195,10 @@ class _Rows:
 
 def supports_table_lookup(operation: Operation) -> bool:
     """Return whether an operation is a table lookup that the machine code supports."""
-    return operation.kind == "table_lookup" and _settle_result(operation) is not None
+    return operation.kind == "table_lookup" and _resolve_result(operation) is not None
 
 
-def _settle_result(operation: Operation) -> tuple[MemoryDesc, _Rows] | None:
+def _resolve_result(operation: Operation) -> tuple[MemoryDesc, _Rows] | None:
     """Return the destination, for `any` with the layout of src, and the rows; None if no rows describe both."""
     src, table, dst = (operation.descs[name] for name in ("src", "table", "dst"))
     nbytes = prod(src.dims)
@@ -236,14 +236,14 @@ def create_table_lookup(operation: Operation, team: ThreadTeam, threads: int) ->
     Raises:
         Unimplemented: the source is not dense, or the elements of the destination are not in rows in the same order.
     """
-    src, settled = operation.descs["src"], _settle_result(operation)
-    if settled is None:
+    src, resolved = operation.descs["src"], _resolve_result(operation)
+    if resolved is None:
         wanted = operation.descs["dst"]
         raise Unimplemented(
             f"table lookup has no {src!r} to {wanted!r}: give both the same layout, without padding; the destination "
             "may have bytes between rows of elements"
         )
-    dst, rows = settled
+    dst, rows = resolved
     descs = {"src": src, "table": operation.descs["table"], "dst": dst}
     return PlainImplementation(operation, descs, "table_lookup", partial(_bind, rows, team, threads), is_batched=True)
 
