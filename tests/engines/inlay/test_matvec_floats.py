@@ -192,6 +192,20 @@ def test_functions_propagate_nan(types: tuple[str, str], function: str) -> None:
     assert np.isnan(result[1]).all()
 
 
+@pytest.mark.parametrize(("alpha", "expected"), [(0.0, 0.0), (0.5, -np.inf)])
+@pytest.mark.parametrize("types", TYPES)
+def test_relu_of_minus_infinity(types: tuple[str, str], alpha: float, expected: float) -> None:
+    made = create_matvec(operation(Case(2, 8, 20, types=types, post_ops=(EltwisePostOp("relu", alpha),))), team(), 2)
+    arrays = random_arrays(made, 1.0, 3)
+    arrays["weights"] = np.abs(arrays["weights"]) + 1
+    arrays["src"][1, 3] = -np.inf
+    memories = {name: pack(arrays[name], desc) for name, desc in made.descs.items()}
+    made.bind(memories)()
+    result = memories["dst"].unpack().astype(np.float32)
+    assert np.isfinite(result[0]).all()
+    assert (result[1] == expected).all()
+
+
 # The format, and the engine that is chosen
 
 

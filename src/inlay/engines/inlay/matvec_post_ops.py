@@ -162,8 +162,9 @@ _ERF_SCALE = 0.3275911
 
 
 def _relu(floats: _Floats, code: PostOpCode, x: str) -> str:
-    """Emit x where it is positive, else alpha x."""
-    return floats.select("ogt", x, 0.0, x, floats.apply("fmul", x, code.alpha))
+    """Emit alpha x where x is negative, else x; 0 for minus infinity too if alpha is 0."""
+    small = floats.apply("fmul", x, code.alpha) if code.alpha else floats.number(0.0)
+    return floats.select("olt", x, 0.0, small, x)
 
 
 def _linear(floats: _Floats, code: PostOpCode, x: str) -> str:
