@@ -192,18 +192,30 @@ def test_functions_propagate_nan(types: tuple[str, str], function: str) -> None:
     assert np.isnan(result[1]).all()
 
 
-@pytest.mark.parametrize(("alpha", "expected"), [(0.0, 0.0), (0.5, -np.inf)])
+INFINITE: Mapping[str, tuple[EltwisePostOp, float, float]] = {
+    "relu": (EltwisePostOp("relu"), 0.0, np.inf),
+    "leaky relu": (EltwisePostOp("relu", 0.5), -np.inf, np.inf),
+    "logistic": (EltwisePostOp("logistic"), 0.0, 1.0),
+    "swish": (EltwisePostOp("swish", 1.0), np.nan, np.inf),
+    "gelu_erf": (EltwisePostOp("gelu_erf"), np.nan, np.inf),
+    "gelu_tanh": (EltwisePostOp("gelu_tanh"), np.nan, np.inf),
+}
+"""Functions, and their results for minus and plus infinity: products of infinity by 0 are NaN."""
+
+
+@pytest.mark.parametrize("name", INFINITE)
 @pytest.mark.parametrize("types", TYPES)
-def test_relu_of_minus_infinity(types: tuple[str, str], alpha: float, expected: float) -> None:
-    made = create_matvec(operation(Case(2, 8, 20, types=types, post_ops=(EltwisePostOp("relu", alpha),))), team(), 2)
+def test_functions_of_infinity(types: tuple[str, str], name: str) -> None:
+    function, *expected = INFINITE[name]
+    made = create_matvec(operation(Case(3, 8, 20, types=types, post_ops=(function,))), team(), 2)
     arrays = random_arrays(made, 1.0, 3)
     arrays["weights"] = np.abs(arrays["weights"]) + 1
-    arrays["src"][1, 3] = -np.inf
+    arrays["src"][:2, 3] = -np.inf, np.inf
     memories = {name: pack(arrays[name], desc) for name, desc in made.descs.items()}
     made.bind(memories)()
     result = memories["dst"].unpack().astype(np.float32)
-    assert np.isfinite(result[0]).all()
-    assert (result[1] == expected).all()
+    np.testing.assert_array_equal(result[:2], np.repeat(np.float32(expected)[:, None], 20, 1))
+    assert np.isfinite(result[2]).all()
 
 
 # The format, and the engine that is chosen

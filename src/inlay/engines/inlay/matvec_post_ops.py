@@ -13,7 +13,7 @@ Source: Abramowitz and Stegun, "Handbook of Mathematical Functions", 7.1.26; Mos
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import log, log2, pi, sqrt
+from math import inf, log, log2, pi, sqrt
 from types import MappingProxyType
 
 from inlay.descriptor import MemoryDesc
@@ -133,7 +133,7 @@ class _Floats:
     def exp(self, x: str) -> str:
         """Emit e to the power of x, at least e^-87 and at most e^88."""
         x = self.select("olt", x, -87.0, self.number(-87.0), x)
-        x = self.select("ogt", x, 88.0, self.number(88.0), x)
+        x = self.select("ogt", x, _MOST_EXPONENT, self.number(_MOST_EXPONENT), x)
         rounded = self.code.call(
             f"llvm.rint.{suffix(self.type)}", self.type, (self.type, self.apply("fmul", x, _LOG2E))
         )
@@ -148,11 +148,13 @@ class _Floats:
         return self.apply("fmul", power, self.code.let(f"bitcast {integers} {bits} to {self.type}"))
 
     def sigmoid_times(self, x: str, scaled: str) -> str:
-        """Emit x / (1 + e^-scaled)."""
-        power = self.exp(self.code.let(f"fneg {self.type} {scaled}"))
+        """Emit x / (1 + e^-scaled), which is NaN if x and e^-scaled are infinite."""
+        exponent = self.code.let(f"fneg {self.type} {scaled}")
+        power = self.select("ogt", exponent, _MOST_EXPONENT, self.number(inf), self.exp(exponent))
         return self.apply("fdiv", x, self.apply("fadd", power, 1.0))
 
 
+_MOST_EXPONENT = 88.0  # the greatest float is e^88.7
 _LOG2E = log2(2.718281828459045)
 _LN2_HIGH = 0.693359375  # has few digits, so that its products with powers are exact
 _LN2_LOW = log(2.0) - _LN2_HIGH
