@@ -3,7 +3,7 @@
     scores = queries @ keys^T       the weights are contiguous along the features, which are summed
     result = shares @ values        the weights are contiguous along the features, which are the columns
 
-Such weights change in each run and are read once, so a kernel that packs them first takes longer than to read them.
+Such weights change in each run and are read once, so it takes longer to pack them than to read them.
 Inlay's own machine code reads keys and values where they are, if the features of each are contiguous.
 
 >>> from inlay.primitives.engine import Operation
