@@ -180,6 +180,32 @@ def test_nan_and_infinity_stay_in_their_products(features: Features) -> None:
     np.testing.assert_array_equal(np.isfinite(memories["dst"].unpack()), np.isfinite(expected))
 
 
+@pytest.mark.parametrize("features", ["summed", "columns"])
+def test_offsets_and_strides_of_zero(features: Features) -> None:
+    """All heads read the same keys, and one row of source and second operand stands for all sequences."""
+    inner, columns = (32, 21) if features == "summed" else (21, 32)
+    second = MemoryDesc.from_layout(Layout.from_strides((2, 3, 4, columns), (0, columns, 0, 1)), "f32", offset0=1)
+    across = (700, 0, 1, 32) if features == "summed" else (700, 0, 32, 1)
+    strides = {"src": (0, 4 * inner, inner, 1), "weights": across, "dst": (500, 150, columns, 1)}
+    dims = {"src": (2, 3, 4, inner), "weights": (2, 3, inner, columns), "dst": (2, 3, 4, columns)}
+    layouts = {name: Layout.from_strides(dims[name], strides[name]) for name in dims}
+    descs = {name: MemoryDesc.from_layout(layout, "f32", offset0=3) for name, layout in layouts.items()}
+    attributes = PrimitiveAttributes(post_ops=(BinaryPostOp("add", second),))
+    made = create_row_batch(Operation("matmul", "forward_inference", descs, {}, attributes), require_team(), 2)
+    rng, memories, arrays = np.random.default_rng(0), {}, {}
+    for name, desc in made.descs.items():
+        last = desc.offset0 + sum((n - 1) * step for n, step in zip(desc.dims, desc.strides, strict=True))
+        buffer = GuardedBuffer(4 * (last + 1), align=4)
+        memories[name], floats = Memory(desc, buffer.bytes), buffer.bytes.view(np.float32)
+        floats[:] = rng.standard_normal(last + 1)
+        arrays[name] = np.lib.stride_tricks.as_strided(
+            floats[desc.offset0 :], desc.dims, [4 * step for step in desc.strides]
+        ).astype(np.float64)
+    made.bind(memories)()
+    expected = arrays["src"] @ arrays["weights"] + arrays["post_op_0_src_1"]
+    np.testing.assert_allclose(memories["dst"].unpack(), expected, rtol=0, atol=1e-4)
+
+
 # The engine that is chosen
 
 
