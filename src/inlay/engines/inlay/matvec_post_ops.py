@@ -5,8 +5,8 @@
     sum         the previous elements of the destination are added
 
 Exponentials are those of Cephes' `expf`: reduction by powers of 2, and a polynomial. The error function has an error of
-at most 1.5e-7. All functions propagate NaN, and have oneDNN's results for infinity: swish and Gelu of minus infinity are
-NaN.
+at most 1.5e-7. All functions propagate NaN, and have oneDNN's results for infinity: swish and Gelu of minus infinity
+are NaN.
 
 Source: Abramowitz and Stegun, "Handbook of Mathematical Functions", 7.1.26; Moshier, Cephes Mathematical Library.
 """
