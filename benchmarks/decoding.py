@@ -142,7 +142,7 @@ def serve_turns(folder: Path, name: str, load: DecodingLoad, threads: int) -> No
 
 
 def _reply(value: Any) -> None:
-    """Write a line for the process that asked."""
+    """Write a line for the process that sends requests."""
     print(json.dumps(value), flush=True)
 
 
@@ -228,7 +228,7 @@ def _process(folder: Path, name: str, load: DecodingLoad, threads: int) -> Itera
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
     assert process.stdin is not None
     assert process.stdout is not None
-    asked, replies = process.stdin, process.stdout
+    requests, replies = process.stdin, process.stdout
 
     def read() -> Any:
         line = replies.readline()
@@ -237,15 +237,15 @@ def _process(folder: Path, name: str, load: DecodingLoad, threads: int) -> Itera
         return json.loads(line)
 
     def decode(start: int) -> Any:
-        asked.write(f"{start}\n")
-        asked.flush()
+        requests.write(f"{start}\n")
+        requests.flush()
         return read()
 
     try:
         read()
         yield decode
     finally:
-        asked.close()
+        requests.close()
         process.wait()
         replies.close()
 

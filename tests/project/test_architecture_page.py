@@ -1,5 +1,6 @@
 """docs/architecture.md names every package, and only names that exist."""
 
+import ast
 import importlib
 import pkgutil
 import re
@@ -43,6 +44,18 @@ def test_every_package_and_root_module_is_named() -> None:
     graph = importlib.import_module("inlay.graph")
     expected |= {f"graph.{module.name}" for module in pkgutil.iter_modules(graph.__path__)} - {"graph.onnx_package"}
     assert expected - named == set()
+
+
+PACKAGES = {str(path.parent.relative_to(ROOT / "src")): path for path in (ROOT / "src").rglob("inlay/**/__init__.py")}
+
+
+@pytest.mark.parametrize("name", sorted(PACKAGES))
+def test_a_package_that_lists_its_modules_lists_all(name: str) -> None:
+    """The list is in the docstring of the package; `graph` describes its modules in sentences."""
+    path = PACKAGES[name]
+    modules = {file.stem for file in path.parent.glob("*.py")} - {"__init__", "__main__"}
+    listed = set(re.findall(r"\w+", ast.get_docstring(ast.parse(path.read_text())) or ""))
+    assert name == "inlay/graph" or 2 * len(modules & listed) < len(modules) or modules <= listed, modules - listed
 
 
 @pytest.mark.parametrize("page", ["docs/recipes.md", "CONTRIBUTING.md"])

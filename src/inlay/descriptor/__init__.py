@@ -20,6 +20,9 @@ properties and methods. In the order of data flow:
     inversion        the inverse of `offset`: coordinates of offsets
     query_attributes the queries and conversions of `MemoryDesc`, as attributes of its base class
     memory_desc      `MemoryDesc`
+    compound_format  formats of several streams in one buffer: fields of bits, and how a value follows from them
+    compound_table   the table of these formats, such as ggml's
+    compound_desc    a compound format with dims
     arrays           descriptors of NumPy arrays
     comparison       the first coordinate whose offsets differ in two descriptors
 

@@ -40,6 +40,7 @@ The modules in the order in which data flows:
     reorder              reorder, as a primitive
     dynamic_quantization, cache_write, table_lookup
                          kinds that the specification lacks
+    operation_checks     the checks of an operation that comes from a file
 
 Glossary, with the name in the specification or in oneDNN:
 

@@ -275,7 +275,7 @@ class Engine(Protocol):
         return True
 
     def owns(self, operation: Operation) -> bool:
-        """Return whether an operation is in a format that only this engine computes fast: it is tried first."""
+        """Return whether the engine is tried first for an operation: it has a fast kernel where others have none."""
         return False
 
     def accepts_any_contents(self, desc: MemoryDesc) -> bool:

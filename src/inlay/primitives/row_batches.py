@@ -3,8 +3,8 @@
     scores = queries @ keys^T       the weights are contiguous along the features, which are summed
     result = shares @ values        the weights are contiguous along the features, which are the columns
 
-Such weights change in each run and are read once, so a kernel that packs them first takes longer than to read them.
-Inlay's own machine code reads each key or value once, wherever its features are contiguous.
+Such weights change in each run and are read once, so it takes longer to pack them than to read them.
+Inlay's own machine code reads keys and values where they are, if the features of each are contiguous.
 
 >>> from inlay.primitives.engine import Operation
 >>> queries, scores = MemoryDesc((1, 12, 1, 64), "f32", "abcd"), MemoryDesc((1, 12, 1, 512), "f32", "abcd")
@@ -40,7 +40,7 @@ def find_features(operation: Operation, lanes: int = 0) -> Features | None:
     src, weights, dst = (descs[name] for name in ("src", "weights", "dst"))
     if not 3 <= dst.ndims <= 4 or not dst.ndims == src.ndims == weights.ndims:
         return None
-    if not _is_plain(weights) or not _has_rows(src) or not (dst.kind == "any" or _has_rows(dst)):
+    if not _is_plain(weights) or not has_contiguous_rows(src) or not (dst.kind == "any" or has_contiguous_rows(dst)):
         return None
     if any(str(desc.data_type) != "f32" for desc in (src, weights, dst)) or dst.dims[-2] > MOST_ROWS:
         return None
@@ -52,15 +52,15 @@ def find_features(operation: Operation, lanes: int = 0) -> Features | None:
     return None
 
 
+def has_contiguous_rows(desc: MemoryDesc) -> bool:
+    """Return whether the elements of each row are contiguous."""
+    return _is_plain(desc) and (desc.strides[-1] == 1 or desc.dims[-1] == 1)
+
+
 def _is_plain(desc: MemoryDesc) -> bool:
     """Return whether each axis of a descriptor has a stride, and there are elements and no padding."""
     is_known = desc.kind == "blocked" and not desc.has_runtime and 0 not in desc.dims
     return is_known and isinstance(desc.layout, Layout) and not desc.inner_blocks and desc.padded_dims == desc.dims
-
-
-def _has_rows(desc: MemoryDesc) -> bool:
-    """Return whether the elements of each row are contiguous."""
-    return _is_plain(desc) and (desc.strides[-1] == 1 or desc.dims[-1] == 1)
 
 
 def _fills_registers(count: int, lanes: int) -> bool:

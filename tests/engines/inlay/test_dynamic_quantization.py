@@ -17,9 +17,9 @@ from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.dynamic_quantization import DynamicQuantization
 from inlay.primitives.engine import Operation, ThreadTeam, get_engine
 from inlay.reordering.target import TARGETS, TargetMachine, host_target
-from tests.engines.inlay.test_winograd import team
 from tests.support.guarded_buffers import GuardedBuffer
 from tests.support.refusals import raises_exactly
+from tests.support.thread_teams import require_team
 
 Array = np.ndarray[Any, np.dtype[Any]]
 VALUES = {"scale": MemoryDesc((1,), "f32"), "zero_point": MemoryDesc((1,), "s32")}
@@ -45,7 +45,7 @@ def guarded(desc: MemoryDesc) -> tuple[Memory, GuardedBuffer]:
 
 def quantize(x: Array, tag: str, threads: int = 2, target: TargetMachine | None = None) -> dict[str, Array]:
     """Results of the machine code in guarded memory."""
-    made = create_dynamic_quantization(operation(MemoryDesc(x.shape, "f32", tag)), team(), threads, target)
+    made = create_dynamic_quantization(operation(MemoryDesc(x.shape, "f32", tag)), require_team(), threads, target)
     pairs = {name: guarded(desc) for name, desc in made.descs.items()}
     memories = {name: memory for name, (memory, _) in pairs.items()}
     memories["src"].buffer[:] = pack(x, tag).buffer[: memories["src"].buffer.size]
@@ -93,7 +93,7 @@ def test_equal_elements_have_a_scale(value: float) -> None:
 def test_blocked_formats_without_padding_keep_their_format() -> None:
     x = np.random.default_rng(1).standard_normal((2, 32, 3, 3)).astype(np.float32)
     assert_equal(quantize(x, "nChw16c"), expected(x))
-    made = create_dynamic_quantization(operation(MemoryDesc(x.shape, "f32", "nChw16c")), team(), 1)
+    made = create_dynamic_quantization(operation(MemoryDesc(x.shape, "f32", "nChw16c")), require_team(), 1)
     assert made.descs["dst"] == MemoryDesc(x.shape, "u8", "nChw16c")
 
 
@@ -119,7 +119,7 @@ def test_other_targets(name: str) -> None:
 
 
 def test_several_threads_may_call_at_once() -> None:
-    made = create_dynamic_quantization(operation(MemoryDesc((70_001,), "f32", "a")), team(), 2)
+    made = create_dynamic_quantization(operation(MemoryDesc((70_001,), "f32", "a")), require_team(), 2)
 
     def run(seed: int) -> None:
         x = np.random.default_rng(seed).standard_normal(70_001).astype(np.float32) * (seed + 1)
@@ -132,7 +132,7 @@ def test_several_threads_may_call_at_once() -> None:
 
 
 def test_the_primitive_takes_the_machine_code() -> None:
-    team()
+    require_team()
     engine = get_engine("inlay").with_threads_of(get_engine("onednn"))
     src = pack(np.array([[-1, 0, 0.5, 1.55]], np.float32), "ab")
     found = DynamicQuantization(src.desc, engine=engine)

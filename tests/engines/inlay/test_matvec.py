@@ -17,13 +17,13 @@ from inlay.engines.inlay.matvec_code import weights_tag
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.memory import Memory, pack
 from inlay.primitives.attributes import PrimitiveAttributes
-from inlay.primitives.engine import Operation, ThreadTeam, get_engine
+from inlay.primitives.engine import Operation
 from inlay.primitives.panel_weights import MOST_ROWS
 from inlay.reordering.attributes import Scales, ZeroPoints
 from inlay.reordering.target import TARGETS, TargetMachine, host_target
-from tests.oracles import onednn as oracle
 from tests.support.guarded_buffers import GuardedBuffer
 from tests.support.refusals import raises_exactly
+from tests.support.thread_teams import require_team
 
 TYPES: Mapping[str, tuple[Any, int, int]] = {
     "s4": (ml_dtypes.int4, -8, 7),
@@ -33,14 +33,6 @@ TYPES: Mapping[str, tuple[Any, int, int]] = {
 }
 CLOSE = 1e-6
 """Largest difference, as a share of the sum of the magnitudes of the products."""
-
-
-def team() -> ThreadTeam:
-    """Return the OpenMP threads of oneDNN."""
-    found = None if oracle.why_unavailable() else get_engine("onednn").thread_team
-    if found is None:
-        pytest.skip("there is no library on GNU OpenMP")
-    return found
 
 
 @dataclass(frozen=True)
@@ -90,7 +82,7 @@ def random_arrays(case: Case, seed: int = 5) -> dict[str, npt.NDArray[Any]]:
 
 def check_product(case: Case, seed: int = 5, target: TargetMachine | None = None) -> None:
     """Compare a product in guarded memory with one in f64; the result is filled with NaN before."""
-    made = create_matvec(operation(case), team(), case.threads, target)
+    made = create_matvec(operation(case), require_team(), case.threads, target)
     arrays = random_arrays(case, seed)
     memories: dict[str, Memory] = {}
     buffers: list[GuardedBuffer] = []
@@ -148,7 +140,7 @@ def test_code_for_narrower_registers(weights: str, rows: int) -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_special_values_stay_in_their_row(value: float) -> None:
     case = Case(3, 32, 40, 16)
-    made, arrays = create_matvec(operation(case), team(), 2), random_arrays(case)
+    made, arrays = create_matvec(operation(case), require_team(), 2), random_arrays(case)
     arrays["src"][1, 7] = value
     memories = {name: pack(arrays[name].reshape(desc.dims), desc) for name, desc in made.descs.items() if name != "dst"}
     memories["dst"] = Memory(made.descs["dst"])
@@ -159,7 +151,7 @@ def test_special_values_stay_in_their_row(value: float) -> None:
 
 
 def test_weights_are_panels_of_columns() -> None:
-    made = create_matvec(operation(Case(1, 64, 100, 32)), team(), 2)
+    made = create_matvec(operation(Case(1, 64, 100, 32)), require_team(), 2)
     columns = host_target().vector_bytes
     assert made.descs["weights"] == MemoryDesc((64, 100), "s4", weights_tag("s4", columns))
     assert made.impl == "matvec:s4"
@@ -180,7 +172,7 @@ def test_refused_operations() -> None:
 
     def refuse(wrong: Operation, text: str) -> None:
         with raises_exactly(Unimplemented, start + text):
-            create_matvec(wrong, team(), 2)
+            create_matvec(wrong, require_team(), 2)
 
     narrow = {name: MemoryDesc(desc.dims, "bf16", "ab") for name, desc in product.descs.items() if name == "dst"}
     refuse(replace(product, descs={**product.descs, **narrow}), "no f32 by s4 to bf16")
@@ -201,4 +193,4 @@ def test_dims_that_do_not_fit_are_refused(name: str, dims: tuple[int, int]) -> N
     wrong = replace(whole, descs={**whole.descs, name: desc})
     src, weights, dst = (wrong.descs[one].dims for one in ("src", "weights", "dst"))
     with raises_exactly(InvalidArguments, f"a product of {src} and {weights} has no result {dst}: give dims that fit"):
-        create_matvec(wrong, team(), 1)
+        create_matvec(wrong, require_team(), 1)

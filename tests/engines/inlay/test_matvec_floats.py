@@ -22,16 +22,15 @@ from inlay.primitives.engine import (
     Implementation,
     MachineCall,
     Operation,
-    ThreadTeam,
     create_with_companions,
     get_engine,
 )
 from inlay.primitives.panel_weights import MOST_ROWS, has_panel_weights, panel_tag, panel_variant, with_any_weights
 from inlay.reordering.attributes import Scales
 from inlay.reordering.target import TARGETS, TargetMachine, host_target
-from tests.oracles import onednn as oracle
 from tests.support.guarded_buffers import GuardedBuffer
 from tests.support.refusals import raises_exactly
+from tests.support.thread_teams import require_team
 
 DTYPES: Mapping[str, Any] = {"f32": np.float32, "bf16": ml_dtypes.bfloat16}
 CLOSE: Mapping[str, float] = {"f32": 1e-6, "bf16": 2.0**-8}
@@ -48,14 +47,6 @@ FUNCTIONS: Mapping[str, Callable[[float], float]] = {
     "gelu_erf": lambda x: 0.5 * x * (1 + erf(x / sqrt(2))),
     "gelu_tanh": lambda x: 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))),
 }
-
-
-def team() -> ThreadTeam:
-    """Return the OpenMP threads of oneDNN."""
-    found = None if oracle.why_unavailable() else get_engine("onednn").thread_team
-    if found is None:
-        pytest.skip("there is no library on GNU OpenMP")
-    return found
 
 
 @dataclass(frozen=True)
@@ -117,7 +108,7 @@ def apply(
 
 def check_product(case: Case, seed: int = 5, target: TargetMachine | None = None) -> None:
     """Compare a product in guarded memory with one in f64."""
-    made = create_matvec(operation(case), team(), case.threads, target)
+    made = create_matvec(operation(case), require_team(), case.threads, target)
     arrays = random_arrays(made, case.scale, seed)
     memories: dict[str, Memory] = {}
     buffers: list[GuardedBuffer] = []
@@ -182,7 +173,7 @@ def test_code_for_narrower_registers(types: tuple[str, str], function: str, rows
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("types", TYPES)
 def test_functions_propagate_nan(types: tuple[str, str], function: str) -> None:
-    made = create_matvec(operation(Case(2, 8, 20, types=types, post_ops=(EltwisePostOp(function),))), team(), 2)
+    made = create_matvec(operation(Case(2, 8, 20, types=types, post_ops=(EltwisePostOp(function),))), require_team(), 2)
     arrays = random_arrays(made, 1.0, 3)
     arrays["src"][1, 3] = np.nan
     memories = {name: pack(arrays[name], desc) for name, desc in made.descs.items()}
@@ -192,11 +183,37 @@ def test_functions_propagate_nan(types: tuple[str, str], function: str) -> None:
     assert np.isnan(result[1]).all()
 
 
+INFINITE: Mapping[str, tuple[EltwisePostOp, float, float]] = {
+    "relu": (EltwisePostOp("relu"), 0.0, np.inf),
+    "leaky relu": (EltwisePostOp("relu", 0.5), -np.inf, np.inf),
+    "logistic": (EltwisePostOp("logistic"), 0.0, 1.0),
+    "swish": (EltwisePostOp("swish", 1.0), np.nan, np.inf),
+    "gelu_erf": (EltwisePostOp("gelu_erf"), np.nan, np.inf),
+    "gelu_tanh": (EltwisePostOp("gelu_tanh"), np.nan, np.inf),
+}
+"""Functions, and their results for minus and plus infinity: products of infinity by 0 are NaN."""
+
+
+@pytest.mark.parametrize("name", INFINITE)
+@pytest.mark.parametrize("types", TYPES)
+def test_functions_of_infinity(types: tuple[str, str], name: str) -> None:
+    function, *expected = INFINITE[name]
+    made = create_matvec(operation(Case(3, 8, 20, types=types, post_ops=(function,))), require_team(), 2)
+    arrays = random_arrays(made, 1.0, 3)
+    arrays["weights"] = np.abs(arrays["weights"]) + 1
+    arrays["src"][:2, 3] = -np.inf, np.inf
+    memories = {name: pack(arrays[name], desc) for name, desc in made.descs.items()}
+    made.bind(memories)()
+    result = memories["dst"].unpack().astype(np.float32)
+    np.testing.assert_array_equal(result[:2], np.array([[one] * 20 for one in expected], np.float32))
+    assert np.isfinite(result[2]).all()
+
+
 # The format, and the engine that is chosen
 
 
 def test_an_operation_with_panels_is_computed_by_own_code() -> None:
-    team()
+    require_team()
     product = operation(Case(1, 64, 100))
     panels = panel_variant(product)
     assert panels is not None
@@ -236,7 +253,7 @@ def test_operations_without_panels() -> None:
 
 
 def test_panels_with_attributes_that_the_code_lacks_are_computed_by_others() -> None:
-    team()
+    require_team()
     tag = panel_tag("matmul", "f32", host_target().vector_bytes)
     src, weights = MemoryDesc((2, 8), "f32", "ab"), MemoryDesc((8, 5), "f32", tag)
     product = primitives.MatMul(src, weights, attributes=PrimitiveAttributes(scales={"src": Scales()}))
@@ -244,9 +261,9 @@ def test_panels_with_attributes_that_the_code_lacks_are_computed_by_others() -> 
 
 
 def test_calls_run_alone_and_in_batches() -> None:
-    team()
+    require_team()
     engine = get_engine("onednn")
-    made = create_matvec(operation(Case(2, 64, 10)), team(), 2)
+    made = create_matvec(operation(Case(2, 64, 10)), require_team(), 2)
     sets = []
     for seed in range(3):
         arrays = random_arrays(made, 1.0, seed)
@@ -273,7 +290,7 @@ def test_refused_operations() -> None:
 
     def refuse(wrong: Operation, text: str) -> None:
         with raises_exactly(Unimplemented, start + text):
-            create_matvec(wrong, team(), 2)
+            create_matvec(wrong, require_team(), 2)
 
     product = operation(Case(2, 64, 100))
     refuse(operation(Case(2, 60, 100)), "weights with a multiple of 8 rows, floats without scales")

@@ -18,8 +18,9 @@ from inlay.memory import Memory, pack
 from inlay.primitives.engine import MachineCall, Operation
 from inlay.primitives.panel_weights import MOST_ROWS
 from inlay.reordering.target import TARGETS, TargetMachine, host_target
-from tests.engines.inlay.test_matvec import Case, operation, random_arrays, team
+from tests.engines.inlay.test_matvec import Case, operation, random_arrays
 from tests.support.guarded_buffers import GuardedBuffer
+from tests.support.thread_teams import require_team
 
 ULPS = 2.0**-21
 """Largest difference, as a share of the sum of the magnitudes of the groups' products."""
@@ -56,7 +57,7 @@ def run_guarded(
     case: Case, arrays: dict[str, npt.NDArray[np.generic]], target: TargetMachine | None = None
 ) -> npt.NDArray[np.float32]:
     """Return the product that is computed in guarded memory; the result is filled with NaN before."""
-    made = create_matvec(rounding_operation(case), team(), case.threads, target)
+    made = create_matvec(rounding_operation(case), require_team(), case.threads, target)
     assert made.impl == f"matvec:{case.weights}:rounded"
     memories: dict[str, Memory] = {}
     buffers: list[GuardedBuffer] = []
@@ -150,7 +151,7 @@ def test_products_that_are_not_rounded() -> None:
     """Many rows, integers of 8 bits, groups whose sums may overflow, and processors without VNNI: the exact product."""
 
     def impl(case: Case, target: TargetMachine | None = None) -> str:
-        return create_matvec(rounding_operation(case), team(), 2, target).impl
+        return create_matvec(rounding_operation(case), require_team(), 2, target).impl
 
     assert impl(Case(MOST_ROWS + 1, 64, 40, 16)) == "matvec:s4"
     assert impl(Case(1, 64, 40, 16, "s8")) == "matvec:s8"
@@ -160,7 +161,7 @@ def test_products_that_are_not_rounded() -> None:
 
 
 def test_weights_have_one_format_for_all_rows() -> None:
-    few, many = (create_matvec(rounding_operation(Case(rows, 64, 40, 16)), team(), 2) for rows in (1, 100))
+    few, many = (create_matvec(rounding_operation(Case(rows, 64, 40, 16)), require_team(), 2) for rows in (1, 100))
     assert few.descs["weights"] == many.descs["weights"] == MemoryDesc((64, 40), "s4", few.descs["weights"].tag)
 
 

@@ -15,14 +15,13 @@ from inlay import MemoryDesc
 from inlay.engines.inlay.row_batch import create_row_batch, requests_row_batch
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.graph.costs.models import model_of_kind
-from inlay.layout import Dims
+from inlay.layout import Dims, Layout
 from inlay.memory import Memory, pack
 from inlay.primitives.attributes import BinaryPostOp, EltwisePostOp, PostOp, PrimitiveAttributes, SumPostOp
 from inlay.primitives.engine import (
     Implementation,
     MachineCall,
     Operation,
-    ThreadTeam,
     create_with_companions,
     get_engine,
 )
@@ -30,22 +29,14 @@ from inlay.primitives.panel_weights import MOST_ROWS
 from inlay.primitives.row_batches import MOST_REGISTERS, Features, find_features
 from inlay.reordering.attributes import Scales
 from inlay.reordering.target import TARGETS, TargetMachine, host_target
-from tests.oracles import onednn as oracle
 from tests.support.guarded_buffers import GuardedBuffer
 from tests.support.refusals import raises_exactly
+from tests.support.thread_teams import require_team
 
 LANES = 16
 """A multiple of the floats of a register of each target."""
 CLOSE = 1e-6
 """Largest difference, as a share of the sum of the magnitudes of all terms."""
-
-
-def team() -> ThreadTeam:
-    """Return the OpenMP threads of oneDNN."""
-    found = None if oracle.why_unavailable() else get_engine("onednn").thread_team
-    if found is None:
-        pytest.skip("there is no library on GNU OpenMP")
-    return found
 
 
 @dataclass(frozen=True)
@@ -93,7 +84,7 @@ def operation(case: Case) -> Operation:
 
 def check_products(case: Case, seed: int = 0, target: TargetMachine | None = None) -> None:
     """Compare the products in guarded memory with those in f64."""
-    made = create_row_batch(operation(case), team(), case.threads, target)
+    made = create_row_batch(operation(case), require_team(), case.threads, target)
     rng = np.random.default_rng(seed)
     arrays = {name: rng.standard_normal(desc.dims, np.float32) for name, desc in made.descs.items()}
     buffers = {name: GuardedBuffer(desc.size, align=4) for name, desc in made.descs.items()}
@@ -164,7 +155,7 @@ def test_code_for_narrower_registers(features: Features, keys: int, rows: int) -
         check_products(case)
     else:
         with pytest.raises(Unimplemented):
-            create_row_batch(operation(case), team(), 1)
+            create_row_batch(operation(case), require_team(), 1)
     check_products(case, target=TARGETS["x86-64-v3"])
 
 
@@ -178,7 +169,7 @@ def test_each_thread_computes_its_share(features: Features) -> None:
 @pytest.mark.parametrize("features", ["summed", "columns"])
 def test_nan_and_infinity_stay_in_their_products(features: Features) -> None:
     case = Case(features, (2, 2), 1, 20, 32)
-    made = create_row_batch(operation(case), team(), 2)
+    made = create_row_batch(operation(case), require_team(), 2)
     rng = np.random.default_rng(1)
     arrays = {name: rng.standard_normal(desc.dims, np.float32) for name, desc in made.descs.items()}
     arrays["weights"][0, 1, 3, 4], arrays["src"][1, 0, 0, 2] = np.nan, np.inf
@@ -189,18 +180,44 @@ def test_nan_and_infinity_stay_in_their_products(features: Features) -> None:
     np.testing.assert_array_equal(np.isfinite(memories["dst"].unpack()), np.isfinite(expected))
 
 
+@pytest.mark.parametrize("features", ["summed", "columns"])
+def test_offsets_and_strides_of_zero(features: Features) -> None:
+    """All heads read the same keys, and one row of source and second operand stands for all sequences."""
+    inner, columns = (32, 21) if features == "summed" else (21, 32)
+    second = MemoryDesc.from_layout(Layout.from_strides((2, 3, 4, columns), (0, columns, 0, 1)), "f32", offset0=1)
+    across = (700, 0, 1, 32) if features == "summed" else (700, 0, 32, 1)
+    strides = {"src": (0, 4 * inner, inner, 1), "weights": across, "dst": (500, 150, columns, 1)}
+    dims = {"src": (2, 3, 4, inner), "weights": (2, 3, inner, columns), "dst": (2, 3, 4, columns)}
+    layouts = {name: Layout.from_strides(dims[name], strides[name]) for name in dims}
+    descs = {name: MemoryDesc.from_layout(layout, "f32", offset0=3) for name, layout in layouts.items()}
+    attributes = PrimitiveAttributes(post_ops=(BinaryPostOp("add", second),))
+    made = create_row_batch(Operation("matmul", "forward_inference", descs, {}, attributes), require_team(), 2)
+    rng, memories, arrays = np.random.default_rng(0), {}, {}
+    for name, desc in made.descs.items():
+        last = desc.offset0 + sum((n - 1) * step for n, step in zip(desc.dims, desc.strides, strict=True))
+        buffer = GuardedBuffer(4 * (last + 1), align=4)
+        memories[name], floats = Memory(desc, buffer.bytes), buffer.bytes.view(np.float32)
+        floats[:] = rng.standard_normal(last + 1)
+        arrays[name] = np.lib.stride_tricks.as_strided(
+            floats[desc.offset0 :], desc.dims, [4 * step for step in desc.strides]
+        ).astype(np.float64)
+    made.bind(memories)()
+    expected = arrays["src"] @ arrays["weights"] + arrays["post_op_0_src_1"]
+    np.testing.assert_allclose(memories["dst"].unpack(), expected, rtol=0, atol=1e-4)
+
+
 # The engine that is chosen
 
 
 @pytest.mark.parametrize("features", ["summed", "columns"])
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_own_code_computes_batches_of_few_rows(features: Features, order: Dims) -> None:
-    team()
+    require_team()
     axes = (0, 1, 3 if features == "summed" else 2)
     case = Case(features, (2, 3), 1, 40, 64, tuple(axes[i] for i in order))
     engine, made = create_with_companions(get_engine("onednn"), operation(case))
     assert (engine.name, made.impl, made.is_batched) == ("inlay", "matvec:batch", True)
-    assert model_of_kind(operation(case), made.kernel_kind, "AVX2").impl == "matvec"
+    assert model_of_kind(operation(case), made.kernel_kind, "AVX2", made.impl).impl == "matvec"
 
 
 def test_other_operations_are_those_of_the_library() -> None:
@@ -223,12 +240,23 @@ def test_other_operations_are_those_of_the_library() -> None:
     assert [find_features(one, LANES) for one in others] == [None] * len(others)
 
 
+def test_what_the_code_refuses_has_the_costs_of_the_library() -> None:
+    require_team()
+    product = operation(Case("columns", (2, 3), 1, 40, 64))
+    refused = replace(product, attributes=PrimitiveAttributes(post_ops=(EltwisePostOp("elu", 1.0),)))
+    library = get_engine("onednn")
+    engine, made = create_with_companions(library, refused)
+    assert (engine, made.impl) == (library, library.create(refused).impl)
+    model = model_of_kind(refused, made.kernel_kind, "AVX2", made.impl)
+    assert model.impl != model_of_kind(product, "jit", "AVX2", "matvec:batch").impl == "matvec"
+
+
 def test_a_destination_of_any_is_row_major_and_batches_run_the_code() -> None:
     case = Case("summed", (1, 4), 1, 33, 64)
     product = operation(case)
     dst = product.descs["dst"]
     free = replace(product, descs={**product.descs, "dst": MemoryDesc(dst.dims, "f32", "any")})
-    made: Implementation = create_row_batch(free, team(), 2)
+    made: Implementation = create_row_batch(free, require_team(), 2)
     assert made.descs["dst"] == MemoryDesc(dst.dims, "f32")
     src, weights = (np.ones(made.descs[name].dims, np.float32) for name in ("src", "weights"))
     memories = {"src": pack(src, made.descs["src"]), "weights": pack(weights, made.descs["weights"])}
@@ -247,18 +275,21 @@ def test_refused_operations() -> None:
     def refuse(post_op: PostOp, text: str) -> None:
         attributes = PrimitiveAttributes(post_ops=(post_op,))
         with raises_exactly(Unimplemented, text):
-            create_row_batch(replace(product, attributes=attributes), team(), 1)
+            create_row_batch(replace(product, attributes=attributes), require_team(), 1)
 
     gelu = EltwisePostOp("elu", 1.0)
     refuse(gelu, f"a product of few rows has no post-operation {gelu}")
     refuse(SumPostOp(), "a batch of products of few rows adds nothing to its destination")
     column = BinaryPostOp("add", MemoryDesc((2, 1, 64), "bf16", "abc"))
     refuse(column, f"a product of few rows has no post-operation {column}")
+    backward = Layout.from_strides((2, 1, 64), (-64, 64, 1))  # which oneDNN has no format for
+    reversed_rows = BinaryPostOp("add", MemoryDesc.from_layout(backward, "f32", offset0=64))
+    refuse(reversed_rows, f"a product of few rows has no post-operation {reversed_rows}")
     scaled = replace(product, attributes=PrimitiveAttributes(scales={"src": Scales()}))
     with raises_exactly(
         Unimplemented, "a batch of products of few rows has f32 with contiguous features, without scales"
     ):
-        create_row_batch(scaled, team(), 1)
+        create_row_batch(scaled, require_team(), 1)
 
 
 @pytest.mark.parametrize(
@@ -271,4 +302,4 @@ def test_dims_that_do_not_fit_are_refused(name: str, dims: Dims) -> None:
     src, weights, dst = (wrong.descs[one].dims for one in ("src", "weights", "dst"))
     text = f"products of {src} and {weights} have no results {dst}: give dims that fit"
     with raises_exactly(InvalidArguments, text):
-        create_row_batch(wrong, team(), 1)
+        create_row_batch(wrong, require_team(), 1)

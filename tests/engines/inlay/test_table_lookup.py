@@ -12,23 +12,15 @@ from inlay.engines.inlay import table_lookup
 from inlay.engines.inlay.table_lookup import build_module, create_table_lookup, supports_table_lookup
 from inlay.errors import Unimplemented
 from inlay.memory import Memory, pack
-from inlay.primitives.engine import Operation, ThreadTeam, get_engine
+from inlay.primitives.engine import Operation
 from inlay.reordering.target import TARGETS, assembly_of, host_target, load_permanently
-from tests.oracles import onednn as oracle
 from tests.support.guarded_buffers import GuardedBuffer
 from tests.support.refusals import raises_exactly
+from tests.support.thread_teams import require_team
 
 TYPES = (np.uint8, np.int8)
 REMEDY = "give both the same layout, without padding; the destination may have bytes between rows of elements"
 HAS_PERMUTATION = host_target().arithmetic.permute_bits == 8
-
-
-def team() -> ThreadTeam:
-    """The OpenMP threads of oneDNN."""
-    found = None if oracle.why_unavailable() else get_engine("onednn").thread_team
-    if found is None:
-        pytest.skip("there is no library on GNU OpenMP")
-    return found
 
 
 def operation(src: MemoryDesc, table: Any, dst: MemoryDesc | None = None) -> Operation:
@@ -59,7 +51,7 @@ def test_each_element_is_the_entry_of_its_bits(
     src = MemoryDesc(dims, source, axes[::-1] if reverse else axes)
     x = np.frombuffer(random.randbytes(src.size), np.uint8)
     table = np.frombuffer(random.randbytes(256), np.uint8)
-    made = create_table_lookup(operation(src, result), team(), threads)
+    made = create_table_lookup(operation(src, result), require_team(), threads)
     sides = {"src": guarded(src, x), "table": guarded(made.descs["table"], table), "dst": guarded(made.descs["dst"])}
     made.bind({name: memory for name, (memory, _) in sides.items()})()
     assert all(buffer.gap_is_untouched for _, buffer in sides.values())
@@ -82,7 +74,7 @@ def test_slices_of_channels_are_written_between_others(
     dst = whole.submemory(dims, (0, around[0], 0, 0))
     x = np.frombuffer(random.randbytes(src.size), np.uint8)
     table = np.frombuffer(random.randbytes(256), np.uint8)
-    made = create_table_lookup(operation(src, "u8", dst), team(), threads)
+    made = create_table_lookup(operation(src, "u8", dst), require_team(), threads)
     sides = {"src": guarded(src, x), "table": guarded(made.descs["table"], table), "dst": guarded(whole, 170)}
     memories = {name: memory for name, (memory, _) in sides.items()}
     made.bind({**memories, "dst": Memory(dst, sides["dst"][1].bytes)})()
@@ -102,7 +94,7 @@ def test_the_code_of_processors_without_permutations_computes_the_same(
     monkeypatch.setattr(table_lookup, "_compile_entry", lambda _: entry)
     x, table = np.arange(100_003) * 7 % 256, np.random.default_rng(1).integers(0, 256, 256)
     src, entries = pack(x.astype(np.uint8), "a"), pack(table.astype(np.uint8), "a")
-    made = create_table_lookup(operation(src.desc, "u8"), team(), 2)
+    made = create_table_lookup(operation(src.desc, "u8"), require_team(), 2)
     dst = Memory(made.descs["dst"])
     made.bind({"src": src, "table": entries, "dst": dst})()
     np.testing.assert_array_equal(dst.unpack(), table[x])
@@ -122,13 +114,13 @@ def test_padding_and_other_layouts_are_refused() -> None:
         Unimplemented,
         f"table lookup has no {padded!r} to {padded!r}: {REMEDY}",
     ):
-        create_table_lookup(operation(padded, "u8", padded), team(), 1)
+        create_table_lookup(operation(padded, "u8", padded), require_team(), 1)
     rows, columns = (MemoryDesc((3, 4), "u8", tag) for tag in ("ab", "ba"))
     with raises_exactly(
         Unimplemented,
         f"table lookup has no {rows!r} to {columns!r}: {REMEDY}",
     ):
-        create_table_lookup(operation(rows, "u8", columns), team(), 1)
+        create_table_lookup(operation(rows, "u8", columns), require_team(), 1)
 
 
 def test_a_part_of_an_image_is_dense_if_there_is_one_image() -> None:

@@ -24,11 +24,11 @@ from inlay.engines.inlay.winograd_tables import A_PAIRED, TILE, A, B, G, transfo
 from inlay.errors import Unimplemented
 from inlay.memory import Memory, pack
 from inlay.primitives.attributes import BinaryPostOp, EltwisePostOp, PrimitiveAttributes, SumPostOp
-from inlay.primitives.engine import Implementation, Operation, ThreadTeam, get_engine
+from inlay.primitives.engine import Implementation, Operation
 from inlay.reordering.target import TARGETS, TargetMachine, host_target
-from tests.oracles import onednn as oracle
 from tests.support.guarded_buffers import GuardedBuffer
 from tests.support.refusals import raises_exactly
+from tests.support.thread_teams import require_team
 
 Floats = npt.NDArray[np.float32]
 RELU = (EltwisePostOp("relu", 0.0, 0.0),)
@@ -36,14 +36,6 @@ LANES = registers_of(host_target()).lanes
 IMAGE = MemoryDesc((1, LANES, 8, 8), "f32", "nhwc")
 Made = WinogradConvolution | Implementation
 Case = tuple[Operation, WinogradSchedule | None, int]
-
-
-def team() -> ThreadTeam:
-    """Return the OpenMP threads of oneDNN."""
-    found = None if oracle.why_unavailable() else get_engine("onednn").thread_team
-    if found is None:
-        pytest.skip("there is no library on GNU OpenMP")
-    return found
 
 
 def operation(
@@ -140,7 +132,7 @@ def check_convolution(case: Case, seed: int, target: TargetMachine) -> None:
     registers = registers_of(target)
     panels = -(-problem.descs["dst"].dims[1] // (registers.lanes * registers.panel))
     division = schedule and WinogradSchedule(schedule.blocks, min(schedule.groups, panels))
-    assert relative_error(WinogradConvolution(problem, team(), threads, division, target), seed) < 1e-5
+    assert relative_error(WinogradConvolution(problem, require_team(), threads, division, target), seed) < 1e-5
 
 
 @given(cases(), st.integers(0, 1000))
@@ -156,7 +148,7 @@ def test_results_in_registers_of_32_bytes_are_those_of_a_direct_convolution(case
 
 def test_not_a_number_and_infinity_stay_in_their_tiles() -> None:
     """A NaN spreads to all results of its tile, also to those that a direct convolution computes without it."""
-    made = create_winograd_convolution(operation(IMAGE, IMAGE, bias=False, relu=True), team(), 1)
+    made = create_winograd_convolution(operation(IMAGE, IMAGE, bias=False, relu=True), require_team(), 1)
     arrays = {name: np.ones_like(array) for name, array in random_arrays(made.operation).items()}
     arrays["src"][0, 0, 1, 1] = np.nan
     memories = memories_of(made, arrays)
@@ -170,7 +162,7 @@ def test_not_a_number_and_infinity_stay_in_their_tiles() -> None:
 def test_many_threads_may_call_one_convolution_at_once() -> None:
     desc = MemoryDesc((1, 2 * LANES, 10, 10), "f32", "nhwc")
     problem = replace(operation(desc, desc, bias=False), attributes=PrimitiveAttributes())
-    made = create_winograd_convolution(problem, team(), 2)
+    made = create_winograd_convolution(problem, require_team(), 2)
     assert "scratchpad" not in made.descs
     arrays = random_arrays(problem)
     memories, results = memories_of(made, arrays), [Memory(desc) for _ in range(8)]
@@ -304,11 +296,11 @@ def with_descs(**changes: MemoryDesc) -> Operation:
 )
 def test_an_unsupported_operation_raises_this_error(problem: Operation, text: str) -> None:
     with raises_exactly(Unimplemented, f"Winograd convolution has no {text}"):
-        create_winograd_convolution(problem, team(), 2)
+        create_winograd_convolution(problem, require_team(), 2)
 
 
 def test_weights_are_transformed_from_any_layout_of_f32_without_attributes() -> None:
-    desc = create_winograd_convolution(GOOD, team(), 1).descs["weights"]
+    desc = create_winograd_convolution(GOOD, require_team(), 1).descs["weights"]
     assert is_winograd_weights(desc)
     assert not is_winograd_weights(IMAGE)
     weights = random_arrays(GOOD)["weights"]

@@ -180,7 +180,7 @@ def test_transformed_weights_cannot_be_reordered_back(engine: InlayEngine) -> No
         Unimplemented,
         "inlay has no reorder forward_inference such as this: it computes reorders between layouts and cache writes; "
         "and on threads of GNU OpenMP Winograd convolutions, products with integer weights or weights in panels, "
-        "dynamic quantization and table lookups",
+        "batches of products of few rows, dynamic quantization and table lookups",
     ):
         engine.create(back)
     with raises_exactly(

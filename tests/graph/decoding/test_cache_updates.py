@@ -218,6 +218,17 @@ def test_other_nodes_read_the_number_of_valid_positions_of_a_prompt() -> None:
         np.testing.assert_allclose(found["y"], expected[:, :, first:end], rtol=0, atol=CLOSE)
 
 
+def test_a_comparison_of_the_number_of_valid_positions_that_is_no_mask_stays() -> None:
+    more = node("Less", ["ten", "nonpad_kv_seqlen"], "is_over"), node("Cast", ["is_over"], "over", to=TensorProto.INT64)
+    model = write_model(more=more, constants={"ten": np.array([10])})
+    model.graph.output.append(helper.make_tensor_value_info("over", TensorProto.INT64, ["batch"]))
+    rows, session = draw_rows(2, 13), decoding_session(model, engine="reference")
+    state = session.new_state(batch=2)
+    ends = ((0, 5), (5, 6), (6, 12), (12, 13))
+    found = [session.step(take(rows, *end), state=state)["over"].tolist() for end in ends]
+    assert found == [[0, 0], [0, 0], [1, 1], [1, 1]]
+
+
 def test_a_mask_and_a_number_of_valid_positions_are_both_heeded() -> None:
     more = node("Cast", ["attention_mask"], "seen", to=TensorProto.BOOL), node("Unsqueeze", ["seen", "axes"], "mask")
     model = write_model(more=more, constants={"axes": np.array([1, 2])})

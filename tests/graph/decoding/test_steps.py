@@ -281,6 +281,15 @@ def test_writes_and_checks_of_a_step_run_inside_batches() -> None:
     assert counts[0] == counts[1]
 
 
+@pytest.mark.skipif(get_engine().thread_team is None, reason="the engine has no threads of GNU OpenMP")
+def test_keys_and_values_are_multiplied_where_they_are() -> None:
+    decoder = inlay.load(random_decoder(LAYERS, HEADS * FEATURES, HEADS, VOCABULARY).SerializeToString())
+    session = inlay.compile(decoder, costs="probed", state=StateOptions(maximum=64))
+    session.step({"input_ids": tokens(1)})
+    (plan,) = session.plans
+    assert [step.impl for step in plan.program.steps].count("matvec:batch") == 2 * LAYERS
+
+
 def test_the_memory_of_plans_does_not_contain_states() -> None:
     session = decoding_session()
     session.step({"input_ids": tokens(1)})

@@ -12,6 +12,7 @@ The modules in the order in which data flows:
     serial_team             the calling thread as a team, for engines that lend no threads
     table_lookup            functions of 8-bit integers by a table
     dynamic_quantization    quantization to u8 by the range of the elements: machine code and calls
+    cache_write             copies of rows into states of decoding, at a position that each call reads
     matvec_post_ops         post-operations of products of few rows: functions, sums and products with a second operand
     matvec_rounding         a source that is rounded to 8 bits, and its products with integers of 4 bits
     matvec_code             products of few rows: generation of the machine code, and the format of integer weights

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from inlay.descriptor import MemoryDesc
-from inlay.engines.inlay.team_code import emit_openmp_call, emit_part, emit_pointer
+from inlay.engines.inlay.team_code import emit_openmp_call, emit_part, emit_pointer, load_entry
 from inlay.errors import Unimplemented
 from inlay.layout import Layout
 from inlay.memory import Memory
@@ -33,7 +33,7 @@ from inlay.memory.buffers import address_of
 from inlay.primitives.attributes import PrimitiveAttributes
 from inlay.primitives.engine import MachineCall, Operation, PlainImplementation, ThreadTeam
 from inlay.reordering.ir import Code, Lanes, module_text
-from inlay.reordering.target import TargetMachine, digest_of, host_target, load_permanently
+from inlay.reordering.target import TargetMachine, digest_of, host_target
 
 _RANGE, _QUANTIZE, _ENTRY = "inlay_range", "inlay_quantize", "inlay_dynamic_quantization"
 _UNROLLED = 4  # vectors of an iteration; that many minima are independent of each other
@@ -261,20 +261,17 @@ def _build_module(target: TargetMachine) -> str:
 @cache
 def _compile_entry(target: TargetMachine) -> int:
     """Return the address of the compiled function; the first call compiles or loads it."""
-    text = partial(_build_module, target)
-    key = (_EMITTER, _ENTRY) if _EMITTER else text()
-    (address,) = load_permanently(key, text, target, _ENTRY)
-    return address
+    return load_entry(_EMITTER, _ENTRY, partial(_build_module, target), target, _ENTRY)
 
 
 def requests_dynamic_quantization(operation: Operation) -> bool:
     """Return whether an operation is a dynamic quantization of f32 that the machine code supports."""
     if operation.kind != "dynamic_quantization" or str(operation.descs["src"].data_type) != "f32":
         return False
-    return _find_unsupported(operation, operation.descs["src"], _settle_result(operation)) is None
+    return _find_unsupported(operation, operation.descs["src"], _resolve_result(operation)) is None
 
 
-def _settle_result(operation: Operation) -> MemoryDesc:
+def _resolve_result(operation: Operation) -> MemoryDesc:
     """Return the descriptor of the destination; `any` becomes the layout of the source."""
     src, dst = operation.descs["src"], operation.descs["dst"]
     if dst.kind == "any" and isinstance(src.layout, Layout):
@@ -292,7 +289,7 @@ def create_dynamic_quantization(
     Raises:
         Unimplemented: source and destination have other layouts, one that is not dense, or there are attributes.
     """
-    src, dst = operation.descs["src"], _settle_result(operation)
+    src, dst = operation.descs["src"], _resolve_result(operation)
     why = _find_unsupported(operation, src, dst)
     if why is not None:
         raise Unimplemented(f"machine code does not quantize {why}")

@@ -205,7 +205,7 @@ class InlayEngine(Engine):
             raise Unimplemented(
                 f"inlay has no {operation.kind} {operation.prop_kind} such as this: it computes reorders between "
                 "layouts and cache writes; and on threads of GNU OpenMP Winograd convolutions, products with integer "
-                "weights or weights in panels, dynamic quantization and table lookups"
+                "weights or weights in panels, batches of products of few rows, dynamic quantization and table lookups"
             )
         if operation.kind == "cache_write":
             return create_cache_write(operation)

@@ -27,18 +27,18 @@ from inlay.engines.inlay.matvec_code import (
     build_module,
     weights_tag,
 )
-from inlay.engines.inlay.matvec_post_ops import is_matrix_operand, parse_post_ops
+from inlay.engines.inlay.matvec_post_ops import find_operands, is_matrix_operand, parse_post_ops
 from inlay.engines.inlay.matvec_rounding import MOST_GROUP, can_round, rounded_nbytes
+from inlay.engines.inlay.team_code import load_entry
 from inlay.engines.inlay.winograd_code import Registers
 from inlay.errors import InvalidArguments, Unimplemented
 from inlay.layout import Layout
 from inlay.memory import Memory
 from inlay.memory.buffers import address_of
-from inlay.primitives.attributes import BinaryPostOp
 from inlay.primitives.engine import MachineCall, Operation, PlainImplementation, ThreadTeam
 from inlay.primitives.panel_weights import MOST_ROWS, has_panel_weights, panel_tag
 from inlay.reordering.attributes import Scales, ZeroPoints
-from inlay.reordering.target import TargetMachine, digest_of, host_target, load_permanently
+from inlay.reordering.target import TargetMachine, digest_of, host_target
 
 _INTEGERS = ("s4", "u4", "s8", "u8")
 _FLOATS = (("f32", "f32", "f32"), ("bf16", "bf16", "bf16"), ("bf16", "bf16", "f32"))
@@ -92,7 +92,7 @@ def create_matvec(
         registers,
         _rounds_source(operation, group, target),
     )
-    operands = _find_operands(operation)
+    operands = find_operands(operation.attributes.post_ops)
     descs |= operands
     table = _table(kernel, descs, group, team)
     _add_operands(table, operands.values())
@@ -113,12 +113,6 @@ def _rounds_source(operation: Operation, group: int, target: TargetMachine) -> b
     is_few = operation.descs["src"].dims[0] <= MOST_ROWS and group <= MOST_GROUP
     is_packed = str(operation.descs["weights"].data_type) in ("s4", "u4")
     return operation.attributes.rounds_source and is_few and is_packed and can_round(target)
-
-
-def _find_operands(operation: Operation) -> dict[str, MemoryDesc]:
-    """Return the descriptor of each second operand of the post-operations, by argument."""
-    post_ops = operation.attributes.post_ops
-    return {f"post_op_{i}_src_1": one.src_1 for i, one in enumerate(post_ops) if isinstance(one, BinaryPostOp)}
 
 
 def _add_operands(table: _Words, operands: Iterable[MemoryDesc]) -> None:
@@ -261,9 +255,7 @@ _EMITTER = digest_of(
 @cache
 def _compile_entry(kernel: MatvecCode, target: TargetMachine) -> int:
     """Return the address of the compiled function; the first call compiles or loads it."""
-    text = partial(build_module, kernel, target.attributes)
-    (address,) = load_permanently((_EMITTER, kernel) if _EMITTER else text(), text, target, ENTRY)
-    return address
+    return load_entry(_EMITTER, kernel, partial(build_module, kernel, target.attributes), target, ENTRY)
 
 
 _ARGUMENTS = {

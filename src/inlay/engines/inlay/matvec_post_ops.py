@@ -5,7 +5,8 @@
     sum         the previous elements of the destination are added
 
 Exponentials are those of Cephes' `expf`: reduction by powers of 2, and a polynomial. The error function has an error of
-at most 1.5e-7. All functions propagate NaN.
+at most 1.5e-7. All functions propagate NaN, and have oneDNN's results for infinity: swish and Gelu of minus infinity
+are NaN.
 
 Source: Abramowitz and Stegun, "Handbook of Mathematical Functions", 7.1.26; Moshier, Cephes Mathematical Library.
 """
@@ -13,7 +14,7 @@ Source: Abramowitz and Stegun, "Handbook of Mathematical Functions", 7.1.26; Mos
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import log, log2, pi, sqrt
+from math import inf, log, log2, pi, sqrt
 from types import MappingProxyType
 
 from inlay.descriptor import MemoryDesc
@@ -67,6 +68,11 @@ def _parse(post_op: PostOp, dst: MemoryDesc, is_operand: Callable[[MemoryDesc, M
         case SumPostOp(scale=1.0, zero_point=0, data_type=None):
             return PostOpCode("sum", operand=str(dst.data_type))
     raise Unimplemented(f"a product of few rows has no post-operation {post_op}")
+
+
+def find_operands(post_ops: Sequence[PostOp]) -> dict[str, MemoryDesc]:
+    """Return the descriptor of each second operand of post-operations, by argument."""
+    return {f"post_op_{i}_src_1": one.src_1 for i, one in enumerate(post_ops) if isinstance(one, BinaryPostOp)}
 
 
 def is_matrix_operand(desc: MemoryDesc, dst: MemoryDesc) -> bool:
@@ -128,7 +134,7 @@ class _Floats:
     def exp(self, x: str) -> str:
         """Emit e to the power of x, at least e^-87 and at most e^88."""
         x = self.select("olt", x, -87.0, self.number(-87.0), x)
-        x = self.select("ogt", x, 88.0, self.number(88.0), x)
+        x = self.select("ogt", x, _MOST_EXPONENT, self.number(_MOST_EXPONENT), x)
         rounded = self.code.call(
             f"llvm.rint.{suffix(self.type)}", self.type, (self.type, self.apply("fmul", x, _LOG2E))
         )
@@ -143,11 +149,13 @@ class _Floats:
         return self.apply("fmul", power, self.code.let(f"bitcast {integers} {bits} to {self.type}"))
 
     def sigmoid_times(self, x: str, scaled: str) -> str:
-        """Emit x / (1 + e^-scaled)."""
-        power = self.exp(self.code.let(f"fneg {self.type} {scaled}"))
+        """Emit x / (1 + e^-scaled), which is NaN if x and e^-scaled are infinite."""
+        exponent = self.code.let(f"fneg {self.type} {scaled}")
+        power = self.select("ogt", exponent, _MOST_EXPONENT, self.number(inf), self.exp(exponent))
         return self.apply("fdiv", x, self.apply("fadd", power, 1.0))
 
 
+_MOST_EXPONENT = 88.0  # the greatest float is e^88.7
 _LOG2E = log2(2.718281828459045)
 _LN2_HIGH = 0.693359375  # has few digits, so that its products with powers are exact
 _LN2_LOW = log(2.0) - _LN2_HIGH
@@ -157,8 +165,9 @@ _ERF_SCALE = 0.3275911
 
 
 def _relu(floats: _Floats, code: PostOpCode, x: str) -> str:
-    """Emit x where it is positive, else alpha x."""
-    return floats.select("ogt", x, 0.0, x, floats.apply("fmul", x, code.alpha))
+    """Emit alpha x where x is negative, else x; 0 for minus infinity too if alpha is 0."""
+    small = floats.apply("fmul", x, code.alpha) if code.alpha else floats.number(0.0)
+    return floats.select("olt", x, 0.0, small, x)
 
 
 def _linear(floats: _Floats, code: PostOpCode, x: str) -> str:

@@ -16,16 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay.descriptor import MemoryDesc
-from inlay.engines.inlay.matvec_post_ops import parse_post_ops
+from inlay.engines.inlay.matvec_post_ops import find_operands, parse_post_ops
 from inlay.engines.inlay.row_batch_code import ENTRY, TENSORS, RowBatchCode, RowBatchWord, build_module
+from inlay.engines.inlay.team_code import load_entry
 from inlay.errors import InvalidArguments, Unimplemented
-from inlay.layout import Dims, Layout
+from inlay.layout import Dims
 from inlay.memory import Memory
 from inlay.memory.buffers import address_of
-from inlay.primitives.attributes import BinaryPostOp
 from inlay.primitives.engine import MachineCall, Operation, PlainImplementation, ThreadTeam
-from inlay.primitives.row_batches import find_features
-from inlay.reordering.target import TargetMachine, digest_of, host_target, load_permanently
+from inlay.primitives.row_batches import find_features, has_contiguous_rows
+from inlay.reordering.target import TargetMachine, digest_of, host_target
 
 _Words: TypeAlias = npt.NDArray[np.int64]
 _FLOAT = 4
@@ -52,9 +52,9 @@ def create_row_batch(
     features, attributes = find_features(operation, lanes), operation.attributes
     if features is None or attributes.scales or attributes.zero_points:
         raise Unimplemented("a batch of products of few rows has f32 with contiguous features, without scales")
-    descs = _settle_result(operation)
+    descs = _resolve_result(operation)
     _require_fitting_dims(descs)
-    operands = _find_operands(operation)
+    operands = find_operands(operation.attributes.post_ops)
     if attributes.scratchpad_mode == "user":
         descs["scratchpad"] = MemoryDesc((0,), "u8", "a", allow_empty=True)
     codes = parse_post_ops(attributes.post_ops, descs["dst"], _is_operand)
@@ -63,14 +63,14 @@ def create_row_batch(
     count = descs["weights"].dims[-2 if features == "summed" else -1]
     is_single = tuple(desc.dims[-1] == 1 for desc in operands.values())
     kernel = RowBatchCode(features, count, lanes, codes, is_single)
-    table = _table(kernel, descs, tuple(operands.values()), team)
+    table = _make_table(kernel, descs, tuple(operands.values()), team)
     useful = descs["weights"].size // _LEAST_NBYTES
     most = max(1, min(threads, useful, int(table[RowBatchWord.PRODUCTS])))
     bind = partial(_bind, kernel, target, table, tuple(operands), most)
     return PlainImplementation(operation, descs | operands, "matvec:batch", bind, is_batched=True)
 
 
-def _settle_result(operation: Operation) -> dict[str, MemoryDesc]:
+def _resolve_result(operation: Operation) -> dict[str, MemoryDesc]:
     """Return the descriptors of the matrices; a destination of `any` is row-major."""
     descs = {name: operation.descs[name] for name in ("src", "weights", "dst")}
     if descs["dst"].kind == "any":
@@ -86,30 +86,23 @@ def _require_fitting_dims(descs: Mapping[str, MemoryDesc]) -> None:
     """
     src, weights, dst = (descs[name].dims for name in ("src", "weights", "dst"))
     is_product = (src[-2], weights[-1], src[-1]) == (dst[-2], dst[-1], weights[-2])
-    if not is_product or not all(_broadcasts(dims[:-2], dst[:-2]) for dims in (src, weights)):
+    if not is_product or not all(_can_broadcast(dims[:-2], dst[:-2]) for dims in (src, weights)):
         raise InvalidArguments(f"products of {src} and {weights} have no results {dst}: give dims that fit")
 
 
-def _broadcasts(dims: Dims, result: Dims) -> bool:
+def _can_broadcast(dims: Dims, result: Dims) -> bool:
     """Return whether each extent is that of the result, or 1."""
     return all(n in (1, whole) for n, whole in zip(dims, result, strict=True))
 
 
-def _find_operands(operation: Operation) -> dict[str, MemoryDesc]:
-    """Return the descriptor of each second operand of the post-operations, by argument."""
-    post_ops = operation.attributes.post_ops
-    return {f"post_op_{i}_src_1": one.src_1 for i, one in enumerate(post_ops) if isinstance(one, BinaryPostOp)}
-
-
 def _is_operand(desc: MemoryDesc, dst: MemoryDesc) -> bool:
     """Return whether a second operand is plain f32 that broadcasts to the result, with contiguous rows."""
-    is_plain = isinstance(desc.layout, Layout) and not desc.has_runtime and desc.padded_dims == desc.dims
-    if not is_plain or desc.inner_blocks or str(desc.data_type) != "f32" or desc.ndims != dst.ndims:
+    if str(desc.data_type) != "f32" or desc.ndims != dst.ndims:
         return False
-    return _broadcasts(desc.dims, dst.dims) and (desc.dims[-1] == 1 or desc.strides[-1] == 1)
+    return has_contiguous_rows(desc) and _can_broadcast(desc.dims, dst.dims)
 
 
-def _table(
+def _make_table(
     kernel: RowBatchCode, descs: Mapping[str, MemoryDesc], operands: Sequence[MemoryDesc], team: ThreadTeam
 ) -> _Words:
     """Return the call table; the words of addresses contain offsets, to which `_bind` adds the addresses."""
@@ -117,8 +110,8 @@ def _table(
     table = np.zeros(len(TENSORS) * 4 + 7, np.int64)
     for word, desc in zip(TENSORS, (descs["src"], weights, dst, *operands), strict=False):
         axis = -1 if word == RowBatchWord.WEIGHTS and kernel.features == "summed" else -2
-        batch = [_stride(desc, one) for one in range(desc.ndims - 2)]
-        table[word : word + 4] = desc.offset0, *([0] * (2 - len(batch))), *batch, _stride(desc, axis)
+        batch = [_find_stride(desc, one) for one in range(desc.ndims - 2)]
+        table[word : word + 4] = desc.offset0, *([0] * (2 - len(batch))), *batch, _find_stride(desc, axis)
         table[word : word + 4] *= _FLOAT
     extents = (1, *dst.dims[:-2])[-2:]
     keys = weights.dims[-1 if kernel.features == "summed" else -2]
@@ -129,7 +122,7 @@ def _table(
     return table
 
 
-def _stride(desc: MemoryDesc, axis: int) -> int:
+def _find_stride(desc: MemoryDesc, axis: int) -> int:
     """Return the elements between neighbors along an axis; 0 for extent 1."""
     return int(desc.strides[axis]) if desc.dims[axis] > 1 else 0
 
@@ -146,9 +139,7 @@ _EMITTER = digest_of(
 @cache
 def _compile_entry(kernel: RowBatchCode, target: TargetMachine) -> int:
     """Return the address of the compiled function; the first call compiles or loads it."""
-    text = partial(build_module, kernel, target.attributes)
-    (address,) = load_permanently((_EMITTER, kernel) if _EMITTER else text(), text, target, ENTRY)
-    return address
+    return load_entry(_EMITTER, kernel, partial(build_module, kernel, target.attributes), target, ENTRY)
 
 
 def _bind(

@@ -109,12 +109,12 @@ def _emit_work(code: Code) -> str:
     code.label("some")
     with code.loop("product", count) as index:
         number = code.let(f"add i64 {begin}, {index}")
-        places = [code.let(f"{operation} i64 {number}, {inner}") for operation in ("udiv", "urem")]
+        indices = [code.let(f"{operation} i64 {number}, {inner}") for operation in ("udiv", "urem")]
         addresses = []
         for word in TENSORS:
             address = emit_pointer(code, word)
-            for axis, place in enumerate(places, 1):
-                address = code.byte(address, _times(code, place, word + axis))
+            for axis, one in enumerate(indices, 1):
+                address = code.byte(address, _emit_multiple(code, one, word + axis))
             addresses.append(f"ptr {address}")
         code.do(f"call void @product(ptr %table, {', '.join(addresses)})")
     code.do("br label %exit")
@@ -122,7 +122,7 @@ def _emit_work(code: Code) -> str:
     return f"define internal void @{TEAM_WORK}(ptr %table)"
 
 
-def _times(code: Code, value: str, word: int) -> str:
+def _emit_multiple(code: Code, value: str, word: int) -> str:
     """Emit a value times a word of the table."""
     return code.let(f"mul i64 {value}, {code.load_word('%table', word)}")
 
@@ -135,7 +135,9 @@ class _Row:
         self.code, self.kernel = code, kernel
         self.vectors = Vectors(code, Registers(kernel.lanes, kernel.registers))
         strides = {name: word + 3 for name, word in _BY_ROWS.items()}
-        self.at = {name: code.byte(f"%{name}", _times(code, row, word)) for name, word in strides.items()}
+        self.addresses = {
+            name: code.byte(f"%{name}", _emit_multiple(code, row, word)) for name, word in strides.items()
+        }
         self.step = code.load_word("%table", RowBatchWord.WEIGHTS + 3)
         self.keys = code.load_word("%table", RowBatchWord.KEYS)
 
@@ -156,9 +158,9 @@ class _Row:
             operand = ""
             if post_op.operand:
                 name, is_single = next(singles)
-                operand = self._operand(self.at[name], offset, is_single, mask)
+                operand = self._operand(self.addresses[name], offset, is_single, mask)
             value = emit_post_op(vectors, post_op, value, operand)
-        at = code.byte(self.at["dst"], offset)
+        at = code.byte(self.addresses["dst"], offset)
         if mask:
             code.masked_store(vectors.type, value, at, mask)
         else:
@@ -193,7 +195,7 @@ def _emit_product(code: Code, kernel: RowBatchCode) -> str:
 def _emit_sums_of_features(row: _Row) -> None:
     """Emit the results of a row whose features are summed: as many keys as there are lanes at a time."""
     code, vectors, lanes = row.code, row.vectors, row.kernel.lanes
-    query = [vectors.load(row.at["src"], i) for i in range(row.kernel.registers)]
+    query = [vectors.load(row.addresses["src"], i) for i in range(row.kernel.registers)]
     last = code.let(f"sub i64 {row.keys}, 1")
     rounded = code.let(f"add i64 {row.keys}, {lanes - 1}")
     with code.loop("block", code.let(f"udiv i64 {rounded}, {lanes}")) as block:
@@ -255,8 +257,8 @@ def _emit_sums_of_values(row: _Row) -> None:
     code.do("%n = phi i64 [0, %values], [%n_next, %value]")
     for i in parts:
         code.do(f"%sum{i} = phi {vectors.type} [zeroinitializer, %values], [%next{i}, %value]")
-    place = code.let(f"getelementptr float, ptr {row.at['src']}, i64 %n")
-    share = vectors.splat(code.let(f"load float, ptr {place}"))
+    at = code.let(f"getelementptr float, ptr {row.addresses['src']}, i64 %n")
+    share = vectors.splat(code.let(f"load float, ptr {at}"))
     address = row.key("%n")
     for i in parts:
         code.do(f"%next{i} = {vectors.fma_call(share, vectors.load(address, i), f'%sum{i}')}")

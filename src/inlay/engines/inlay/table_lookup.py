@@ -26,14 +26,21 @@ from pathlib import Path
 import numpy as np
 
 from inlay.descriptor import MemoryDesc
-from inlay.engines.inlay.team_code import TEAM_WORK, emit_openmp_call, emit_part, emit_pointer, emit_team_entry
+from inlay.engines.inlay.team_code import (
+    TEAM_WORK,
+    emit_openmp_call,
+    emit_part,
+    emit_pointer,
+    emit_team_entry,
+    load_entry,
+)
 from inlay.errors import Unimplemented
 from inlay.layout import Layout
 from inlay.memory import Memory
 from inlay.memory.buffers import address_of
 from inlay.primitives.engine import MachineCall, Operation, PlainImplementation, ThreadTeam
 from inlay.reordering.ir import Code, module_text
-from inlay.reordering.target import TargetMachine, digest_of, host_target, load_permanently
+from inlay.reordering.target import TargetMachine, digest_of, host_target
 
 _LINE = 64
 _PAGE = 1 << 12
@@ -169,9 +176,7 @@ def _compile_entry(target: TargetMachine) -> int:
     """Return the address of the compiled function; the first call compiles or loads it."""
     has_byte_permutation = target.arithmetic.permute_bits == 8
     text = partial(build_module, has_byte_permutation, target.attributes)
-    key = (_EMITTER, has_byte_permutation) if _EMITTER else text()
-    (address,) = load_permanently(key, text, target, ENTRY)
-    return address
+    return load_entry(_EMITTER, has_byte_permutation, text, target, ENTRY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,10 +195,10 @@ class _Rows:
 
 def supports_table_lookup(operation: Operation) -> bool:
     """Return whether an operation is a table lookup that the machine code supports."""
-    return operation.kind == "table_lookup" and _settle_result(operation) is not None
+    return operation.kind == "table_lookup" and _resolve_result(operation) is not None
 
 
-def _settle_result(operation: Operation) -> tuple[MemoryDesc, _Rows] | None:
+def _resolve_result(operation: Operation) -> tuple[MemoryDesc, _Rows] | None:
     """Return the destination, for `any` with the layout of src, and the rows; None if no rows describe both."""
     src, table, dst = (operation.descs[name] for name in ("src", "table", "dst"))
     nbytes = prod(src.dims)
@@ -231,14 +236,14 @@ def create_table_lookup(operation: Operation, team: ThreadTeam, threads: int) ->
     Raises:
         Unimplemented: the source is not dense, or the elements of the destination are not in rows in the same order.
     """
-    src, settled = operation.descs["src"], _settle_result(operation)
-    if settled is None:
+    src, resolved = operation.descs["src"], _resolve_result(operation)
+    if resolved is None:
         wanted = operation.descs["dst"]
         raise Unimplemented(
             f"table lookup has no {src!r} to {wanted!r}: give both the same layout, without padding; the destination "
             "may have bytes between rows of elements"
         )
-    dst, rows = settled
+    dst, rows = resolved
     descs = {"src": src, "table": operation.descs["table"], "dst": dst}
     return PlainImplementation(operation, descs, "table_lookup", partial(_bind, rows, team, threads), is_batched=True)
 

@@ -5,8 +5,10 @@ functions of OpenMP. `PARALLEL` is the prototype of GOMP_parallel, which runs th
 """
 
 import ctypes
+from collections.abc import Callable
 
 from inlay.reordering.ir import Code
+from inlay.reordering.target import TargetMachine, load_permanently
 
 PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
 """Prototype of `ThreadTeam.parallel`: a function, its argument, the number of threads, and flags, which are 0."""
@@ -44,3 +46,17 @@ def emit_team_entry(code: Code, name: str, parallel: int) -> str:
     threads = code.let("trunc i64 %threads to i32")
     code.do(f"call void {emit_pointer(code, parallel)}(ptr @{TEAM_WORK}, ptr %table, i32 {threads}, i32 0)")
     return f"define i32 @{name}(ptr %table, i64 %threads)"
+
+
+def load_entry(digest: str, kernel: object, build: Callable[[], str], target: TargetMachine, name: str) -> int:
+    """Return the address of a function of a module that stays loaded; the module is compiled if it is not cached.
+
+    Args:
+        digest: that of the source files that write the module; if it is empty, the text of the module is its key.
+        kernel: everything else that the module depends on, apart from the target.
+        build: returns the text of the module.
+        target: the machine to generate code for.
+        name: name of the function.
+    """
+    (address,) = load_permanently((digest, kernel) if digest else build(), build, target, name)
+    return address

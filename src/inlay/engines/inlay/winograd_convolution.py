@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inlay.descriptor import MemoryDesc
-from inlay.engines.inlay.team_code import PARALLEL
+from inlay.engines.inlay.team_code import PARALLEL, load_entry
 from inlay.engines.inlay.winograd_code import ENTRY, ROWS, Registers, build_module, weights_desc
 from inlay.engines.inlay.winograd_tables import KERNEL, OUT, POINTS, TableWord
 from inlay.errors import Unimplemented
@@ -31,7 +31,7 @@ from inlay.memory import Memory
 from inlay.memory.buffers import Bytes, address_of, allocate
 from inlay.primitives.attributes import EltwisePostOp, PrimitiveAttributes
 from inlay.primitives.engine import Operation, PlainImplementation, ThreadTeam
-from inlay.reordering.target import TargetMachine, digest_of, host_target, load_permanently
+from inlay.reordering.target import TargetMachine, digest_of, host_target
 
 _FLOAT = 4  # bytes
 _DENSE = {"strides": (1, 1), "dilations": (0, 0)}
@@ -206,9 +206,7 @@ def _compile_entry(target: TargetMachine) -> int:
     """Return the address of the compiled function; the first call compiles or loads it."""
     registers = registers_of(target)
     module_text = partial(build_module, registers, target.attributes)
-    key = (_EMITTER, registers) if _EMITTER else module_text()
-    (address,) = load_permanently(key, module_text, target, ENTRY)
-    return address
+    return load_entry(_EMITTER, registers, module_text, target, ENTRY)
 
 
 class WinogradConvolution:

@@ -44,7 +44,6 @@ from inlay.primitives.engine import (
     get_engine,
 )
 from inlay.primitives.panel_weights import has_panel_weights
-from inlay.primitives.row_batches import find_features
 from inlay.primitives.rules import RECURRENT
 
 
@@ -186,7 +185,7 @@ def find_implementation(engines: Iterable[Engine], operation: Operation) -> Impl
 def estimate_kernel(implementation: Implementation, machine: Machine) -> KernelEstimate:
     """Return the estimate for an implementation, by the model of its sort of code."""
     resolved = resolved_operation(implementation)
-    model = model_of_kind(resolved, implementation.kernel_kind, machine.isa)
+    model = model_of_kind(resolved, implementation.kernel_kind, machine.isa, implementation.impl)
     kernel = estimate_from_model(resolved, model, implementation.impl, machine)
     scratchpad = implementation.descs.get("scratchpad")
     return replace(kernel, scratch=0 if scratchpad is None else scratchpad.size, source="probed")
@@ -198,8 +197,15 @@ def resolved_operation(implementation: Implementation) -> Operation:
     return replace(operation, descs={name: descs.get(name, desc) for name, desc in operation.descs.items()})
 
 
-def model_of_kind(operation: Operation, kind: KernelKind, isa: str) -> KernelModel:
-    """Return the model of a kernel whose sort of code the engine reports; the table decides what that leaves open."""
+_MATVEC = "matvec:"
+"""Beginning of the names of Inlay's own kernels for products of few rows."""
+
+
+def model_of_kind(operation: Operation, kind: KernelKind, isa: str, impl: str = "") -> KernelModel:
+    """Return the model of a kernel whose sort of code and name the engine reports.
+
+    The table decides what these leave open.
+    """
     if kind == "numpy":
         scalar = reference_model(operation)
         return replace(scalar, ns_per_element=max(8.0, scalar.ns_per_element / 4))
@@ -207,7 +213,7 @@ def model_of_kind(operation: Operation, kind: KernelKind, isa: str) -> KernelMod
         return reference_model(operation)
     if (algorithm := algorithm_of(operation)) is not None:
         return KernelModel(algorithm.name, algorithm.efficiency)
-    if has_panel_weights(operation) or find_features(operation) is not None:
+    if impl.startswith(_MATVEC):
         return KernelModel("matvec", 0.4, 1.0)
     table = select_kernel_model(operation, isa)
     if table.ns_per_element:

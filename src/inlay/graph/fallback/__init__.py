@@ -5,6 +5,7 @@ Data flow, from the operations of a network to a call:
     library       import of the optional package onnxruntime, and its exceptions
     support       nodes that are left to NumPy: types, random numbers, operators that ONNX Runtime computes otherwise
     grouping      groups of adjacent nodes that one session may compute
+    serialized_models  operators of the nodes in a serialized model, read without the package onnx
     models        a model of ONNX for the nodes of a group
     sessions      `FallbackSession`: a session bound to buffers of Inlay, without copies
     assignment    `assign_fallback`: the pass that chooses ONNX Runtime or NumPy for each node

@@ -13,6 +13,7 @@ Data flow, from node to operations:
     einsum           rule of Einsum: a matrix product between permutations of axes
     quantized        rules of operators on integers whose scales and zero points the model states
     dynamic_quantization  rules of operators whose scales and zero points the network computes
+    selection        rules of Where: guards against NaN, and constant masks
     block_quantized  rules of matrix products whose weights have a scale for each group of elements
     kept_states      rule of writes into states of decoding
 

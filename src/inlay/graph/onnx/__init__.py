@@ -8,7 +8,7 @@ Data flow, from file to network:
     constraints       rules of ONNX on inputs of nodes that its shape inference does not check
     node_inference    dims and types of one node's results, by ONNX's shape inference and those rules
     compound_weights   constants in compound formats, such as ggml's, in place of those of the model
-    cache_updates     nodes TensorScatter that update caches, and the inputs that say where
+    cache_updates     nodes TensorScatter that update caches, and the inputs with their positions
     contrib_inference  dims and types of results of ONNX Runtime's own operators
     constant_folding  results of nodes whose inputs are all constant, within bounds of bytes and operations
     importer          `GraphImporter`: nodes in order, with shape inference, constant folding and If

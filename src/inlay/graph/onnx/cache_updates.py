@@ -1,4 +1,4 @@
-"""`find_cache_updates`: the nodes TensorScatter of a model that update a cache, and the inputs that say where.
+"""`find_cache_updates`: the nodes TensorScatter of a model that update a cache, and the inputs with their positions.
 
     present = TensorScatter(past, new, write_indices)       y = Attention(q, present, ..., nonpad_kv_seqlen)
 

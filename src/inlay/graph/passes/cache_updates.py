@@ -117,7 +117,7 @@ def _fold(
     """Return the result of a node of a mask, of dims that broadcast to it; None for other nodes."""
     table, *others = (rewriter.constants.get(name, known.get(name)) for name in node.inputs or ("",))
     if node.operator == "Less" and table is not None and _source(rewriter, node.inputs[1]) in counts:
-        return np.asarray(table < length)
+        return np.asarray(table < length) if _lists_positions(table, length) else None
     if table is None or node.inputs[0] not in known:
         return None
     is_last = others and others[0] is not None and np.array_equal(others[0], [-1])
@@ -130,6 +130,11 @@ def _fold(
     if node.operator == "Where" and others[0] is not None and others[1] is not None:
         return np.asarray(np.where(table, others[0], others[1]))
     return None
+
+
+def _lists_positions(table: Array, length: int) -> bool:
+    """Return whether a table has the number of each key for the last query, so that a comparison with it is a mask."""
+    return table.ndim == 4 and np.array_equal(table[0, 0, -1], np.arange(length))
 
 
 def _with_constants(rewriter: NetworkRewriter, node: Node, known: dict[str, Array]) -> Node:

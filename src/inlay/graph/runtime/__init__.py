@@ -11,6 +11,7 @@ Modules, in the order in which data flows through them:
     guards           the buffers that a run checks for NaN, infinities and very large numbers
     instance         a compiled program bound to memory of its own
     adaptive_team    the number of threads of the next run
+    worker_affinity  processors of the threads of a team, other than the caller's
     step_runs        runs step by step: every tensor, the time of each step
     call_values      arguments and results of a session that is called with arrays
     program_session  `ProgramSession`, which compiles and runs a program from any number of threads

@@ -8,6 +8,7 @@ The page needs no network: script, style and data are in the file. Modules, in t
     folding      segments of the program: repeated blocks, which are drawn once, and the steps between them
     positions    coordinates of each segment, folded and unfolded
     records      the plan and its profile as values for JSON, which the script shows
+    markup       elements of HTML and SVG
     graph        the graph as SVG
     tables       the tables of steps, reorders, compared plans and formats as HTML
     page         `PlanPage`, which puts these, and the files of `assets`, into one file
