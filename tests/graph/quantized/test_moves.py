@@ -70,3 +70,17 @@ def test_zero_points_count_where_a_matrix_is_transposed(dims: tuple[int, int]) -
         found = session.run({"x": x})["y"]
     expected = (quantize(x).astype(np.float32) - int(ZERO)).T * SCALE
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dims", [(2, 17, 5, 1), (3, 34, 1, 1), (2, 5, 3, 3)])
+def test_a_tensor_that_is_joined_with_itself_keeps_its_zero_point(dims: tuple[int, ...]) -> None:
+    """The reorder that quantizes writes one half of each image, with the other half in between."""
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("Concat", ["d", "d"], ["c"], axis=1),
+        helper.make_node("QuantizeLinear", ["c", "s", "z"], ["y"]),
+    ]
+    x = np.random.default_rng(3).standard_normal(dims, np.float32)
+    with session_of((TensorProto.FLOAT, TensorProto.UINT8), dims, *nodes) as session:
+        np.testing.assert_array_equal(session.run({"x": x})["y"], quantize(np.concatenate([x, x], 1)))
