@@ -78,6 +78,9 @@ releases unless its row names some: a crash of the process costs more than a slo
 
     inner product of u8 or s8 images with        3.13, with AVX2 and neither VNNI nor AVX-512: multiplies channels-last
       spatial axes                                 sources, which it chooses for `any`, by other weights
+    convolution of one channel of u8 or s8,      after 3.2: writes elements in the order of channels last
+      result with several channels that are
+      not innermost
     deconvolution of s8, or with zero points     after 3.2, with AVX-512 or VNNI: reads sums of weights that it did not
       of src, with a stride above 1                compute in some rows, so results change from call to call
 
@@ -541,10 +544,20 @@ def _find_defects_after_3_2(operation: Operation) -> Iterator[str]:
     outputs = operation.descs.get("dst", MemoryDesc()).dims[1:]
     if operation.kind == "inner_product" and operation.direction == "forward" and outputs == (1,):
         yield "correct inner product of one output"
+    if operation.kind == "convolution" and _writes_integer_planes(operation):
+        yield "correct convolution of one channel of integers whose result has channels that are not innermost"
     if operation.kind == "matmul":
         left, right = (operation.descs.get(name, MemoryDesc()) for name in ("src", "weights"))
         if _interleaves(left, -1, -2) or _interleaves(right, -1, -2) or _interleaves(right, -2, -1):
             yield "correct matmul of matrices with another axis between their rows and columns in memory"
+
+
+def _writes_integer_planes(operation: Operation) -> bool:
+    """Return whether a convolution of one channel of integers writes several channels that are not innermost."""
+    src, dst = (operation.descs.get(name, MemoryDesc()) for name in ("src", "dst"))
+    if src.data_type not in _INTEGERS or src.dims[1] != 1 or dst.kind != "blocked" or dst.inner_blocks:
+        return False
+    return dst.dims[1] > 1 and _innermost_axis(dst) != 1
 
 
 def _interleaves(desc: MemoryDesc, outer: int, inner: int) -> bool:
