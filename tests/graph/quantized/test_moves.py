@@ -84,3 +84,23 @@ def test_a_tensor_that_is_joined_with_itself_keeps_its_zero_point(dims: tuple[in
     x = np.random.default_rng(3).standard_normal(dims, np.float32)
     with session_of((TensorProto.FLOAT, TensorProto.UINT8), dims, *nodes) as session:
         np.testing.assert_array_equal(session.run({"x": x})["y"], quantize(np.concatenate([x, x], 1)))
+
+
+def test_a_part_of_a_split_may_have_no_elements() -> None:
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("Split", ["d", "sizes"], ["a", "b", "c"], axis=1),
+    ]
+    x = np.random.default_rng(3).standard_normal((2, 6, 3), np.float32)
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "abc"]
+    constants = [numpy_helper.from_array(np.asarray(CONSTANTS[name]), name) for name in "sz"]
+    constants.append(numpy_helper.from_array(np.array([0, 2, 4]), "sizes"))
+    source = helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)
+    graph = helper.make_graph(nodes, "parts", [source], ends, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    with inlay.compile(inlay.load(model.SerializeToString()), costs="analytic") as session:
+        found = session.run({"x": x})
+    expected = (quantize(x).astype(np.float32) - int(ZERO)) * SCALE
+    for name, part in zip("abc", (expected[:, :0], expected[:, :2], expected[:, 2:]), strict=True):
+        np.testing.assert_allclose(found[name], part, rtol=1e-6, atol=1e-6)
