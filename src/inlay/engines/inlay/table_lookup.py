@@ -11,8 +11,9 @@ function for all sizes:
     work(table)                           the work of one thread
 
 Each thread replaces a range of rows; the first one also replaces the bytes after the last row. A destination without
-bytes between elements has rows of `_PAGE` bytes. With AVX512_VBMI the table is in four registers: two permutations choose among 128 entries each,
-and the highest bit of an element between them. Otherwise each byte is loaded from the table.
+bytes between elements has rows of `_PAGE` bytes. With AVX512_VBMI the table is in four registers: two permutations
+choose among 128 entries each, and the highest bit of an element between them. Otherwise each byte is loaded from the
+table.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
