@@ -68,8 +68,8 @@ def test_other_reorders_with_zero_points_are_right(case: str, engine: OnednnEngi
     x = 2 * np.random.default_rng(3).integers(-150, 300, dims).astype(np.float32)  # never halfway between integers
     found = reorder(
         src=pack(x, descs[0]),
-        dst_scales=pack(np.float32([2]), MemoryDesc((1,), "f32")),
-        dst_zero_points=pack(np.int32([7]), MemoryDesc((1,), "s32")),
+        dst_scales=pack(np.array([2], np.float32), MemoryDesc((1,), "f32")),
+        dst_zero_points=pack(np.array([7], np.int32), MemoryDesc((1,), "s32")),
         dst=Memory(descs[1]),
     )
     assert np.array_equal(found.unpack(), np.clip(x / 2 + 7, 0, 255))
