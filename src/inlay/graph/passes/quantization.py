@@ -1,8 +1,9 @@
 """`recognize_quantized`: operators between DequantizeLinear and QuantizeLinear become operators on integers.
 
-Quantizers write a network of f32 operators, in which each tensor is quantized and dequantized again. Five rewrites
+Quantizers write a network of f32 operators, in which each tensor is quantized and dequantized again. Six rewrites
 make operators on integers of it, in this order:
 
+    constants     a QuantizeLinear of constants becomes a constant
     motion        a DequantizeLinear moves behind operators that move elements, a QuantizeLinear before them
     tables        element-wise functions of one tensor of integers become a `TableLookup` (`lookup_tables`)
     recognition   DequantizeLinear, Conv, Relu, QuantizeLinear become `QuantizedConv`, and so on
