@@ -20,8 +20,7 @@ from inlay.engines.onednn.defects import find_defect
 from inlay.errors import Unimplemented
 from inlay.layout import Layout
 from inlay.memory import Memory, pack
-from inlay.primitives.attributes import BinaryPostOp, PReLUPostOp, PrimitiveAttributes, SumPostOp
-from inlay.primitives.engine import Operation
+from inlay.primitives.attributes import BinaryPostOp, PReLUPostOp, SumPostOp
 from inlay.reordering.attributes import Scales, ZeroPoints
 from tests.oracles import onednn as oracle
 from tests.support.processes import run_python
@@ -156,6 +155,15 @@ def convolve(kind: Any, src: MemoryDesc, kernel: int, stride: int, padding: int 
     return kind(src, weights, **window, prop_kind=purpose, engine="reference")  # type: ignore[no-any-return]
 
 
+def plane(data_type: str, dst: str, channels: int = 1, outputs: int = 8) -> p.Primitive:
+    """A convolution of integers whose source is in nchw."""
+    src, weights = (
+        MemoryDesc((2, channels, 5, 4), data_type, "nchw"),
+        MemoryDesc((outputs, channels, 1, 1), "s8", "any"),
+    )
+    return p.Convolution(src, weights, dst=MemoryDesc((2, outputs, 5, 4), "s32", dst), engine="reference")
+
+
 def fused(src: MemoryDesc) -> p.Primitive:
     return p.BatchNormalization(src, epsilon=1e-3, flags="fuse_norm_relu", **TRAIN)
 
@@ -210,6 +218,7 @@ def copied(src_type: str, dst_type: str, tag: str = "nChw8c") -> p.Primitive:
 SOFTMAX_BACKWARD = back("softmax", "nchw", "nChw16c", "reference")
 U8, BF16 = (MemoryDesc(DIMS, data_type, "nhwc") for data_type in ("u8", "bf16"))
 POINT = MemoryDesc((2, 13, 1, 1), "bf16")
+PLANES = "correct convolution of one channel of integers whose result has channels that are not innermost"
 LRN_TEXT = "correct gradient of LRN across channels for this type or local_size in channels last"
 NO_GAPS, NO_BINARY = "of a view with gaps", "with a binary post-operation"
 
@@ -252,6 +261,8 @@ IN_OLD = [
     ),
 ]
 IN_LATER = [
+    (plane("u8", "nchw"), PLANES),
+    (plane("s8", "nchw"), PLANES),
     (prelu(PLAIN, f32(1, 13, 5, 1)), "correct gradient of PReLU whose weights differ along other axes than channels"),
     (dense(1), "correct inner product of one output"),
     (resample(f32(2, 3, 1)), "safe resampling of an axis of one element"),
@@ -263,6 +274,7 @@ IN_LATER = [
 CORRECT = [
     *(lrn(3), lrn(5, FORMATS["nhwc"]), lrn(7, FORMATS["nChw16c"])),
     convolve(p.Deconvolution, U8, 2, 2),
+    *(plane("u8", "nhwc"), plane("s8", "any"), plane("u8", "nchw", channels=2), plane("u8", "nchw", outputs=1)),
     *(fused(PLAIN), pool(PLAIN), prelu(PLAIN), dense(2), resample(f32(2, 3, 2))),
 ]
 DEFECTS = [
@@ -435,12 +447,15 @@ def test_products_of_heads_are_right_however_they_lie(side: int, tag: str) -> No
     assert np.array_equal(found.unpack(), src @ weights)
 
 
-@pytest.mark.parametrize(("src", "dst", "is_refused"), [("ba", "ab", True), ("ab", "ab", False), ("ba", "ba", False)])
-@pytest.mark.parametrize("side", ["src", "dst"])
-def test_reorders_with_zero_points_are_refused_if_they_transpose(
-    src: str, dst: str, is_refused: bool, side: str
-) -> None:
-    attributes = PrimitiveAttributes(zero_points={side: ZeroPoints()})
-    descs = {"src": MemoryDesc((16, 65), "u8", src), "dst": MemoryDesc((16, 65), "s8", dst)}
-    defect = find_defect((3, 2, 0), Operation("reorder", "forward_inference", descs, attributes=attributes))
-    assert defect == ("correct reorder with zero points that transposes elements" if is_refused else None)
+@needs_onednn
+@pytest.mark.filterwarnings("ignore::inlay.PerformanceWarning")
+@pytest.mark.usefixtures("onednn_by_default")
+@pytest.mark.parametrize("tag", ["nchw", "nhwc", "any"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_convolutions_of_one_channel_of_integers_are_right(dtype: Any, tag: str) -> None:
+    src, weights = MemoryDesc((2, 1, 5, 4), dtype, "nchw"), MemoryDesc((8, 1, 1, 1), "s8", "any")
+    convolution = p.Convolution(src, weights, dst=MemoryDesc((2, 8, 5, 4), "s32", tag))
+    x = np.random.default_rng(5).integers(0, 100, src.dims).astype(dtype)
+    w = np.arange(-4, 4, dtype=np.int8).reshape(8, 1, 1, 1)
+    found = convolution(src=pack(x, src), weights=pack(w, convolution.weights_desc))
+    assert np.array_equal(found.unpack(), x.astype(np.int32) * w.reshape(1, 8, 1, 1))

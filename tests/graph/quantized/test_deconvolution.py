@@ -11,6 +11,7 @@ from onnx import numpy_helper
 
 from inlay.graph.lowering.translation import lower_network
 from inlay.graph.op_graph import Array
+from inlay.graph.runtime.program_session import ProgramSession
 from tests.graph.quantized.test_integers import (
     FUNCTIONS,
     Quantization,
@@ -21,6 +22,7 @@ from tests.graph.quantized.test_integers import (
     quantizations,
     run,
 )
+from tests.support.graph_programs import plain_plan
 
 
 def convolve_transposed(image: Array, kernel: Array, groups: int, stride: int, dilation: int, pads: list[int]) -> Array:
@@ -107,3 +109,34 @@ def test_a_transposed_convolution_is_one_operation(dst: Quantization | None) -> 
     ops = lower_network(network_of(nodes, constants, inputs, dst, (1, 8, 8, 8))).ops
     kinds = [op.kind for op in ops if op.kind != "view"]
     assert kinds == (["deconvolution"] if dst else ["deconvolution", "eltwise"])
+
+
+@pytest.mark.parametrize(
+    ("size", "attributes"),
+    [
+        (4, {"auto_pad": "SAME_UPPER"}),
+        (3, {"auto_pad": "SAME_LOWER"}),
+        (3, {"output_shape": [8, 10]}),
+        (4, {"output_shape": [8, 10]}),
+    ],
+)
+def test_padding_that_follows_from_dims_is_that_of_onnx(size: int, attributes: dict[str, Any]) -> None:
+    """An odd number of elements of padding, which a primitive does not have, is cut off by ONNX Runtime or NumPy."""
+    src, dst = Quantization("u8", 0.05, 120), Quantization("u8", 0.08, 100)
+    weights = np.random.default_rng(0).integers(-60, 61, (4, 3, size, size)).astype(np.int8)
+    constants = [
+        numpy_helper.from_array(np.asarray(value), name)
+        for name, value in (("w", weights), ("w_s", np.float32(0.01)), ("w_z", np.int8(0)))
+    ]
+    nodes = [
+        node("DequantizeLinear", "w w_s w_z", "w_f"),
+        node("ConvTranspose", "x_f w_f", "r", strides=[2, 2], **attributes),
+    ]
+    x = integers_of(src, 2, 4, 4, 5, seed=0)
+    lowered = lower_network(network_of(nodes, constants, {"x": (x, src)}, dst, (2, 3, 8, 10)))
+    with ProgramSession(plain_plan(lowered).program, lowered, engine="reference") as session:
+        found = session.run({"x": x})["y"]
+    half, rest = divmod(size - 2, 2)
+    pads = [half + rest, half] if attributes.get("auto_pad") != "SAME_UPPER" else [half, half + rest]
+    real = convolve_transposed(src.real(x), weights * np.float64(np.float32(0.01)), 1, 2, 1, pads)
+    assert_is_quantized(found, real, dst)

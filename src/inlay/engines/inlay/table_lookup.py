@@ -10,9 +10,10 @@ function for all sizes:
     inlay_table_lookup(table, threads)    starts a team; the words of the table are `Word`
     work(table)                           the work of one thread
 
-Each thread replaces a range of rows; the first one also replaces the bytes after the last row. A dense destination has
-rows of `_PAGE` bytes. With AVX512_VBMI the table is in four registers: two permutations choose among 128 entries each,
-and the highest bit of an element between them. Otherwise each byte is loaded from the table.
+Each thread replaces a range of rows; the first one also replaces the bytes after the last row. A destination without
+bytes between elements has rows of `_PAGE` bytes. With AVX512_VBMI the table is in four registers: two permutations
+choose among 128 entries each, and the highest bit of an element between them. Otherwise each byte is loaded from the
+table.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -206,10 +207,15 @@ def _resolve_result(operation: Operation) -> tuple[MemoryDesc, _Rows] | None:
         return None
     like_src = MemoryDesc.from_layout(src.layout, table.data_type, dims=src.dims)
     if dst.kind == "any" or dst == like_src:
-        count, rest = divmod(nbytes, _PAGE)
-        return like_src, _Rows(count, _PAGE, _PAGE, rest)
+        return like_src, _divide_into_pages(nbytes)
     rows = _divide_into_rows(src, dst)
     return None if rows is None else (dst, rows)
+
+
+def _divide_into_pages(nbytes: int) -> _Rows:
+    """Return the rows of consecutive bytes."""
+    count, rest = divmod(nbytes, _PAGE)
+    return _Rows(count, _PAGE, _PAGE, rest)
 
 
 def _divide_into_rows(src: MemoryDesc, dst: MemoryDesc) -> _Rows | None:
@@ -221,8 +227,9 @@ def _divide_into_rows(src: MemoryDesc, dst: MemoryDesc) -> _Rows | None:
     length = 1
     while inward and strides[inward[0]] == length:
         length *= dims[inward.pop(0)]
-    pitch = strides[inward[0]] if inward else length
-    expected = pitch
+    if not inward:  # a slice of channels of one image in nchw has no bytes between elements
+        return _divide_into_pages(length)
+    pitch = expected = strides[inward[0]]
     for axis in inward:
         if strides[axis] != expected:
             return None

@@ -78,11 +78,15 @@ releases unless its row names some: a crash of the process costs more than a slo
 
     inner product of u8 or s8 images with        3.13, with AVX2 and neither VNNI nor AVX-512: multiplies channels-last
       spatial axes                                 sources, which it chooses for `any`, by other weights
+    convolution of one channel of u8 or s8,      after 3.2: writes elements in the order of channels last
+      result with several channels that are
+      not innermost
     deconvolution of s8, or with zero points     after 3.2, with AVX-512 or VNNI: reads sums of weights that it did not
       of src, with a stride above 1                compute in some rows, so results change from call to call
 
     reorder with zero points, where elements     ignores them for many dims, with scales too (seen in 3.2, refused for
-      that are neighbors in src are not in dst     all releases)
+      that are neighbors in src are not in dst,    all releases)
+      unless these come in runs of 8
     reorder of bf16, f16, s32, s8, u8 to s4,     3.13: does not convert the elements, or does not write them
       u4, f4_e2m1, e8m0, s64, same layout
     reorder of f8_e5m2 to itself, with AMX       3.13: nChw8c fails in code generation, and so does every later creation
@@ -93,6 +97,7 @@ Source: oneDNN, `ref_sparse_matmul_t`, `jit_uni_sparse_matmul_t`, `brgemm_matmul
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import gcd, prod
 
 from inlay.data_type import DATA_TYPES
 from inlay.descriptor import MemoryDesc, kinds
@@ -271,8 +276,8 @@ def find_defect(version: tuple[int, int, int], operation: Operation, isa: int = 
         and (defect := _find_reorder_defect(operation, isa))
     ):
         return defect
-    if operation.kind == "reorder" and operation.attributes.zero_points and _transposes(operation):
-        return "correct reorder with zero points that transposes elements"
+    if operation.kind == "reorder" and operation.attributes.zero_points and _separates_elements(operation):
+        return "correct reorder with zero points that separates elements"
     is_avx2 = isa & _AVX2 and not isa & _VNNI_OR_AVX512
     if (
         is_avx2
@@ -424,10 +429,35 @@ def _find_reorder_defect(operation: Operation, isa: int) -> str | None:
     return None
 
 
-def _transposes(operation: Operation) -> bool:
-    """Return whether the innermost axes of source and destination differ; also if one of them is not known."""
-    axes = [_innermost_axis(operation.descs.get(name, MemoryDesc())) for name in ("src", "dst")]
-    return None in axes or axes[0] != axes[1]
+def _separates_elements(operation: Operation) -> bool:
+    """Return whether a reorder moves elements in runs whose length is no multiple of 8.
+
+    The elements of a run are neighbors in source and destination. One run of all elements may have any length.
+    """
+    src, dst = (operation.descs.get(name, MemoryDesc()) for name in ("src", "dst"))
+    if src.layout == dst.layout and not has_gaps(src):
+        return False
+    run = _common_run(src, dst)
+    return run % _RUN != 0 and run != prod(n for n in src.dims if n > 1)
+
+
+_RUN = 8
+"""Elements that the generated code of a reorder converts at a time."""
+
+
+def _common_run(src: MemoryDesc, dst: MemoryDesc) -> int:
+    """Return the length of the runs of elements that are neighbors in both descriptors; 1 if one is not known."""
+    inner = _innermost_axis(src)
+    if inner is None or inner != _innermost_axis(dst):
+        return 1
+    if src.inner_blocks or dst.inner_blocks:
+        return gcd(*(desc.inner_blocks[-1][1] if desc.inner_blocks else desc.dims[inner] for desc in (src, dst)))
+    run = 1
+    for axis in sorted((axis for axis, n in enumerate(src.dims) if n > 1), key=lambda axis: src.strides[axis]):
+        if not src.strides[axis] == dst.strides[axis] == run:
+            break
+        run *= src.dims[axis]
+    return run
 
 
 def _innermost_axis(desc: MemoryDesc) -> int | None:
@@ -514,10 +544,20 @@ def _find_defects_after_3_2(operation: Operation) -> Iterator[str]:
     outputs = operation.descs.get("dst", MemoryDesc()).dims[1:]
     if operation.kind == "inner_product" and operation.direction == "forward" and outputs == (1,):
         yield "correct inner product of one output"
+    if operation.kind == "convolution" and _writes_integer_planes(operation):
+        yield "correct convolution of one channel of integers whose result has channels that are not innermost"
     if operation.kind == "matmul":
         left, right = (operation.descs.get(name, MemoryDesc()) for name in ("src", "weights"))
         if _interleaves(left, -1, -2) or _interleaves(right, -1, -2) or _interleaves(right, -2, -1):
             yield "correct matmul of matrices with another axis between their rows and columns in memory"
+
+
+def _writes_integer_planes(operation: Operation) -> bool:
+    """Return whether a convolution of one channel of integers writes several channels that are not innermost."""
+    src, dst = (operation.descs.get(name, MemoryDesc()) for name in ("src", "dst"))
+    if src.data_type not in _INTEGERS or src.dims[1] != 1 or dst.kind != "blocked" or dst.inner_blocks:
+        return False
+    return dst.dims[1] > 1 and _innermost_axis(dst) != 1
 
 
 def _interleaves(desc: MemoryDesc, outer: int, inner: int) -> bool:

@@ -48,13 +48,24 @@ def isa_level(isa: str) -> int:
 
 
 @lru_cache(maxsize=1)
+def _supported_isas() -> tuple[str, ...]:
+    """Return the instruction sets in `ISAS` that this processor supports, the largest first."""
+    features = host_target().features.split(",")
+    return (*(isa for isa, feature in _ISA_FEATURES if feature in features), "SSE41")
+
+
 def host_isa() -> str:
     """Return the largest instruction set in `ISAS` that this processor supports."""
-    features = host_target().features.split(",")
-    return next((isa for isa, feature in _ISA_FEATURES if feature in features), "SSE41")
+    return _supported_isas()[0]
 
 
 def allowed_isa() -> str:
-    """Return the instruction set that oneDNN may use: the processor's, or a smaller one named by ONEDNN_MAX_CPU_ISA."""
+    """Return the instruction set that oneDNN may use: the processor's, or a smaller one if ONEDNN_MAX_CPU_ISA says so.
+
+    A processor may lack the one that the variable names, as AVX2_VNNI is absent from many with AVX-512; then it is the
+    largest of those below that the processor supports.
+    """
     named = (os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or "").upper()
-    return min(host_isa(), named, key=ISAS.index) if named in ISAS else host_isa()
+    if named not in ISAS:
+        return host_isa()
+    return next(isa for isa in _supported_isas() if ISAS.index(isa) <= ISAS.index(named))

@@ -1,8 +1,9 @@
 """`recognize_quantized`: operators between DequantizeLinear and QuantizeLinear become operators on integers.
 
-Quantizers write a network of f32 operators, in which each tensor is quantized and dequantized again. Five rewrites
+Quantizers write a network of f32 operators, in which each tensor is quantized and dequantized again. Six rewrites
 make operators on integers of it, in this order:
 
+    constants     a QuantizeLinear of constants becomes a constant
     motion        a DequantizeLinear moves behind operators that move elements, a QuantizeLinear before them
     tables        element-wise functions of one tensor of integers become a `TableLookup` (`lookup_tables`)
     recognition   DequantizeLinear, Conv, Relu, QuantizeLinear become `QuantizedConv`, and so on
@@ -221,7 +222,8 @@ def dequantize_array(array: Array, quantization: TensorQuantization) -> Array:
 def _recognize_conv(rewriter: NetworkRewriter, node: Node, result: _Result) -> Node | None:
     """Return the convolution of integers, or its transpose.
 
-    None unless weights have the zero point 0 and scales of channels, and source, weights and padding are usual.
+    None unless weights have the zero point 0 and scales of channels, and source, weights and padding are usual. The
+    padding of a transpose must be stated: if it follows from the dims, a primitive may not have it.
     """
     src = dequantized_bytes(rewriter, node.inputs[0])
     has_bias = len(node.inputs) > 2 and bool(node.inputs[2])
@@ -229,6 +231,8 @@ def _recognize_conv(rewriter: NetworkRewriter, node: Node, result: _Result) -> N
     if src is None or (has_bias and bias is None) or len(rewriter.dims(node.inputs[1])) not in (3, 4, 5):
         return None
     if any(pad < 0 for pad in node.attributes.get("pads", ())):
+        return None
+    if node.operator == "ConvTranspose" and _derives_padding(node):
         return None
     weights = _constant_weights(rewriter, node.inputs[1], 1 if node.operator == "ConvTranspose" else 0)
     if weights is None or weights.attributes["weights_zero_point"]:
@@ -239,6 +243,11 @@ def _recognize_conv(rewriter: NetworkRewriter, node: Node, result: _Result) -> N
         inputs.append(rewriter.add_constant(f"{node.outputs[0]}:bias", bias))
     attributes = {**attributes, **weights.attributes}
     return _quantized_node(f"Quantized{node.operator}", inputs, src.quantization, result, attributes)
+
+
+def _derives_padding(node: Node) -> bool:
+    """Return whether the padding of a transposed convolution follows from its dims."""
+    return node.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or "output_shape" in node.attributes
 
 
 def _take_padding(rewriter: NetworkRewriter, node: Node, src: DequantizedTensor) -> tuple[str, Mapping[str, Any]]:

@@ -64,10 +64,10 @@ def divide_splits(network: Network) -> Network:
             nodes.append(node)
             continue
         axis, start = node.attributes.get("axis", 0), 0
-        for name in node.outputs:
+        for i, name in enumerate(node.outputs):
             stop = start + rewriter.dims(name)[axis]
             bounds = [rewriter.add_constant(f"{name}:bound", np.array([n], np.int64)) for n in (start, stop, axis)]
-            nodes.append(Node(f"{node.name}:{start}", "Slice", (node.inputs[0], *bounds), (name,)))
+            nodes.append(Node(f"{node.name}:{i}", "Slice", (node.inputs[0], *bounds), (name,)))
             start = stop
     return replace(network, nodes=tuple(nodes), tensors=rewriter.tensors, constants=rewriter.constants)
 

@@ -26,6 +26,7 @@ import numpy as np
 from inlay.errors import Unimplemented
 from inlay.graph.op_graph import Op, OpGraph, operation_of
 from inlay.graph.planner.cost_cache import CostCache
+from inlay.graph.planner.dequantization import is_reference_kernel
 from inlay.graph.planner.domains import ArgumentFormats, Domain, FormatCombinations
 from inlay.graph.planner.formats import NO_FORMAT, Format
 from inlay.graph.planner.groups import SUMMING, Candidate, Group, KernelCall, may_fuse
@@ -151,7 +152,7 @@ class FusionSearch:
 
     def _is_slow(self, call: KernelCall, is_fused: bool) -> bool:
         """Return whether a call fuses sums of integers, and only a reference kernel computes it."""
-        return is_fused and self.integers is not None and call.impl.startswith("ref")
+        return is_fused and self.integers is not None and is_reference_kernel(call.impl)
 
     def _follower_formats(self, op: Op, dst: Format, operand: Format) -> ArgumentFormats:
         """Return the formats of an operation of the epilogue that has a call of its own, in place."""

@@ -81,11 +81,15 @@ def is_supported(op: Op, graph: OpGraph, costs: Costs) -> bool:
     if op.kind in WEIGHTED and _reads_bytes(op, graph) and not _is_exact(op, graph, costs.isa):
         return False
     kernels = (costs.kernel(operation_of(op, descs)) for descs in _list_descs(op, graph))
-    return any(kernel is not None and not _is_reference(kernel.impl) for kernel in kernels)
+    return any(kernel is not None and not is_reference_kernel(kernel.impl) for kernel in kernels)
 
 
-def _is_reference(impl: str) -> bool:
-    """Return whether a kernel is a reference one, or a part of it is: `conv:any+ref:any` of a deconvolution."""
+def is_reference_kernel(impl: str) -> bool:
+    """Return whether a kernel is a reference one, or a part of it is, by its name.
+
+    >>> [is_reference_kernel(impl) for impl in ("ref_int8:any", "conv:any+ref:any", "brgconv:avx512_core")]
+    [True, True, False]
+    """
     return any(part.startswith("ref") for part in impl.split("+"))
 
 
