@@ -136,6 +136,6 @@ def test_a_part_of_one_image_is_divided_among_threads() -> None:
     """It is one row of the whole, whose bytes follow one another."""
     src = MemoryDesc((1, 16, 32, 32), "u8")
     part = MemoryDesc((1, 64, 32, 32), "u8").submemory(src.dims, (0, 16, 0, 0))
-    settled = table_lookup._settle_result(operation(src, "u8", part))
-    assert settled is not None
-    assert settled[1] == table_lookup._Rows(4, 4096, 4096)
+    resolved = table_lookup._resolve_result(operation(src, "u8", part))
+    assert resolved is not None
+    assert resolved[1] == table_lookup._Rows(4, 4096, 4096)
