@@ -169,7 +169,7 @@ def parse_model(text: str, name: str) -> MemoryModel:
     """
     try:
         document: Any = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     return read_model(document, name)
 

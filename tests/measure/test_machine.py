@@ -290,7 +290,7 @@ def test_a_specified_model_holds(specified: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "{}", "[]", "null", '{"version": 1, "memory": 5}'),
+        *("", "{}", "[]", "null", '{"version": 1, "memory": 5}', "[" * 100_000),
         *(model_to_json(MemoryModel(l2, 2, 3)) for l2 in (0, 4)),
         SAVED.replace('"version": 1', '"version": 2'),
         *(SAVED.replace('"l2": 1', f'"l2": {value}') for value in ('"1"', "true", "NaN")),

@@ -55,7 +55,7 @@ def read_header(path: SourcePath) -> tuple[tuple[TensorEntry, ...], dict[str, st
         raise
     except OSError as error:
         raise FileError(f"cannot read {path}: {reason_of(error)}") from error
-    except (SafetensorError, ValueError) as error:
+    except (SafetensorError, ValueError, RecursionError) as error:
         raise FileError(
             f"cannot read {path}: it is truncated or not a safetensors file; copy it again from its source"
         ) from error
