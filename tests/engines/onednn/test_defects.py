@@ -456,6 +456,6 @@ def test_convolutions_of_one_channel_of_integers_are_right(dtype: Any, tag: str)
     src, weights = MemoryDesc((2, 1, 5, 4), dtype, "nchw"), MemoryDesc((8, 1, 1, 1), "s8", "any")
     convolution = p.Convolution(src, weights, dst=MemoryDesc((2, 8, 5, 4), "s32", tag))
     x = np.random.default_rng(5).integers(0, 100, src.dims).astype(dtype)
-    w = np.arange(-8, 8, 2, dtype=np.int8).reshape(8, 1, 1, 1)  # even: without VNNI, kernels halve weights of s8 sources
+    w = np.arange(-8, 8, 2, dtype=np.int8).reshape(8, 1, 1, 1)  # even: without VNNI, kernels halve them
     found = convolution(src=pack(x, src), weights=pack(w, convolution.weights_desc))
     assert np.array_equal(found.unpack(), x.astype(np.int32) * w.reshape(1, 8, 1, 1))
