@@ -13,6 +13,9 @@ from inlay.graph.states import StateOptions
 from tests.support.group_query_decoder import FEATURES, GROUPS, LAYERS, VOCABULARY, group_query_decoder
 from tests.support.refusals import raises_exactly
 
+pytest.importorskip("onnxruntime")  # finds the dims of the operator's results
+pytestmark = pytest.mark.heavy
+
 FORMS: dict[str, dict[str, Any]] = {
     "rotary": {},
     "interleaved": {"rotary_interleaved": 1},
@@ -84,10 +87,10 @@ def test_a_window_and_another_number_of_keys_are_refused(options: dict[str, Any]
         decoding_session(**options)
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize("form", FORMS)
 def test_steps_equal_onnxruntime_with_its_outputs_fed_back(form: str) -> None:
-    ort = pytest.importorskip("onnxruntime")
+    import onnxruntime as ort
+
     options = ort.SessionOptions()
     options.log_severity_level = 3
     other = ort.InferenceSession(group_query_decoder(**FORMS[form]), options, providers=["CPUExecutionProvider"])

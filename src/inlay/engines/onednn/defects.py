@@ -555,9 +555,9 @@ def _find_defects_after_3_2(operation: Operation) -> Iterator[str]:
 def _writes_integer_planes(operation: Operation) -> bool:
     """Return whether a convolution of one channel of integers writes several channels that are not innermost."""
     src, dst = (operation.descs.get(name, MemoryDesc()) for name in ("src", "dst"))
-    if src.data_type not in _INTEGERS or src.dims[1] != 1 or dst.kind != "blocked" or dst.inner_blocks:
+    if src.data_type not in _INTEGERS or src.dims[1:2] != (1,) or dst.kind != "blocked" or dst.inner_blocks:
         return False
-    return dst.dims[1] > 1 and _innermost_axis(dst) != 1
+    return dst.ndims > 1 and dst.dims[1] > 1 and _innermost_axis(dst) != 1
 
 
 def _interleaves(desc: MemoryDesc, outer: int, inner: int) -> bool:
