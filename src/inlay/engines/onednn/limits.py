@@ -76,7 +76,7 @@ def _in_blocks(channels: int) -> int:
 
 def _spatial_axes(operation: Operation) -> int:
     """Return the number of spatial axes of a convolution."""
-    return max(desc.ndims for name, desc in operation.descs.items() if "weights" not in name) - 2
+    return max((desc.ndims for name, desc in operation.descs.items() if "weights" not in name), default=2) - 2
 
 
 def _check_recurrent(operation: Operation) -> Iterator[str]:
