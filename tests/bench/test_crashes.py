@@ -1,33 +1,23 @@
 """Runtimes whose process a signal ends: they are absent, and the others are timed."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
 
-import inlay
 from inlay.bench import networks, runtimes
 from inlay.bench.crashes import find_crashes
 from inlay.bench.networks import bench_network
 from inlay.bench.runtimes import NetworkInputs
 from inlay.graph.lowering.translation import lower_network
 from inlay.graph.onnx.reading import load_bound
-from inlay.measure.disturbance import IdleWait
-from inlay.measure.interleaved import Turn
 from tests.bench.test_networks import fake
 from tests.bench.test_precision import X, product, quantized
 from tests.support.crashing_runtimes import crashing, crashing_late, refusing, running
 
-
-@pytest.fixture(autouse=True)
-def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(IdleWait, "wait", lambda self: None)
-    monkeypatch.setattr(networks, "_TURN", Turn(warm=0.0, block=0.0))
-    yield
-    inlay.set_num_threads(None)
+pytestmark = pytest.mark.usefixtures("short_turns")
 
 
 def test_signals_are_found_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,11 +23,11 @@ from inlay.errors import InlayError, InvalidArguments, MissingExtra, Unimplement
 from inlay.graph.onnx.reading import load_bound
 from inlay.graph.op_graph import Array
 from inlay.graph.program import NumpyShare
-from inlay.measure.disturbance import IdleWait
-from inlay.measure.interleaved import Turn
 from inlay.primitives import get_engine
 from tests.support.network_runs import run_model
 from tests.support.networks import Model, inputs_of, light
+
+pytestmark = pytest.mark.usefixtures("short_turns")
 
 SECONDS = {"Inlay": [2e-3, 2e-3, 4e-3], "peer": [3e-3, 4e-3, 4e-3]}
 MEASURED = Measurement(SECONDS, absent={"torch": "not installed"})
@@ -35,16 +35,6 @@ HOWS, DIFFERENCES = {"Inlay": "probed costs", "peer": "opset 13"}, {"Inlay": 0.0
 REPORT = NetworkReport(
     "net", {"x": (1, 3, 8, 8)}, 2, MEASURED, HOWS, DIFFERENCES, 1.9, 1.8, 5_220_000, 57, 1, 0.5, 0.25
 )
-
-
-@pytest.fixture(autouse=True)
-def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No waits, nothing remembered, no limit of threads left behind."""
-    monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(IdleWait, "wait", lambda self: None)
-    monkeypatch.setattr(networks, "_TURN", Turn(warm=0.0, block=0.0))
-    yield
-    inlay.set_num_threads(None)
 
 
 def small(opset: int = 17, batch: int | str = 1, listed: bool = False) -> Model:

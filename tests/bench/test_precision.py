@@ -12,33 +12,23 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import inlay
 from inlay import cli
-from inlay.bench import networks, runtimes
+from inlay.bench import runtimes
 from inlay.bench.networks import bench_network, difference
 from inlay.bench.precision import REQUESTS, is_quantized, run_in_f64
 from inlay.bench.runtimes import Configuration, NetworkInputs
 from inlay.errors import InvalidArguments
 from inlay.graph.lowering.translation import lower_network
 from inlay.graph.onnx.reading import load_bound
-from inlay.measure.disturbance import IdleWait
-from inlay.measure.interleaved import Turn
 from tests.bench.test_networks import REPORT, fake
 from tests.support.networks import Model, inputs_of, light
 from tests.support.refusals import raises_exactly
 
+pytestmark = pytest.mark.usefixtures("short_turns")
+
 RNG = np.random.default_rng(5)
 WEIGHTS = RNG.standard_normal((64, 32), np.float32)
 X = RNG.standard_normal((4, 64), np.float32)
-
-
-@pytest.fixture(autouse=True)
-def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("INLAY_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(IdleWait, "wait", lambda self: None)
-    monkeypatch.setattr(networks, "_TURN", Turn(warm=0.0, block=0.0))
-    yield
-    inlay.set_num_threads(None)
 
 
 def written(*nodes: Any, output: str = "y", columns: int = 32, **constants: Any) -> bytes:

@@ -13,17 +13,17 @@ rows of the source and zero points, weights are scaled as they are read: q * sca
 operation allows it, the source is rounded to integers, see `matvec_rounding`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from functools import partial
 
 from inlay.engines.inlay.matvec_post_ops import PostOpCode, emit_post_op
 from inlay.engines.inlay.matvec_rounding import ROUND, RoundedRow, emit_dot, emit_half, emit_rounding
-from inlay.engines.inlay.team_code import TEAM_WORK, emit_openmp_call, emit_part, emit_pointer, emit_team_entry
+from inlay.engines.inlay.team_code import TEAM_WORK, build_team_module, emit_openmp_call, emit_part, emit_pointer
 from inlay.engines.inlay.winograd_code import Registers, Vectors
 from inlay.primitives.panel_weights import MOST_ROWS, panel_tag
-from inlay.reordering.ir import Code, module_text
+from inlay.reordering.ir import Code
 
 STEP = 8
 """Rows of the weights that one iteration multiplies; it divides the number of rows, and the rows of a group."""
@@ -67,7 +67,7 @@ class MatvecWord(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class MatvecCode:
-    """Everything that a module depends on, apart from the target."""
+    """The parameters of a module, apart from the target."""
 
     weights: str
     """Data type of the weights: s4, u4, s8, u8, bf16 or f32."""
@@ -135,19 +135,8 @@ def build_module(kernel: MatvecCode, attributes: str) -> str:
     """Return the LLVM IR of the module; `attributes` are the function attributes of the target."""
     blocks = [partial(_emit_block, kernel=kernel, rows=rows) for rows in sorted({kernel.rows, kernel.rest} - {0})]
     blocks += [partial(_emit_source, kernel=kernel)] if kernel.rounds_source else []
-    emitters: list[tuple[Callable[[Code], str], str]] = [(emit, "void") for emit in blocks]
-    emitters += [
-        (partial(_emit_work, kernel=kernel), "void"),
-        (partial(emit_team_entry, name=ENTRY, parallel=MatvecWord.PARALLEL), "i32 0"),
-    ]
-    functions = []
-    for emit, result in emitters:
-        code = Code()
-        code.label("entry")
-        head = emit(code)
-        code.do(f"ret {result}")
-        functions.append((head, code))
-    return module_text(functions, attributes)
+    emitters = (*blocks, partial(_emit_work, kernel=kernel))
+    return build_team_module(emitters, ENTRY, MatvecWord.PARALLEL, attributes)
 
 
 # The work of a thread

@@ -14,10 +14,10 @@ from enum import IntEnum
 from functools import partial
 
 from inlay.engines.inlay.matvec_post_ops import MOST_OPERANDS, PostOpCode, emit_post_op
-from inlay.engines.inlay.team_code import TEAM_WORK, emit_openmp_call, emit_part, emit_pointer, emit_team_entry
+from inlay.engines.inlay.team_code import TEAM_WORK, build_team_module, emit_openmp_call, emit_part, emit_pointer
 from inlay.engines.inlay.winograd_code import Registers, Vectors
 from inlay.primitives.row_batches import Features
-from inlay.reordering.ir import Code, module_text
+from inlay.reordering.ir import Code
 
 ENTRY = "inlay_row_batch"
 """Name of the exported function."""
@@ -62,7 +62,7 @@ TENSORS = (
 
 @dataclass(frozen=True, slots=True)
 class RowBatchCode:
-    """Everything that a module depends on, apart from the target."""
+    """The parameters of a module, apart from the target."""
 
     features: Features
     """The axis of the weights along which elements are contiguous."""
@@ -83,19 +83,8 @@ class RowBatchCode:
 
 def build_module(kernel: RowBatchCode, attributes: str) -> str:
     """Return the LLVM IR of the module; `attributes` are the function attributes of the target."""
-    emitters: list[tuple[Callable[[Code], str], str]] = [
-        (partial(_emit_product, kernel=kernel), "void"),
-        (_emit_work, "void"),
-        (partial(emit_team_entry, name=ENTRY, parallel=RowBatchWord.PARALLEL), "i32 0"),
-    ]
-    functions = []
-    for emit, result in emitters:
-        code = Code()
-        code.label("entry")
-        head = emit(code)
-        code.do(f"ret {result}")
-        functions.append((head, code))
-    return module_text(functions, attributes)
+    emitters = (partial(_emit_product, kernel=kernel), _emit_work)
+    return build_team_module(emitters, ENTRY, RowBatchWord.PARALLEL, attributes)
 
 
 def _emit_work(code: Code) -> str:

@@ -29,10 +29,10 @@ import numpy as np
 from inlay.descriptor import MemoryDesc
 from inlay.engines.inlay.team_code import (
     TEAM_WORK,
+    build_team_module,
     emit_openmp_call,
     emit_part,
     emit_pointer,
-    emit_team_entry,
     load_entry,
 )
 from inlay.errors import Unimplemented
@@ -40,7 +40,7 @@ from inlay.layout import Layout
 from inlay.memory import Memory
 from inlay.memory.buffers import address_of
 from inlay.primitives.engine import MachineCall, Operation, PlainImplementation, ThreadTeam
-from inlay.reordering.ir import Code, module_text
+from inlay.reordering.ir import Code
 from inlay.reordering.target import TargetMachine, digest_of, host_target
 
 _LINE = 64
@@ -81,18 +81,12 @@ class Word(IntEnum):
 
 def build_module(has_byte_permutation: bool, attributes: str) -> str:
     """Return the LLVM IR of the module; `attributes` are the function attributes of the target."""
-    work, entry = Code(), Code()
-    work.label("entry")
-    _emit_work(work, has_byte_permutation)
-    work.do("ret void")
-    entry.label("entry")
-    head = emit_team_entry(entry, ENTRY, Word.PARALLEL)
-    entry.do("ret i32 0")
-    return module_text([(f"define internal void @{TEAM_WORK}(ptr %table)", work), (head, entry)], attributes)
+    emitters = (partial(_emit_work, has_byte_permutation=has_byte_permutation),)
+    return build_team_module(emitters, ENTRY, Word.PARALLEL, attributes)
 
 
-def _emit_work(code: Code, has_byte_permutation: bool) -> None:
-    """Emit the lookups of one thread."""
+def _emit_work(code: Code, has_byte_permutation: bool) -> str:
+    """Emit the function that does the lookups of one thread."""
     src, dst, table = (emit_pointer(code, word) for word in (Word.SRC, Word.DST, Word.TABLE))
     thread, threads = (emit_openmp_call(code, word) for word in (Word.THREAD_NUM, Word.NUM_THREADS))
     words = (Word.ROWS, Word.LENGTH, Word.PITCH, Word.REST)
@@ -105,6 +99,7 @@ def _emit_work(code: Code, has_byte_permutation: bool) -> None:
     is_first = code.let(f"icmp eq i64 {thread}, 0")
     after = [code.byte(side, code.let(f"mul i64 {rows}, {size}")) for side, size in ((src, length), (dst, pitch))]
     _emit_row(code, "last", (after[0], after[1]), code.let(f"select i1 {is_first}, i64 {rest}, i64 0"), table, entries)
+    return f"define internal void @{TEAM_WORK}(ptr %table)"
 
 
 def _emit_row(code: Code, name: str, sides: tuple[str, str], length: str, table: str, entries: Sequence[str]) -> None:

@@ -5,9 +5,10 @@ functions of OpenMP. `PARALLEL` is the prototype of GOMP_parallel, which runs th
 """
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
-from inlay.reordering.ir import Code
+from inlay.reordering.ir import Code, module_text
 from inlay.reordering.target import TargetMachine, load_permanently
 
 PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
@@ -35,14 +36,32 @@ def emit_part(code: Code, count: str, parts: str, part: str) -> tuple[str, str]:
 
 
 TEAM_WORK = "work"
-"""Name of the function that each thread of a team runs, in a module with `emit_team_entry`."""
+"""Name of the function that each thread of a team runs, in a module of `build_team_module`."""
 
 
-def emit_team_entry(code: Code, name: str, parallel: int) -> str:
-    """Emit the body of the function that a `MachineCall` calls: a team of `%threads` runs `TEAM_WORK`; return its head.
+def build_team_module(emitters: Sequence[Callable[[Code], str]], name: str, parallel: int, attributes: str) -> str:
+    """Return the LLVM IR of functions without a result, `TEAM_WORK` among them, and of the one for a `MachineCall`.
 
-    `parallel` is the number of the word that has the address of GOMP_parallel.
+    Args:
+        emitters: each writes the body of a function, and returns the line that declares it.
+        name: name of the function that runs `TEAM_WORK` on a team.
+        parallel: number of the word that has the address of GOMP_parallel.
+        attributes: the function attributes of the target.
     """
+    results: list[tuple[Callable[[Code], str], str]] = [(emit, "void") for emit in emitters]
+    results.append((partial(_emit_team_entry, name=name, parallel=parallel), "i32 0"))
+    functions = []
+    for emit, result in results:
+        code = Code()
+        code.label("entry")
+        head = emit(code)
+        code.do(f"ret {result}")
+        functions.append((head, code))
+    return module_text(functions, attributes)
+
+
+def _emit_team_entry(code: Code, name: str, parallel: int) -> str:
+    """Emit the function that a `MachineCall` calls: a team of `%threads` runs `TEAM_WORK`."""
     threads = code.let("trunc i64 %threads to i32")
     code.do(f"call void {emit_pointer(code, parallel)}(ptr @{TEAM_WORK}, ptr %table, i32 {threads}, i32 0)")
     return f"define i32 @{name}(ptr %table, i64 %threads)"
